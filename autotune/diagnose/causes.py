@@ -41,12 +41,12 @@ def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
         if eviction := _find_evicting_cache(context, cache):
-            lookups, misses = eviction
+            lookup_counters, misses = eviction
             gain = _estimate_gain(context, min(1.0, misses))
             cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
             if gain < MIN_GAIN:
                 return replace(shortage, related=(*shortage.related, cause))
-            return _build_cache_cause(shortage, cache, lookups, gain)
+            return _build_cache_cause(shortage, cache, lookup_counters, gain)
     return _estimate_database_gain(context, shortage)
 
 
@@ -103,7 +103,7 @@ def _compute_cpu_headroom(context: ReadingContext) -> float:
     """Return the factor by which requests/s could rise until a host's CPUs are busy, if no request
     called a store.
     """
-    factors = [MAX_GAIN]
+    headroom_factors = [MAX_GAIN]
     for host in context.hosts.values():
         saved_cpu = sum(
             instance.cpu
@@ -111,27 +111,32 @@ def _compute_cpu_headroom(context: ReadingContext) -> float:
             if instance.role in DEPENDENCY_ROLES
         )
         other_busy_share = host.busy_share - saved_cpu / host.cpus
-        factors.append(1.0 / max(other_busy_share, 1.0 / MAX_GAIN))
-    return max(1.0, min(factors))
+        headroom_factors.append(1.0 / max(other_busy_share, 1.0 / MAX_GAIN))
+    return max(1.0, min(headroom_factors))
 
 
 def _build_cache_cause(
     shortage: Bottleneck,
     cache: InstanceActivity,
-    lookups: LookupCounters,
+    lookup_counters: LookupCounters,
     gain: float,
 ) -> Bottleneck:
-    gets, misses, evicted = (
-        cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses, lookups.evictions)
+    gets, misses, eviction_count = (
+        cache.counters.get(name, 0.0)
+        for name in (lookup_counters.gets, lookup_counters.misses, lookup_counters.evictions)
     )
     symptom = f"{shortage.tier}.{shortage.service} waits for the misses"
-    advice = f"raise {lookups.size_parameter}" if lookups.size_parameter else "enlarge the cache"
+    advice = (
+        f"raise {lookup_counters.size_parameter}"
+        if lookup_counters.size_parameter
+        else "enlarge the cache"
+    )
     return Bottleneck(
         cache.tier,
         cache.service,
         cache.host,
         Resource.CACHE,
-        f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {evicted:.0f} items were evicted."
+        f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {eviction_count:.0f} items were evicted."
         f" {symptom}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
         min(INFERRED, shortage.confidence),
         gain=round(gain, 2),

@@ -74,8 +74,12 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
     at the highest rate is used.
     """
-    floors = [seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None]
-    comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
+    latency_floors = [
+        seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None
+    ]
+    comparable_contexts = [
+        replace(s, fastest_latency=min(latency_floors, default=None)) for s in contexts
+    ]
     unlimited_contexts = sorted(
         (s for s in comparable_contexts if not s.reading.limited), key=lambda s: s.reading.rate
     )

@@ -178,7 +178,7 @@ class CommandSession:
         return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
 
     def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
-        is_repeated = any(earlier == settings for earlier, _ in self._answers)
+        is_repeated = any(earlier_settings == settings for earlier_settings, _ in self._answers)
         return REFERENCE_CALLS if request.is_reference and not is_repeated else 1
 
     def _call_with_retry(

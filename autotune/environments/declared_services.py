@@ -37,14 +37,14 @@ def _find_expression_errors(
     file: TargetFile, name: str, spec: ServiceSpec
 ) -> Iterator[TargetError]:
     facts = PLACEHOLDER_FACTS.to_names()
-    for parameter, declared in spec.parameters.items():
+    for parameter, declared_parameter in spec.parameters.items():
         for key in ("default", "range", "recommended", "safe"):
-            value = getattr(declared, key)
+            value = getattr(declared_parameter, key)
             for bound in value if isinstance(value, tuple) else (value,):
                 # A bound that is not a quantity in the parameter's unit is an expression of host
                 # facts.
-                if declared.choices is None and isinstance(
-                    convert_to_unit(bound, declared.unit or ""), str
+                if declared_parameter.choices is None and isinstance(
+                    convert_to_unit(bound, declared_parameter.unit or ""), str
                 ):
                     location = ("services", name, "parameters", parameter, key)
                     yield from _check_expression(file, location, str(bound), set(facts))

@@ -178,8 +178,8 @@ class _Prover:
     def _read_at_once(self, settings: Settings) -> _ValuesByInstance:
         instances = [
             instance
-            for of_service in self.owners.values()
-            for instance in of_service
+            for service_instances in self.owners.values()
+            for instance in service_instances
             if instance.service.list_file_readbacks(instance.placement)
         ]
         values = self.read_values([(instance, settings) for instance in instances])

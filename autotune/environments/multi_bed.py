@@ -152,20 +152,23 @@ def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
 
 
 def list_limit_differences(
-    first: str, first_limits: Mapping[str, Any], name: str, other_limits: Mapping[str, Any]
+    first_bed: str, first_limits: Mapping[str, Any], other_bed: str, other_limits: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield a line for each difference between two results of ``collect_parameter_limits`` that
     prevents a shared study.
     """
     for parameter in (*first_limits, *(p for p in other_limits if p not in first_limits)):
         if parameter not in other_limits or parameter not in first_limits:
-            here, there = (first, name) if parameter in first_limits else (name, first)
-            yield f"{parameter}: exists on {here}, but not on {there}"
+            present_bed, missing_bed = (
+                (first_bed, other_bed) if parameter in first_limits else (other_bed, first_bed)
+            )
+            yield f"{parameter}: exists on {present_bed}, but not on {missing_bed}"
             continue
         for limit_name, first_limit in first_limits[parameter].items():
             other_limit = other_limits[parameter][limit_name]
             if not _are_similar(first_limit, other_limit):
-                yield f"{parameter}: {limit_name} {first_limit} on {first}, {other_limit} on {name}"
+                limits_text = f"{first_limit} on {first_bed}, {other_limit} on {other_bed}"
+                yield f"{parameter}: {limit_name} {limits_text}"
 
 
 def _are_similar(value: Any, other: Any) -> bool:
@@ -192,9 +195,9 @@ def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 def _list_trait_differences(
-    first: str,
+    first_bed: str,
     traits: Mapping[str, Mapping[str, Any]],
-    name: str,
+    other_bed: str,
     other: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
     for host, first_traits in traits.items():
@@ -202,5 +205,5 @@ def _list_trait_differences(
         for trait in (*first_traits, *(w for w in other_traits if w not in first_traits)):
             first_value, other_value = first_traits.get(trait), other_traits.get(trait)
             if not _are_similar(first_value, other_value):
-                values_text = f"{first_value} on {first}, {other_value} on {name}"
+                values_text = f"{first_value} on {first_bed}, {other_value} on {other_bed}"
                 yield f"beds differ: {trait} of {host} is {values_text}"

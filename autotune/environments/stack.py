@@ -155,7 +155,7 @@ class StackEnvironment:
         result.
         """
         load = self.file.target.load
-        with _temporary_directory() as directory:
+        with _create_temporary_directory() as directory:
             stack = self.build_stack(directory)
             target_request.build_request(
                 self.file, stack
@@ -225,7 +225,7 @@ class StackEnvironment:
         )
 
     def _compute_changes(self, settings: Settings) -> dict[str, HostChanges]:
-        with _temporary_directory() as directory:
+        with _create_temporary_directory() as directory:
             return self.create_deployment(Path(directory), lambda _: None).preview_changes(settings)
 
     def _request_answers(self) -> dict[str, CurlAnswer | str]:
@@ -456,7 +456,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         host_templates.adopted_values,
     )
     files = StackFiles(file, runtime, hosts)
-    with _temporary_directory() as directory:
+    with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(files, instances)
         space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
@@ -520,7 +520,7 @@ def _list_instance_names(target: Target) -> list[str]:
 
 
 @contextmanager
-def _temporary_directory() -> Iterator[str]:
+def _create_temporary_directory() -> Iterator[str]:
     """Create a temporary directory that servers can read after dropping their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)

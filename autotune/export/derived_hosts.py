@@ -356,19 +356,19 @@ def _select_programs(
     """
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses
-    matching: list[ServiceInstance] = []
+    matching_instances: list[ServiceInstance] = []
     for candidate in _list_program_choices(instance):
         paths = {file.path for file in resolve_config_files(candidate.service, candidate.placement)}
         if files.keys() <= paths:
-            matching.append(candidate)
+            matching_instances.append(candidate)
             unit = candidate.service.get_unit(candidate.placement)
             if unit is None or loses_data or unit in units:
                 return candidate
-    if not matching:
+    if not matching_instances:
         paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
         unexpected_path = sorted(files.keys() - paths)[0]
         raise ExportError(study, f"{unexpected_path!r} is not a file of {instance.service.title}")
-    return matching[0]
+    return matching_instances[0]
 
 
 def _list_program_choices(instance: ServiceInstance) -> Iterator[ServiceInstance]:

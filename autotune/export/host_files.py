@@ -168,19 +168,19 @@ def _check_runtimes(study: Study) -> None:
 
 def _build_host_file(
     content_key: tuple[str, str, str],
-    derived: DerivedHosts,
+    derived_hosts: DerivedHosts,
     records: Mapping[str, HostRecord],
-    before: Mapping[str, OriginalHost],
+    originals: Mapping[str, OriginalHost],
 ) -> HostFile:
     tier, host, path = content_key
-    file, digests = derived.setups[host].files[path], before[host].files
+    file, digests = derived_hosts.setups[host].files[path], originals[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
-    edits = derived.edits.get((host, path))
+    edits = derived_hosts.edits.get((host, path))
     return HostFile(
         tier=tier,
         host=host,
         path=path,
-        content=derived.contents[content_key],
+        content=derived_hosts.contents[content_key],
         mode=file.mode,
         check=file.check_command,
         units=file.units,

@@ -38,11 +38,11 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
         if any(plain_lines):
             hunks.append(Hunk(hunk.start_line + first, *plain_lines))
         if number < len(hunk.removed) or replacement < len(hunk.added):
-            exchange = Hunk(
+            replacement_hunk = Hunk(
                 hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
             )
-            _check_exchange(exchange)
-            hunks.append(exchange)
+            _check_exchange(replacement_hunk)
+            hunks.append(replacement_hunk)
         first, start = number + 1, replacement + 1
     return tuple(hunks)
 

@@ -89,8 +89,8 @@ def _format_no_improvement(view: StudyFigures) -> str:
     else:
         outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
         reason = f"no other configuration {outcome}"
-    if limited := _format_load_limit(view):
-        return f"no gain could be measured{units.objective_suffix}: {limited}"
+    if limit_text := _format_load_limit(view):
+        return f"no gain could be measured{units.objective_suffix}: {limit_text}"
     return f"no improvement{units.objective_suffix}: {reason}"
 
 
@@ -110,8 +110,8 @@ def _format_load_limit(view: StudyFigures) -> str:
 
 
 def _format_unmeetable(view: StudyFigures) -> str:
-    if limited := _format_load_limit(view):
-        return f"no verdict{view.units.objective_suffix}: {limited}"
+    if limit_text := _format_load_limit(view):
+        return f"no verdict{view.units.objective_suffix}: {limit_text}"
     if isinstance(view.units, ValueUnits):
         return "no configuration returned a reproducible value"
     if best := view.conclusion.best:

@@ -168,13 +168,13 @@ class PanelSpace:
         return [line for part in texts if part for line in self.reserve(part, "cyan")]
 
     def reserve_readings(
-        self, readings: Sequence[Reading], newest: Sequence[Reading], slo: Slo
+        self, readings: Sequence[Reading], newest_readings: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
-        shown_readings = list(newest)
+        shown_readings = list(newest_readings)
         lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
         used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
-        for reading in reversed([r for r in readings if r not in newest]):
+        for reading in reversed([r for r in readings if r not in newest_readings]):
             used_lines += len(lines[id(reading)])
             if used_lines > self._free_lines - MIN_TRIAL_LINES:
                 break

@@ -80,8 +80,10 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
         bucket = round(log(record.rate) / STEP_LOG_WIDTH)
-        invalid = record.limited or ("disturbed" if record.disturbed else "")
-        readings_by_step.setdefault((bucket, record.truncated, invalid), []).append(record.reading)
+        invalid_reason = record.limited or ("disturbed" if record.disturbed else "")
+        readings_by_step.setdefault((bucket, record.truncated, invalid_reason), []).append(
+            record.reading
+        )
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 

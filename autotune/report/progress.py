@@ -65,13 +65,13 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
     """Return ``method`` with its exceptions passed to ``report_error``."""
 
     @wraps(method)
-    def wrapped(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call_safely(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  a display error must not stop the study
             self.report_error(error)
 
-    return wrapped
+    return call_safely
 
 
 class PlainProgress:

@@ -66,8 +66,8 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
         f"{change.name} {' → '.join(change.texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
-    if more := len(_list_proven_changes(view)) - len(change_texts):
-        change_texts.append(f"{more} more")
+    if more_count := len(_list_proven_changes(view)) - len(change_texts):
+        change_texts.append(f"{more_count} more")
     changes = [f"change   {', '.join(change_texts)}"] if change_texts else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
     lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
@@ -200,8 +200,8 @@ def _format_running(view: StudyView) -> Iterator[str]:
         if trial.is_finished:
             continue
         yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
-    if left := view.outlook.time_left_text:
-        yield f"about {left}"
+    if time_left_text := view.outlook.time_left_text:
+        yield f"about {time_left_text}"
 
 
 def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:

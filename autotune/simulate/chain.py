@@ -78,7 +78,7 @@ class StationChain:
                 if seconds is None
                 else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
             )
-            time_moments = station.time_spent(rate, max(0.0, max_utilisation))
+            time_moments = station.compute_time_spent(rate, max(0.0, max_utilisation))
             mean, variance = mean + time_moments.mean, variance + time_moments.variance
         return TimeMoments(mean, variance)
 
@@ -94,7 +94,7 @@ class StationChain:
             time_moments.mean**2 / time_moments.variance,
             time_moments.variance / time_moments.mean,
         )
-        excess_utilisation = self.slowest_station.utilisation(rate) - 1.0
+        excess_utilisation = self.slowest_station.compute_utilisation(rate) - 1.0
         if excess_utilisation <= 0.0:
             return _compute_gamma_tail(gamma_shape, limits / gamma_scale)
         queue_seconds = excess_utilisation * seconds * (np.arange(TIME_POINTS) + 0.5) / TIME_POINTS
@@ -105,7 +105,7 @@ class StationChain:
 
     def compute_violation_share(self, rate: float, slo: Slo) -> float:
         """Return the fraction of requests that violate the SLO at ``rate`` in the long run."""
-        if self.slowest_station.utilisation(rate) >= 1.0:
+        if self.slowest_station.compute_utilisation(rate) >= 1.0:
             return 1.0
         time_moments = self.compute_request_time(rate)
         scaled_limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
@@ -211,7 +211,7 @@ def diagnose_search(
     failed_by_rate = {
         reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid
     }
-    failed_rates = [rate for rate, failing in failed_by_rate.items() if failing]
+    failed_rates = [rate for rate, has_failed in failed_by_rate.items() if has_failed]
     rate = min(failed_rates, default=max(failed_by_rate, default=1.0))
     chain = build_chain(topology, settings)
     shortage = find_bottleneck(topology, chain, rate, slo)
@@ -271,7 +271,7 @@ def find_bottleneck(
         hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
-            f"{station.limit_reason}: {100 * min(1.0, station.utilisation(rate)):.0f} % at "
+            f"{station.limit_reason}: {100 * min(1.0, station.compute_utilisation(rate)):.0f} % at "
             f"{rate:,.0f} requests/s, "
             f"100 % at {station.max_rate:,.0f} (modelled)"
         )

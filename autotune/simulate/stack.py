@@ -151,15 +151,19 @@ def _compute_host_usages(
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):
         queue_length = (
-            max(0.0, station.utilisation(offered_rate) - 1.0) * station.max_rate * seconds / 2.0
+            max(0.0, station.compute_utilisation(offered_rate) - 1.0)
+            * station.max_rate
+            * seconds
+            / 2.0
         )
         requests_inside = (
-            min(offered_rate, station.max_rate) * station.time_spent(offered_rate, 0.995).mean
+            min(offered_rate, station.max_rate)
+            * station.compute_time_spent(offered_rate, 0.995).mean
         )
         busy_share = min(
             1.0,
             offered_rate * station.service_seconds / hosts.total_cpus,
-            station.utilisation(offered_rate),
+            station.compute_utilisation(offered_rate),
         )
         load_average = (requests_inside + queue_length) / hosts.count
         host_usage = HostUsage(

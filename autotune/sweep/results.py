@@ -142,7 +142,7 @@ def _summarize_rate(
         reasons = (record.limited or record.disturbed for record in samples)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
-        mean for record in records_at_rate if (mean := mean_response_seconds(record)) is not None
+        mean for record in records_at_rate if (mean := compute_mean_seconds(record)) is not None
     ]
     if failure is None and not responses:
         failure = "no request got a correct response"
@@ -204,7 +204,7 @@ def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None
     )
 
 
-def mean_response_seconds(reading: RecordedReading) -> float | None:
+def compute_mean_seconds(reading: RecordedReading) -> float | None:
     """Return the mean time of correct responses in seconds, from the histogram's upper edges."""
     answered_requests = sum(reading.histogram.values())
     if not answered_requests:
