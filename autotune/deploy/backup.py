@@ -32,13 +32,13 @@ from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
 BACKUP_DIRECTORY = "originals"  # directory in a study that contains the controller's copies
-SEAL_PURPOSE = "originals"  # purpose of the seal on a copy
+SEAL_PURPOSE = "originals"  # makes a seal valid only for backup copies
 RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
-# The kernel values of a configuration that is kept. The name sorts last, so that the file overrides
-# all others at boot.
+# File with the kernel values of a kept deployment. Its name sorts last, so that it overrides all
+# other files at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-# in place of a digest: autotune or the software wrote the file, whatever its content
+# used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
 _MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tuner may have written
 
@@ -47,8 +47,8 @@ _MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tun
 class BackupCheck:
     """Validation of ``files`` with the software of ``unit``, for a restore without a target.
 
-    With ``socket``, the software is started in ``directory`` until it accepts connections on this
-    socket.
+    If ``socket`` is set, the software is started in ``directory`` and must accept connections on
+    this socket.
     """
 
     unit: str
@@ -63,8 +63,8 @@ class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
     ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
-    name. If a value matches neither a written value nor the original, someone else set it. Units
-    that autotune enabled or disabled are included.
+    name. If a value matches neither a written value nor the original, someone else set it.
+    ``last_written`` also contains the units that autotune enabled or disabled.
     """
 
     host: str
@@ -194,8 +194,8 @@ class HostBackup:
         """True if the host's own record confirms that the host has not been restored since this
         backup.
 
-        Without ``record``, the record of a kept deployment is used. The record may lack the last
-        change.
+        If ``record`` is ``None``, the record of a kept deployment is used. The record may lack
+        entries for the last change.
         """
         if record is not None:
             recorded_values = {**record.state.files, **record.state.sysctls}
@@ -214,8 +214,8 @@ class HostBackup:
         """Return the part of the backup for files and kernel values that autotune set and no one
         else has changed since.
 
-        The state is empty if no value that autotune set is left to restore. Units and files that
-        the software created are included, because autotune cannot determine who changed them.
+        The state is empty if no value that autotune set is left to restore. Units, and files that
+        the software created, are included, because autotune cannot determine who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()
@@ -248,7 +248,7 @@ class HostBackup:
 
 
 def encode_backup(backup: HostBackup) -> bytes:
-    """Return the backup as JSON that a person can read and restore by hand."""
+    """Return the backup as JSON that a person can read, and use to restore the host by hand."""
     state = backup.state
     record = {
         "schema": SCHEMA_VERSION,
@@ -270,7 +270,7 @@ def encode_backup(backup: HostBackup) -> bytes:
 def decode_backup(content: bytes, where: str) -> HostBackup:
     """Return the backup in a JSON record. ``where`` names the record in messages.
 
-    Raises AutotuneError for any other content.
+    Raises AutotuneError if the content is not a valid backup.
     """
     try:
         record = parse_json(content)
@@ -302,7 +302,7 @@ class BackupStore:
     """Backup copies on the controller: ``<study>/originals/<host>.json``, readable only by their
     owner.
 
-    Each copy is sealed with this account's key. Copies from anywhere else are never restored.
+    Each copy is sealed with this account's key. Copies without a valid seal are never restored.
     """
 
     def __init__(self, study: Path) -> None:
@@ -353,7 +353,7 @@ class BackupStore:
         path = self.path_for(host)
         for stale in (path, *durable_files.find_orphaned_files(path)):
             stale.unlink(missing_ok=True)
-        # Hosts are restored concurrently, and the last one removes the directory.
+        # Hosts are restored concurrently, and the last restore removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -365,8 +365,8 @@ def add_seal(content: bytes, host: str) -> bytes:
 
 
 def strip_seal(content: bytes, host: str, path: Path) -> bytes:
-    """Return the encoded backup without its seal. Raises AutotuneError if another account sealed
-    it.
+    """Return the encoded backup without its seal. Raises AutotuneError if the seal of this account
+    is missing or invalid.
     """
     match = _SEAL_PATTERN.search(content)
     backup = content[: match.start()] + b"\n}" if match else b""

@@ -1,4 +1,6 @@
-"""Boot times of units and stack that a study measures, and time limits derived from these times."""
+"""Boot times of units and of the stack, measured during a study, and the time limits derived from
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# The limit is longer after a rollback, because that configuration is known to work and only needs
-# time.
+# The limit is longer after a rollback, because the restored configuration is known to work and only
+# needs time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # A wrong response with another status, such as 404, does not become correct by waiting.
@@ -26,7 +28,7 @@ class BootTimes:
     """Longest measured boot time of each unit and of the whole stack, in seconds.
 
     ``fixed_limit`` is the target's ``ready:``. ``request_timeout`` is the target's ``timeout:``.
-    ``recovery`` is the time that a load balancer needs to use a server again.
+    ``recovery`` is the time in seconds until a load balancer uses a failed server again.
     """
 
     fixed_limit: float | None = None

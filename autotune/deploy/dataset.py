@@ -1,5 +1,5 @@
-"""The store's data set. The store's own loader writes it, so key-value pairs do not cross the
-network.
+"""Fill a store with its data set. Key-value pairs are generated on the store's host, so they do not
+cross the network.
 
 Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and their frequency falls geometrically
 with the length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A
@@ -20,8 +20,8 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
-MAX_CACHED_PAIRS = 100_000  # maximum number of pairs that a cache is filled with
-DRAWS_PER_PAIR = 20  # simulated requests per pair; enough for the state after a long run
+MAX_CACHED_PAIRS = 100_000  # largest number of pairs that are written into a cache
+DRAWS_PER_PAIR = 20  # simulated requests per pair; enough to approximate a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
 
@@ -63,7 +63,7 @@ def list_cached_keys(data: Data) -> list[str]:
     """Return the keys that a cache contains after a long run, with the most recently requested key
     last.
 
-    Popular keys come last, as in a cache that evicts the least recently used keys.
+    Popular keys tend to come last, as in a cache that evicts the least recently used keys.
     """
     import numpy as np
 
@@ -76,8 +76,8 @@ def list_cached_keys(data: Data) -> list[str]:
 def read_cached_pairs(
     instance: ServiceInstance, data: Data, transport: Transport
 ) -> dict[str, str]:
-    """Return the pairs for caches, with values from the store. The result is empty if the store has
-    no loader.
+    """Return the key-value pairs to write into caches, with values read from the store. The result
+    is empty if the store has no loader.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:

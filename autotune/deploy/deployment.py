@@ -129,14 +129,16 @@ class Deployment(Fleet):
         self._keeping = False
         self._inside: Mapping[str, Mapping[str, bytes]] | None = None
         self._watch = ServerWatch(runtime.service_manager, note)
-        # contains only pages to which the hosts respond
+        # by host and unit; contains only pages that the hosts serve
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # True if the stack did not respond after the last rollback
 
     @property
     def ready_seconds(self) -> float | None:
-        """Return the fixed limit of the target's `ready:`; ``None`` derives limits from boot times."""
+        """Return the fixed time limit from the target's `ready:`. If it is ``None``, boot times
+        determine limits.
+        """
         return self.boot_times.fixed_limit
 
     @ready_seconds.setter
@@ -148,7 +150,7 @@ class Deployment(Fleet):
     def deploy(self, settings: Settings) -> DeployResult:
         """Make ``settings`` take effect on every host, or leave every host unchanged.
 
-        Raises DeployFailed if the configuration is the cause, AutotuneError if a host is.
+        Raises DeployFailed if the configuration is at fault, and AutotuneError if a host is.
         """
         desired_state = self.build_desired_state(settings)
         self._await_late_stack()
@@ -159,12 +161,14 @@ class Deployment(Fleet):
         try:
             return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
         except AutotuneError as error:
-            # The software's messages may quote the files that it rejects.
+            # The software's messages may quote secrets from the files that the software rejects.
             error.message = remove_words(error.message, desired_state.find_secret_words(originals))
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state whose masked words are filled in. Raises the same errors as `deploy`."""
+        """Deploy a state in which masked words have been filled in. Raises the same errors as
+        `deploy`.
+        """
         observed = self._observe_hosts(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
@@ -242,8 +246,8 @@ class Deployment(Fleet):
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
-        """Return the state with the time limit of each unit, without the entry's page, which is
-        requested later.
+        """Return the state with a time limit for each unit. Readiness checks of the entry's page
+        are left out, because the page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(desired, {
@@ -254,15 +258,15 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the time limit, in seconds, for a response of the stack, whose restarted units may
-        still be booting.
+        """Return the time limit, in seconds, for a correct response while restarted units may still
+        be booting.
         """
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
 
     def _await_answer(self, limit: float, settings: Settings) -> None:
-        """Wait for a correct response and for all servers of load balancers. Raises StackNotReady."""
+        """Wait for a correct response, and until load balancers use all servers. Raises StackNotReady."""
         start_time = time.monotonic()
         with wait_notices.wait("the stack", "a correct response", limit):
             problem = readiness.wait_until_ready(
@@ -379,7 +383,7 @@ class Deployment(Fleet):
 
     @cached_property
     def _rendered_baseline(self) -> DesiredState:
-        """Return the state with the baseline settings, whose masked words are not filled in."""
+        """Return the state with the baseline settings, in which secrets are still masked."""
         return self.build_desired_state(self.space.complete_unrepaired({}).settings)
 
     def _baseline_state(self) -> DesiredState:
@@ -445,7 +449,7 @@ class Deployment(Fleet):
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
             return False
-        # Before the first deployment a store may be empty, even if it needs no action.
+        # Before the first deployment, a store may be empty even if its unit needs no action.
         started_instances = [
             instance
             for instance in desired.instances
@@ -453,7 +457,8 @@ class Deployment(Fleet):
             or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
         ]
         for instance in started_instances:
-            # A study does not write data into a store whose own files are edited.
+            # A store whose own configuration files are edited already contains data, so none is
+            # written.
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
@@ -481,7 +486,8 @@ class Deployment(Fleet):
         """Roll every host back to the last good state or, without a good state, to the original
         state.
 
-        A stack that is late after the rollback does not end the study: see `_await_late_stack`.
+        If the stack does not respond in time after the rollback, the study continues: see
+        `_await_late_stack`.
         """
         good_deployment = self._in_place
         actions = {
@@ -513,7 +519,7 @@ class Deployment(Fleet):
     def _await_answer_after(
         self, plans: Mapping[str, HostPlan], desired: DesiredState, limit: float
     ) -> None:
-        """Wait for the stack. If units only reloaded and responses stay wrong, restart the units."""
+        """Wait for the stack. If units were only reloaded and responses stay wrong, restart the units."""
         reloading_plans = {
             name: plan
             for name, plan in plans.items()
@@ -552,7 +558,7 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have run since the deployment. Raises the same errors as
+        """Check that all units have kept running since the deployment. Raises the same errors as
         `Fleet.verify`.
         """
         self.check_load_hosts()
@@ -630,7 +636,7 @@ class Deployment(Fleet):
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
         """Return the records of all hosts in a deployment. Private servers have no records, because
-        no other tool sets them up.
+        their deployments cannot be exported.
         """
         if not self.runtime.installed:
             return {}

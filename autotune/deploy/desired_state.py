@@ -36,7 +36,7 @@ from autotune.target.model import Data
 from autotune.target.shipped_files import find_shipped_directory
 
 RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by name of the instance, then by path
-# Maps a path or kernel value to the units that a change affects, each with the action that it
+# Maps a path or kernel value to the units that a change affects, and to the action that each unit
 # needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
 
@@ -91,8 +91,8 @@ class DesiredState:
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
-        """Return the function that finds the visible parts of a host's own file, or ``None`` for an
-        unknown file.
+        """Return the function that finds the parts of a host's own file that contain no secrets, or
+        ``None`` for an unknown file.
         """
         for instance in self.instances_on(host):
             for name in self.rendered_files[instance.name]:
@@ -121,7 +121,7 @@ class DesiredState:
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
-        """Return the checks that validate the host's files in ``changing``."""
+        """Return the checks that validate the host's files whose paths are in ``changing``."""
         checks = []
         for instance in self.instances_on(host):
             files = self._deployed_files(instance)
@@ -138,7 +138,9 @@ class DesiredState:
         return checks
 
     def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
-        """Return the files of an instance as deployed. A check may need words that records mask."""
+        """Return the files of an instance as deployed. A validation may need the secrets that
+        records mask.
+        """
         files = self.hosts[instance.placement.host].files
         return {path: files[self.layout.path_for(instance, path)].content or content
                 for path, content in self.rendered_files[instance.name].items()}  # fmt: skip
@@ -342,7 +344,7 @@ def _find_least_action(
 def changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
-    """Return the parameters of an instance whose values differ."""
+    """Return an instance's parameters whose old and new values differ."""
     old, new = (
         select_service_settings(settings, instance.parameter_prefix)
         for settings in (old_settings, new_settings)
@@ -360,9 +362,7 @@ def find_ranks(stack: Stack) -> dict[str, int]:
 
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
-    """Return the start order and address of an instance's unit, without a page for a readiness
-    check.
-    """
+    """Return the start rank and address of an instance's unit, without a page for a readiness check."""
     return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
 
 
@@ -460,8 +460,8 @@ def _plan_unit_actions(
     causes: Iterable[str],
     forced_actions: Mapping[str, Action],
 ) -> dict[str, Action]:
-    """Return the actions of running units: forced, required by ``causes``, or because a unit is not
-    active.
+    """Return the actions for units that must run: forced actions, actions that ``causes`` require,
+    and restarts of inactive units.
     """
     unit_actions = {u: action for u, action in forced_actions.items() if desired.units.get(u)}
     for cause in causes:

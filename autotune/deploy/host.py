@@ -1,4 +1,4 @@
-"""One host, which is observed, backed up and changed. Each method makes one round trip to the host."""
+"""One host that is observed, backed up and changed. Most methods make one round trip to the host."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
-_TRIAL_TIMEOUT = ("timeout", "10")  # limit for a trial start, in seconds
+_TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
 ACTION_TIMEOUT_SECONDS = (
-    150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+    150.0  # time to stop and start a host's units; systemd gives each unit 90 s to stop
 )
 
-# Output of `children_replaced` in on_host.sh: unit, number of processes, addresses of clients.
+# Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
+# clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
@@ -91,9 +92,9 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._apart: dict[str, str] = {}
-        self._finishing: set[str] = set()  # units with a note about old processes
-        # Every account can write to the directory used for trial starts, so its name must not be
-        # guessable.
+        self._finishing: set[str] = set()  # units whose old processes were already noted
+        # Every account can write to the directory for test starts, so the directory's name must not
+        # be guessable.
         self._trials = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
@@ -115,8 +116,8 @@ class ManagedHost:
         return bool(self._started)
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has locked the host, or if it was rebooted after it
-        was locked.
+        """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
+        since then.
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
@@ -142,8 +143,8 @@ class ManagedHost:
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
     ) -> tuple[ObservedHost, list[CommandResult]]:
-        """Return the result of ``observe`` and the result of each command, in one round trip. No
-        command may change anything.
+        """Return the result of ``observe`` and the result of each command, in one round trip. The
+        commands must not change anything.
 
         Raises CommandFailed for a required command that failed.
         """
@@ -200,8 +201,8 @@ class ManagedHost:
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
         recorded_checks = [*self.backup.checks]
-        # If services have their own file systems, no check is recorded: it could not mount files
-        # over theirs.
+        # If services have their own file systems, no check is recorded, because it could not mount
+        # files there.
         if not (self._manager and self._manager.validate_command):
             recorded_checks += filter(
                 None, (_build_backup_check(check, backup.state) for check in checks)
@@ -285,7 +286,7 @@ class ManagedHost:
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
         backup_commands = [self._store_backup(self.backup)] if written_values else []
-        # A directory that contains new files from others is not removed, and is reported later.
+        # A directory to which others have added files is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
@@ -296,7 +297,9 @@ class ManagedHost:
         return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """Apply the plan of an original state, even after failed steps. Return the failures."""
+        """Apply the plan that restores the original state, and continue after failed steps. Return
+        the failures.
+        """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
         answers = self._run_locked(steps, timeout=_action_timeout(desired, plan))
         return [done.error_text or " ".join(step.argv[:2])
@@ -358,7 +361,7 @@ class ManagedHost:
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        # The path follows the name of the directory, which is a time.
+        # The path of a copy is ``<directory>/overwritten/<time>/<original path>``.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
@@ -390,8 +393,8 @@ class ManagedHost:
         """Remove another study's backup copy on the controller, after its host was restored. The
         other study is in the same parent directory.
 
-        The backup comes from the host. A copy with different original state is kept, because it may
-        belong to another machine.
+        ``restored`` was read from the host. A copy with different original state is kept, because
+        it may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)
@@ -465,11 +468,11 @@ class ManagedHost:
     def _validation_errors(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Return the software's messages about staged originals, provided that it accepts the
-        current files.
+        """Return the software's errors in staged original files, for checks that the current files
+        pass.
 
-        An original that replaces something other than a file is not validated, because no check can
-        use it. The check sees files that will be removed as empty.
+        If an original replaces something other than a file, nothing is validated, because no check
+        could use that original. Files that will be removed are empty during the check.
         """
         removed_paths = [
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
@@ -498,8 +501,8 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return a recorded check of the current files, with staged files in place of the files in
-        ``changing``.
+        """Return the command of a recorded check, which uses staged files for the paths in
+        ``changing`` and current files otherwise.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(validation, check.directory, changing)
@@ -585,9 +588,9 @@ def build_staged_check(
     """Return the command that validates staged files in place of the real files. ``staged_paths``
     maps real paths to staged paths.
 
-    Paths in arguments are replaced by staged paths. Other staged files are mounted over the real
-    files for this check only, as are files in a separate directory. ``directory`` is writable for a
-    trial start.
+    Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
+    are staged in a separate directory, are mounted over the real files for this check only.
+    ``directory`` is a writable directory for a test start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
@@ -620,7 +623,7 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
 def check_unchanged(
     host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
 ) -> None:
-    """Raise AutotuneError if a file was replaced between two reads of its state and its content."""
+    """Raise AutotuneError if a file changed between the reads of its state and its content."""
     for path, content in contents.items():
         digest = FileState(content).digest
         if observed[path].kind == "file" and observed[path].detail != digest:
@@ -630,7 +633,7 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the recorded check of original files, or ``None`` if no unit reads them.
+    """Return the check of original files to record, or ``None`` if no unit reads them.
 
     The result is also ``None`` if the check's arguments depend on file contents and a file was
     absent.
@@ -658,8 +661,8 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     """Return the software's message about the files of each instance, or ``None`` if it accepts
     them.
 
-    All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
-    possible.
+    All instances must be on the transport's host. Raises HostUnreachable, and AutotuneError if no
+    validation is possible.
     """
 
     def build_check(staged: StagedCase) -> list[Command]:
@@ -685,7 +688,9 @@ class CurrentFile:
 
 @dataclass(frozen=True)
 class StagedCase:
-    """An instance with the files that are staged for it below ``directory``, by their real paths."""
+    """An instance, and the contents of the files staged for it below ``directory``, by their real
+    paths.
+    """
 
     instance: ServiceInstance
     files: Mapping[str, bytes]
@@ -705,10 +710,10 @@ def run_on_staged_files(
 ) -> list[Sequence[CommandResult]]:
     """Stage the files of each case, run the commands for it, and remove the files.
 
-    The result contains the command results by case. ``purpose`` is part of the staging directory's
-    name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    Returns the results of the commands for each case. ``purpose`` is part of the staging
+    directory's name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
-    name = f"{purpose}-{secrets.token_hex(8)}"  # another tuner may be staging its own files
+    name = f"{purpose}-{secrets.token_hex(8)}"  # random, as another tuner may be staging files
     originals = _read_masked_files(transport, cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
@@ -728,7 +733,7 @@ def run_on_staged_files(
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:
-    """Return the host's own version of each file with placeholders for secrets."""
+    """Return the host's current version of each file that contains placeholders for secrets."""
     paths = sorted({path for _, files in cases for path in files if has_placeholder(files[path])})
     return read_files(transport, paths) if paths else {}
 
@@ -781,10 +786,10 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a staged file with the mode and owner of the file that it
-    replaces.
+    """Return the command that writes a staged file.
 
-    If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
+    If ``existing`` is given, the staged file contains its secrets and therefore gets its mode and
+    owner.
     """
     owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
@@ -805,7 +810,7 @@ def _build_check(
     argv = validation.argv if isinstance(validation, TrialStart) else validation
     staged_paths = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
-        # The files may include each other.
+        # The files may include each other by their real paths, so they are mounted there.
         return build_mount_command(staged_paths, argv) if files else None
     staged_paths[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, staged_paths)

@@ -28,11 +28,9 @@ def _read_functions() -> str:
 SHELL_FUNCTIONS = _read_functions()
 STATE_DIRECTORY = "/var/lib/autotune"
 BACKUP_FILE = f"{STATE_DIRECTORY}/originals.json"  # the backup of the host
-APPLIED_BACKUP_FILE = (
-    f"{STATE_DIRECTORY}/kept.json"  # likewise, for a deployment that was kept on purpose
-)
-# Everything is one function that is called on the last line. If the connection is lost while the
-# text is sent, nothing has run on the host.
+APPLIED_BACKUP_FILE = f"{STATE_DIRECTORY}/kept.json"  # the backup of a kept deployment
+# The script defines one function and calls it at the end. If the connection is lost while the
+# script is sent, no command has run on the host.
 _COMMAND_SCRIPT = """\
 LC_ALL=C
 export LC_ALL
@@ -52,12 +50,12 @@ printf '\\n{mark} begin\\n'
 everything </dev/null
 exit 0
 """
-# Commands that a killed tuner left running must end before another tuner starts.
+# Commands that a killed tuner left running must exit before another tuner starts.
 _EXCLUSIVE_STEP = "alone || exit"
 # no arguments: commands arrive on standard input
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
-# Functions whose wait notice names the unit, and descriptions of other functions for the notice.
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest wait of `alone`
+# Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
     "look": "reading the state of files and units", "stage": "writing and checking new files",
@@ -91,8 +89,8 @@ def run_commands(
     """Run commands as root, in order, up to the first required command that fails. Return the
     commands' results.
 
-    ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
-    host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
+    ``stdout`` includes standard error. With ``exclusive``, no other exclusive batch of commands
+    runs on the host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
     HostUnreachable, and AutotuneError if the account cannot become root.
     """
     batch = list(commands)
@@ -138,7 +136,8 @@ def run_required(
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs ``argv`` with other files mounted at some paths (path → source).
+    """Return the command that runs ``argv`` with files mounted over paths. ``sources`` maps each
+    path to the file.
 
     No other process sees these files.
     """
@@ -177,7 +176,7 @@ def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _build_shell_line(command: Command) -> str:
-    """Return a shell line with every word quoted, so that no value is more than a word."""
+    """Return a shell line with every word quoted, so that the shell does not interpret any value."""
     line = f"    step {shlex.join(command.argv)}"
     return f"{line} || return" if command.required else line
 

@@ -18,9 +18,9 @@ class FileState:
     """Desired state of a file: its ``content`` or its ``link_target``. Without either, the file
     must be absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is a
-    time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode is
-    enough.
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is
+    the modification time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty
+    if the mode is enough.
     """
 
     content: bytes | None = None
@@ -75,7 +75,7 @@ class ObservedFile:
         )
 
 
-# Units in other states cannot be enabled or disabled: `static`, `masked` and so on.
+# Units in other states, such as `static` or `masked`, cannot be enabled or disabled.
 BOOT_STATES = {
     "enabled": True,
     "disabled": False,
@@ -111,7 +111,7 @@ class HostState:
     name.
 
     ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
-    to whether they start at boot; other units are not changed at boot. Processes of
+    to whether they start at boot. The setting of other units is not changed. Processes of
     ``in_process_reloads`` units survive a reload. ``definitions`` contains
     ``ObservedUnit.definition`` by unit.
     """
@@ -225,7 +225,7 @@ def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
         ) from error
 
 
-# the first word of some lines of `look_exposed`
+# first words of lines that `look_exposed` prints about files in unsafe places
 _APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 
@@ -303,8 +303,7 @@ PlanStep = Mapping[str, HostPlan]  # by host
 def split_into_steps(
     plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment. Each step contains plans for hosts that may run
-    concurrently.
+    """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
 
     Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
     ``starts`` are by host, then by unit. Each step changes at least one host.
@@ -317,7 +316,7 @@ def split_into_steps(
         for rank in (None, *ranks)
     ]
     boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
-    # The files and the first units of a host share one exchange.
+    # The files and the first unit actions of a host share one round trip.
     joined_steps = [
         {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
     ] if later else [first]  # fmt: skip

@@ -79,7 +79,7 @@ class ManagedHosts:
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Restore or keep the locked hosts, and unlock them.
+        """Restore the locked hosts, or keep their deployment, and unlock them.
 
         Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
@@ -194,7 +194,7 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit the study's copy to values that the study set, if another machine restored the host.
+    """Limit the host's backup to values that the study set, if another machine has restored the host.
 
     In that case, the host's own record is missing. Raises AutotuneError if another study has
     changed the host.
@@ -316,7 +316,9 @@ def _build_hosts(
     study: Path,
     service_manager: ServiceManager,
 ) -> HostResults[ManagedHost]:
-    """Return hosts with their copies in ``store``. A damaged copy is an error for its host only."""
+    """Return the hosts with their backup copies from ``store``. A damaged copy is an error for its
+    host only.
+    """
     name = find_study_directory(study).name
     return run_on_all(
         transports.values(),

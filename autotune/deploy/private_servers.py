@@ -30,12 +30,13 @@ from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import format_runtime_names
 
-# The shell records its own process ID, then *becomes* the server. The next command can therefore
-# find every server that a killed tuner left. Values are passed as arguments.
+# The shell records its process ID and is then replaced by the server. A later autotune command can
+# thus find every server that a killed tuner left. Values are arguments, which the shell does not
+# interpret.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # s for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -252,7 +253,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
     """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
     Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, old workers are waited for only a few seconds.
+    accept connections, the wait for old workers lasts only a few seconds.
     """
     old, start = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))

@@ -22,7 +22,7 @@ class StackNotReady(AutotuneError):
 
 @dataclass(frozen=True)
 class ConfirmedState:
-    """The last good deployment, with the processes of its units at the time when it was confirmed."""
+    """The last good deployment, with the processes of its units when the deployment was confirmed."""
 
     desired: DesiredState
     deployed: DeployResult

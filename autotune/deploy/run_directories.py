@@ -101,7 +101,7 @@ def _read_record(runs: Path, name: str) -> RunDirectory | None:
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):
-        return None  # the recorded directory is unknown
+        return None  # without a valid record, the directory is unknown
 
 
 def is_run_directory(path: Path) -> bool:

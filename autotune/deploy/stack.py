@@ -37,7 +37,7 @@ class ServiceInstance:
 
     @property
     def parameter_prefix(self) -> str:
-        """Return ``tier.service``, the prefix of its parameters' full names."""
+        """Return ``tier.service``, the prefix of the full names of the service's parameters."""
         return f"{self.placement.tier}.{self.service.name}"
 
 
@@ -69,7 +69,7 @@ class Stack:
             instance.placement.listen: instance.placement.tier for instance in self.instances
         }
         by_tier: dict[str, set[str]] = {}
-        for instance in self.instances:  # called instances come first
+        for instance in self.instances:  # instances come after those that they call
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
             direct_tiers = {
@@ -81,7 +81,7 @@ class Stack:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts with an instance, without duplicates."""
+        """Return the hosts on which instances run, without duplicates."""
         return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:

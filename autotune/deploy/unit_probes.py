@@ -82,8 +82,8 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with ``starts`` by host and unit. Units that are not in ``starts`` keep
-    their current entry.
+    """Return the state with its unit starts replaced by ``starts``, by host and unit. Units that
+    are not in ``starts`` keep their current entry.
     """
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.strict_parsing import is_uint
 
-# Limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
+# Time limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
 # once.
 UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
