@@ -21,9 +21,10 @@ MIN_MARKERS = 6  # fewer markers do not identify a page
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
 _SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
 _SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
-# Factors by which a size may exceed the samples' range before it is far off, off, or not near.
+# A size is far off, off, or not near if it is outside the samples' range by more than these
+# factors.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
-_SIZE_SLACK_BYTES = 256  # smaller differences than this never matter
+_SIZE_SLACK_BYTES = 256  # smaller differences in size never matter
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
 MAX_TITLE_LENGTH = 60  # maximum number of characters shown
 
@@ -32,7 +33,8 @@ _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _TAG_PATTERN = re.compile(
     r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S
 )
-# Every sentence below contains one of these words. Searching for single words first is faster.
+# Every sentence in `_ERROR_PATTERN` contains one of these words. Searching for single words first
+# is faster.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
@@ -184,7 +186,7 @@ def _count_errors(text: str) -> Iterator[str]:
     of an error is searched.
     """
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
-    # A debugger's page explains itself only at its end.
+    # A framework's debug page identifies itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
         hint_context = text[
             max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH
@@ -212,7 +214,7 @@ def describe_difference(
 
 
 def find_media_type(answer: ProbeAnswer) -> str:
-    """Return the media type without parameters: ``text/html``."""
+    """Return the media type without parameters, such as ``text/html``."""
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

@@ -1,11 +1,11 @@
 """Validate responses: a sample of complete responses, and estimates for all responses.
 
-While a generator runs, curl sends a sample of similar requests, which the requested rate includes.
-A response is wrong if it violates `expect:`, or differs in kind from the reference responses. If a
-fraction s of all responses is wrong, a sample of n misses them with probability (1 − s)ⁿ. With
-``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a reading is too
-short for that many, the latest samples at lower rates are added. Less load does not cause more
-wrong responses.
+While a generator runs, curl sends a sample of similar requests. The requested rate includes these
+requests. A response is wrong if it violates `expect:`, or differs in kind from the reference
+responses. If a fraction s of all responses is wrong, a sample of n misses them with probability (1
+− s)ⁿ. With ``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a
+reading is too short for that many responses, the latest samples at lower rates are added. Less load
+does not cause more wrong responses.
 
 Generators also print sizes, which cover every response: see ``count_wrong_sizes``.
 """
@@ -30,8 +30,8 @@ MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct bod
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# A mean size reveals wrong responses if correct ones differ by at most the first factor, and the
-# mean deviates by more than the second.
+# A mean size reveals wrong responses if the correct sizes differ by at most the first factor, and
+# the mean deviates by more than the second fraction.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
 MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 
@@ -40,8 +40,8 @@ MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their s
 class LoadPage:
     """A request that the load makes.
 
-    ``share`` is its fraction of the load. ``expect`` is the request's own expectation, and
-    ``exact_body`` its only correct body.
+    ``share`` is its fraction of the load. ``expect`` describes correct responses to this request.
+    ``exact_body`` is the only correct body, if it is known.
     """
 
     step: SessionStep
@@ -60,7 +60,7 @@ class LoadPage:
         return self.expect.expected_statuses if self.expect else ANY_2XX
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
-        """Return the error in a response as text, or ``None`` if it is correct."""
+        """Return the error in a response as text, or ``None`` if the response is correct."""
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"
@@ -180,11 +180,11 @@ class AnswerValidator:
         return max(0, min(max(MIN_PROBES, round(desired_probes)), *bounds))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
-        """Return a page for each of ``count`` sampled requests, in proportion to the load and
-        evenly mixed.
+        """Return the index of a page for each of ``count`` sampled requests, in proportion to the
+        load and evenly mixed.
         """
         total_share = sum(page.share for page in self.pages)
-        # A low-discrepancy sequence, whose steps are the golden ratio.
+        # A low-discrepancy sequence, with steps of the golden ratio, spreads the samples evenly.
         positions = [
             ((seed + step) * 0.6180339887498949) % 1.0 * total_share for step in range(count)
         ]
@@ -245,9 +245,10 @@ class AnswerValidator:
     def reclassify(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
     ) -> LoadResult:
-        """Return ``result`` with the wrong responses that the sample or the sizes reveal.
+        """Return ``result`` after counting the wrong responses that the sample or the sizes reveal
+        as errors.
 
-        ``earlier_inspection`` is the sample at lower rates. The earlier sample is used if
+        ``earlier_inspection`` is the sample at lower rates. The earlier sample is added if
         ``inspection`` is too small.
         """
         pooled_inspection = (

@@ -24,17 +24,18 @@ CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
 MIN_ACHIEVED_SHARE = 0.99  # share of the intended requests, or of the rate
-# share of a reading; a generator that stalls for longer did not send the ordered load
+# share of a reading; a generator that stalls for longer did not send the requested load
 MAX_STALL_SHARE = 0.1
-# A generator that sends more than this factor times the ordered requests, plus this number, did not
-# send the ordered load.
+# A result is invalid if the generator sends more than this factor times the requested number of
+# requests, plus this number.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-# share of the requests, without failures that a starved generator may have caused
+# share of the requests; failures that a starved generator may have caused do not count
 PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
-# Errors on the load host, with their messages. Such a reading does not describe the server.
+# Errors on the load host, with their messages. A reading with such errors does not describe the
+# server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -198,7 +199,9 @@ def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[flo
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
-    """Return the sum of the results of parallel processes. The duration is that of the longest."""
+    """Return the sum of the results of parallel processes. The duration is that of the longest
+    process.
+    """
     processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
@@ -271,7 +274,8 @@ def with_input_file(argv: Argv, option: str) -> Argv:
 class LoadGenerator(ABC):
     """A generator of load at a fixed rate, with its packages and capabilities.
 
-    - ``packages``: Debian packages that contain the generator. ``package_source``: another source.
+    - ``packages``: Debian packages that contain the generator. ``package_source``: another source
+      of the generator.
     - ``unchecked_tls``: the TLS checks that the generator omits.
     - ``supported_methods``: the HTTP methods that the generator can send; ``None`` for any.
     - ``requests_per_iteration``: the most requests in one iteration; the generator's rate counts
@@ -370,15 +374,15 @@ class LoadGenerator(ABC):
         return result
 
 
-BINS_PER_LIMIT = 100.0  # minimum number of bins within the objective's limit
+BINS_PER_LIMIT = 100.0  # minimum number of bins within the latency limit
 MAX_BIN_SECONDS = 0.001
 
 
 def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
     """Return the number of latencies in each bin, keyed by its upper edge in seconds.
 
-    A latency within ``limit`` is in a bin that ends no later, so late responses are counted
-    exactly.
+    A latency within ``limit`` is in a bin whose upper edge is at most ``limit``, so late responses
+    are counted exactly.
     """
     width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()

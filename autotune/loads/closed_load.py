@@ -5,8 +5,8 @@ response sends no requests during a stall, so the stall counts only once instead
 who would have arrived. Do not compare latencies of closed and open loops, or a closed loop's rate
 with a sustained rate.
 
-A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
-until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly
+A closed loop has no fixed rate, but it can have a maximum rate: wrk runs a script that delays each
+request until ``max_rate`` allows it. ab cannot limit its rate, so a target must allow ab explicitly
 (``unpaced``).
 """
 
@@ -25,7 +25,7 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
 CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
-THROTTLED_RATE_SHARE = 0.9  # share of ``max_rate``; above it, the limit throttled the clients
+THROTTLED_RATE_SHARE = 0.9  # above this share of ``max_rate``, the rate limit throttled the clients
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ClosedLoopCeiling:
     ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
     reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
     ``max_rate`` limited the clients, so the ceiling is at least ``rate``, and percentiles include
-    waiting. ``example`` describes a wrong response.
+    waiting for the limit. ``example`` describes a wrong response.
     """
 
     concurrency: int
@@ -195,8 +195,8 @@ _SOCKET_ERROR_PATTERN = re.compile(
 )
 
 
-# A single thread sends all clients' requests, even after an error. At least ``gap`` seconds
-# therefore pass between two requests of a process.
+# A single thread sends the requests of all clients, and waits at least ``gap`` seconds between two
+# requests, even after an error.
 _PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[
@@ -239,7 +239,7 @@ class WrkGenerator(ClosedLoopGenerator):
     is_paced = True
 
     def build_input(self, clients: ClosedLoopClients) -> bytes:
-        """Return the script (LuaJIT) that enforces the limit."""
+        """Return the script (LuaJIT) that enforces the rate limit."""
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:

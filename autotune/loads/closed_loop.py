@@ -22,7 +22,7 @@ from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-TIMEOUT_MARGIN_SECONDS = 15.0  # how much longer a transport waits than a program's own limit
+TIMEOUT_MARGIN_SECONDS = 15.0  # how much longer than a program's own time limit a transport waits
 
 
 def run_closed_loop(

@@ -5,11 +5,12 @@ From standard input, it reads ``{"schema": 1, "url": …, "rate": …, "seconds"
 ``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
 the URL. The last line of its output is one JSON object:
 
-- ``requests``: how many it intended to send: ``rate × seconds``, unless it fell short;
+- ``requests``: the number of requests that it intended to send: ``rate × seconds``, unless it fell
+  short;
 - ``errors``: requests without a correct response, by kind, ``{"status": 3, "timeout": 1}``;
 - ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
-  edge of a bin in seconds to its count. Without a histogram: ``late``, how many arrived after
-  ``limit``;
+  edge of a bin in seconds to its count. Without a histogram: ``late``, the number of responses
+  after ``limit``;
 - ``limited``: why the generator could not send the load; absent if it did.
 
 Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
@@ -37,11 +38,11 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-# share of the ordered requests; a generator that misses more sent a different load
+# share of the requested number of requests; a generator that misses more sent a different load
 MAX_MISSED_SHARE = 0.01
 # The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# times the latency limit: the bin for late responses without a histogram
+# times the latency limit; the upper edge of the bin for late responses if there is no histogram
 LATE_BIN_LIMITS = 10.0
 
 

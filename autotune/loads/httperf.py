@@ -3,12 +3,12 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open ones. The open connections must suffice for ``MIN_HELD_LIMITS`` latency
-limits, not until the timeout. Once a server holds that many requests (``prlimit`` sets the number),
-the objective is missed beyond doubt: the average request waits several latency limits (Little's
-law). Each request that is not sent because of this limit (``fd-unavailable``) is a violation, like
-the late response that it would have received. The limit also bounds the queue that a reading can
-build up.
+to about a thousand open connections. These must suffice for the requests of ``MIN_HELD_LIMITS``
+latency limits, not for all requests until the timeout. Once a server holds that many requests
+(``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits
+several latency limits (Little's law). Each request that is not sent because of this limit
+(``fd-unavailable``) is a violation, like the late response that it would have received. The limit
+also bounds the queue that a reading can build up.
 
 No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
 (``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
@@ -66,7 +66,7 @@ from autotune.transports.request import Request
 # Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
 # rarely. At a higher rate (requests/s), the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
-CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
+CLIENT_NUMBERS = 1 << 16  # client numbers whose arrivals differ, because the state uses 16 bits
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
@@ -208,13 +208,13 @@ class HttperfOutput:
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a session log (httperf's own limit), and in a list
+MAX_SESSIONS, MAX_URIS = 1000, 10_000  # sessions in a log (httperf's own limit), and URIs in a list
 ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
 MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
-MAX_HELD_LIMITS = 10.0  # the most latency limits for which it may hold connections
+MAX_HELD_LIMITS = 10.0  # the most latency limits for which a process may hold connections
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
@@ -361,8 +361,8 @@ def build_command(
 ) -> Argv:
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    httperf exits by itself, even if nothing stops it. On SIGINT, httperf prints its results so far.
-    Warnings are read together with the results.
+    httperf exits by itself after the last request. On SIGINT, httperf prints its results so far.
+    The output also contains warnings.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -442,8 +442,8 @@ def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, in
 
 
 def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
-    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if it is
-    as expected.
+    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if the
+    mean is as expected.
 
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
     of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
@@ -463,9 +463,9 @@ def check_result(
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
     On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
-    responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than requested. The server would therefore fail under
-    the requested load as well.
+    latencies decide. If responses exceed the latency limit by more than twice the longest stall
+    (``lag``), the server caused the delay, at *less* load than requested. The server would
+    therefore fail under the requested load as well.
     """
     if short := result.as_exhausted_host():
         return short
@@ -491,9 +491,9 @@ def _is_incomplete(
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
-    httperf does not print when it sent the last request, but this was no earlier than the longest
-    wait before the end. The load is also incomplete if one of httperf's own bursts used up its
-    connections.
+    httperf does not print the time of the last request, but between that time and the end, at most
+    the longest wait for a response passed. The load is also incomplete if one of httperf's own
+    bursts used up its connections.
     """
     if (
         result.errors.get("not sent")

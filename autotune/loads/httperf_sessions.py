@@ -1,5 +1,5 @@
-"""httperf with sessions: an open loop of sessions, each with several requests on a connection, and
-pauses.
+"""httperf with sessions: an open loop of sessions, each with several requests and pauses on one
+connection.
 
 httperf prints the duration of each session, but only a mean for requests. Sessions of one kind (the
 same number of calls and the same sum of pauses) therefore share a process. A request's latency is
@@ -147,7 +147,7 @@ def _build_result(
     lifetimes = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
     for edge, sessions in lifetimes.items():
-        # The upper edge of a request's latency, rounded to a microsecond.
+        # The upper edge of the bin for a request's mean latency, rounded to a microsecond.
         call_seconds = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
         histogram[call_seconds] += sessions * kind.request_count
     result = LoadResult(

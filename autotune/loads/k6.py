@@ -38,10 +38,10 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
-)  # each client is a JavaScript engine
+)  # few connections, because each client is a JavaScript engine
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
 MIN_CLIENTS = 16
-START_SECONDS = 30  # time for k6's own start and a script's `setup`
+START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
@@ -65,7 +65,7 @@ def read_source(name: str) -> str:
 class K6Generator(LoadGenerator):
     """k6 0.52 (grafana.com/docs/k6). ``timeout`` bounds each process.
 
-    With ``visits``, each arrival makes one visit, chosen by weight, instead of a request.
+    With ``visits``, each arrival is one visit, chosen by weight, instead of one request.
     """
 
     visits: tuple[WeightedVisit, ...] = ()

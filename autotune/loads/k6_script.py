@@ -11,9 +11,9 @@ follows redirects within the site and times every request. Load that cannot be c
 other protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options
 before any load.
 
-``load.max_rate`` is in requests/s, so the rate of runs is limited by the most requests that one run
-makes. The target sets that number, or a few slow runs count it before the first reading. A run is
-stopped before it exceeds the number, and the study ends.
+``load.max_rate`` is in requests/s, so the allowed rate of runs depends on the maximum number of
+requests in a run. The target sets that number, or a few slow runs count it before the first
+reading. A run is stopped before it exceeds the number, and the study ends.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class K6ScriptGenerator(K6Generator):
         ), self._build_archive(scenario)
 
     def inspection_command(self) -> tuple[Argv, bytes]:
-        """Return a command that runs the code outside of functions, and fails if k6 cannot run
-        it.
+        """Return a command that runs the script's code outside of functions, and fails if k6 cannot
+        run it.
         """
         (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
         argv = (

@@ -87,7 +87,7 @@ class ClientPorts:
         All sockets are counted, whatever their destination, so the check errs on the safe side.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
-            needed, waiting = rate * 2, 0  # free again after one or two seconds
+            needed, waiting = rate * 2, 0  # ports are free again after one or two seconds
         else:
             needed, waiting = rate * seconds, self.time_wait
         free_ports = self.range_size - self.in_use - waiting
@@ -135,11 +135,11 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports of earlier connections are free again. ``note`` is called only at the first
-    wait.
+    """A wait until ports of earlier connections are free again. ``note`` is called only at the
+    first wait.
 
-    Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
-    would be useless.
+    After a failed wait (``has_failed``), no second wait is tried, because other connections occupy
+    the ports.
     """
 
     note: Callable[[str], None] = lambda _: None

@@ -15,7 +15,7 @@ from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
-CACHE_PROTOCOL = "memcached"  # as services declare the protocol
+CACHE_PROTOCOL = "memcached"  # the name of the protocol in services
 MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # Debian's names
 KEY_BYTES = 17  # memcaslap itself uses the first 16
 WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
@@ -27,7 +27,7 @@ _TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 @dataclass(frozen=True)
 class MemcaslapShape:
-    """Sizes of objects, each a (smallest, largest, share) tuple in bytes."""
+    """Object sizes in bytes, as (smallest, largest, share) tuples."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
@@ -46,7 +46,7 @@ class MemcaslapShape:
         return text.encode()
 
 
-# Sizes in the published single-instance measurements (Radovic). The middle one is a mix of tiny,
+# Sizes in the published single-instance measurements (Radovic). The middle shape is a mix of tiny,
 # small and medium objects with a mean of about 2 KB.
 CACHE_SHAPES = (
     MemcaslapShape("100 B", ((100, 100, 1.0),)),

@@ -3,7 +3,7 @@
 No distribution packages it: `scripts/build-mutilate` builds it, and autotune uses it if it is in a
 load host's PATH. mutilate exits at once if `/etc/resolv.conf` lists no name server (``evdns``),
 although it connects to caches by address. autotune uses mutilate only at fixed rates (``-q``).
-mutilate's own search (``--search``) starts from a closed loop, reads each point once and never
+mutilate's own search (``--search``) starts from a closed loop, measures each rate once and never
 checks the achieved rate. The search therefore reports rates that miss the objective. A reading is
 valid under these conditions:
 
@@ -14,8 +14,8 @@ valid under these conditions:
 - **one shape** for storing and measuring (``-K``, ``-V``, ``-r``): gets for other keys would never
   hit.
 - **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
-  from a percentile. For sets, it prints only percentiles: all sets above the highest percentile
-  within the limit count as late.
+  from a percentile. mutilate prints only percentiles for sets: all sets above the highest
+  percentile within the limit count as late.
 
 Agents (``-A`` on additional load hosts, ``-a`` on the measuring host) send load that is counted but
 not timed: the timed requests represent all requests.
@@ -49,20 +49,21 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # times the latency limit: the bin for sets that may have been late
-NO_RESOLVER_TEXT = "evdns"  # the only output if it exits for lack of a name server
+LATE_BIN_LIMITS = 10.0  # times the latency limit; the bin for sets that may have been late
+NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
 _EXIT_CODE_PATTERN = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL_PATTERN = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
-# the share of all gets, including the agents' gets
+# the share of misses in all gets, including the agents' gets
 _MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)
 _SKIPPED_PATTERN = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _TRAFFIC_PATTERN = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _LATENCY_ROW_PATTERN = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
-# the quantiles in a row, after the average and deviation
+# the quantiles in a row of latencies, after the average and the deviation
 _ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)
-# Arguments: the command to run. The samples follow the command's output, even if it failed.
+# Arguments: the command to run. The samples follow the command's output, even if the command
+# failed.
 _MEASURE_SCRIPT = f"""
 {temporary_file_script("mutilate")}
 "$@" --save "$temporary" 2>&1

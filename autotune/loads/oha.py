@@ -192,7 +192,7 @@ class OhaGenerator(LoadGenerator):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             reason = f"oha printed no result ({error!r}): {last_line(text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        if request.http2:  # these are only idle connections; unsent requests are counted below
+        if request.http2:  # errors of idle connections; unsent requests are counted below
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec
@@ -229,7 +229,7 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
 def read_stored_answers(text: str) -> list[OhaAnswer]:
     """Return the rows of oha's SQLite file, which ``text`` contains in base64.
 
-    Raises ValueError, or sqlite3.Error if it is not such a file.
+    Raises ValueError or sqlite3.Error for any other text.
     """
     try:
         content = base64.b64decode(text.strip(), validate=True)

@@ -1,5 +1,5 @@
-"""Fetch complete responses to sample requests like the load's, because most load generators count
-only statuses.
+"""Send a sample of requests like the load's and read complete responses, because most load
+generators count only statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
 A few curl processes share the work, so that a slow response does not delay the next request. The
@@ -22,17 +22,18 @@ from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-CURL_PACKAGE = "curl"  # Debian's name for it
+CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
-# Bytes that are read from the start of a body, and from the end of a longer one.
+# Bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than the command's own limit
+TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer than the command's own time limit a transport waits
 START_SECONDS = 2.0  # time for the programs to start
 
 # Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
-# bytes of a body's head and tail. A response cannot guess the directory of the bodies.
+# bytes of a body's head and tail. Responses cannot imitate the titles of files in the output,
+# because the directory's name is random.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -82,7 +83,7 @@ class ProbeCommand:
     """A command that sends ``requests`` at up to ``max_rate`` (requests/s), within about
     ``span_seconds``.
 
-    The transport waits up to ``stop_seconds`` for it.
+    The transport waits up to ``stop_seconds`` for the command.
     """
 
     requests: tuple[Request, ...]
@@ -107,7 +108,7 @@ def build_command(
     typically takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
-    # ms between a worker's requests, in the unit that curl uses
+    # milliseconds between the requests of one worker
     pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
     bound_seconds = ceil(span + timeout + START_SECONDS)

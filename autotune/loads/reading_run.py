@@ -5,10 +5,10 @@ A reading has two phases. The ramp-up offers the same load for ``spec.ramp_secon
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
 afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
 result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
-limits, so a clear overload ends within about a second. The counted phase starts after the last
-response of the ramp-up. If the stack keeps up, that is milliseconds after the last request. During
-the counted phase, the generator limits the queue that can build up (see ``httperf``), and
-``spec.seconds`` limits the time.
+limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts after
+the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
+request. During the counted phase, the generator limits the queue that can build up (see
+``httperf``), and ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
@@ -44,8 +44,8 @@ MIN_CHECKED_RAMP = 0.5  # seconds
 RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
-RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up gives up a request
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than a process's own limit
+RAMP_TIMEOUT_LIMITS = 10.0  # the ramp-up gives up on a request after this many latency limits
+TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer than a process's own time limit a transport waits
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
 MAX_SEEDS = 1 << 16  # start positions for samples in a list of pages
@@ -54,7 +54,7 @@ MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """How to validate responses, and the sample at lower rates."""
+    """The validator of responses, and the earlier sample at lower rates."""
 
     validator: AnswerValidator
     earlier_inspection: AnswerInspection
@@ -137,7 +137,9 @@ class _LoadRun:
     def _run_counted_load(
         self, spec: LoadSpec, moments: Mapping[str, int], *, delay_seconds: float = 0.0
     ) -> LoadResult:
-        """Run the counted phase, with a sample of complete responses that the rate includes."""
+        """Run the counted phase, and sample complete responses. The rate includes the sampled
+        requests.
+        """
         validator = self.validation.validator
         count = validator.count_probes(spec)
         if not count:
@@ -221,8 +223,8 @@ class _LoadRun:
 def _build_load_command(
     process: LoadProcess, host: Transport, moments: Mapping[str, int], delay_seconds: float
 ) -> LoadCommand:
-    """Return the command that starts a process ``delay_seconds`` from now, or after the host's agreed
-    moment.
+    """Return the command that starts a process ``delay_seconds`` from now, or after the host's
+    agreed start time.
     """
     return LoadCommand(
         host,
@@ -239,7 +241,7 @@ def _build_load_command(
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
     """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
-    the generator rejects it.
+    the generator rejects the input.
     """
     if inspection := load.inspection_command():
         argv, text = inspection
@@ -256,7 +258,8 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with its number of requests per iteration, which a slow run counts if needed.
+    """Return the generator with its number of requests per iteration. If the number is unknown, a
+    slow run counts the requests.
 
     Raises LoadError if the load cannot be run.
     """

@@ -1,5 +1,5 @@
-"""All load generators. A new generator needs a module, fixtures and a line in this file, or a
-plug-in.
+"""All load generators. A new generator is a plug-in, or a module with fixtures and a line in this
+file.
 """
 
 from __future__ import annotations

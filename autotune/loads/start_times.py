@@ -22,7 +22,7 @@ from autotune.transports.parallel_hosts import run_on_all
 
 CLOCK_PROBES = 3  # the quickest reply counts
 LEAD_SECONDS = 0.05  # time until the start, in addition to the round trips
-LEAD_ROUND_TRIPS = 10.0  # time for the commands to arrive
+LEAD_ROUND_TRIPS = 10.0  # round trips that the commands may take to arrive
 MAX_LEAD_SECONDS = 0.5  # a host that is busy for longer starts as soon as it is ready
 _CLOCK_COMMAND = ("date", "+%s%N")  # ns since the epoch; every GNU system has this program
 # Arguments: the start time (ns on the host's own clock), then the command to run. If that time is

@@ -19,7 +19,7 @@ from autotune.target.field_types import PATH_PATTERN
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
-# in a session, because a reading of a few seconds must contain complete sessions
+# longest pause in a session, because a reading of a few seconds must contain complete sessions
 MAX_THINK_SECONDS = 2.0
 _WORD_PATTERN = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S*)""")
 

@@ -36,9 +36,9 @@ _MONTHS = {
 }
 _MAX_SERIES = 5_000  # maximum number of series that are kept
 _MAX_TIMES = 64  # recorded times per series
-_MIN_TIMES = 10  # fewer intervals can be regular by chance
+_MIN_TIMES = 10  # fewer intervals may be regular by chance
 _MAX_CHECKERS = 3  # processes behind one address that check independently
-_REGULAR_SHARE = 0.8  # share of similar intervals; restarts and outages cause the others
+_REGULAR_SHARE = 0.8  # required share of similar intervals; restarts and outages cause others
 
 
 @lru_cache(maxsize=4096)
@@ -124,8 +124,8 @@ def is_regular(times: list[float]) -> bool:
 
 
 def _spreads(ordered: list[float]) -> bool:
-    """True if at most half of the requests have the same time as the previous one; bursts are not
-    health checks.
+    """True if at most half of the requests have the same time as the previous request; bursts are
+    not health checks.
     """
     same_count = sum(later == earlier for earlier, later in pairwise(ordered))
     return same_count <= len(ordered) / 2
@@ -137,7 +137,7 @@ def parse_time(text: bytes) -> float | None:
     unknown format.
     """
     try:
-        if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
+        if text[2:3] == b"/":  # day/month/year, then a time zone or a fraction of a second
             clock = time.struct_time((
                 int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]),
                 int(text[12:14]), int(text[15:17]), int(text[18:20]), 0, 0, 0,

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-MAX_PATH_LENGTH = 2_000  # longer paths do not fit a list of requests
+MAX_PATH_LENGTH = 2_000  # a `requests:` file accepts no longer paths
 _MAX_AGENT_LENGTH = 400
 _MAX_REQUEST_LENGTH = 2 * MAX_PATH_LENGTH
 
 _QUOTED = rb'[^"\\]*(?:\\.[^"\\]*)*'
-# A syslog or container prefix may precede the client, and a virtual host may too.
+# A syslog or container prefix, or a virtual host, may precede the client.
 _COMMON_PATTERN = re.compile(
     rb'(?:[^\["]{0,200}\[\d{1,10}\]: )?(?P<head>[^\["]{1,300})\[(?P<time>[^\]"]{5,60})\] '
     rb'"(?P<request>' + _QUOTED + rb')" (?P<status>\d{3})(?: |$)'
@@ -78,7 +78,8 @@ def parse_line(line: bytes) -> LoggedRequest | None:
 def _parse_plain_line(line: bytes) -> LoggedRequest | None:
     """Return the request in a line in combined format without escapes, the most common format.
 
-    Splitting at quotes gives the same result as the regular expression, several times as fast.
+    Splitting at quotes gives the same result as the regular expression, but is several times
+    faster.
     """
     words = line.split(b'"', 6)
     if len(words) != 7 or words[4] != b" " or b"\\" in line:
@@ -95,7 +96,7 @@ def find_client(head: bytes) -> bytes:
     """Return the client's address: the first IP address in ``head``, or the third word from the
     end.
 
-    Apache can log a resolved name instead of an address.
+    Apache can log a host name instead of an address.
     """
     if match := _ADDRESS_PATTERN.search(head):
         return match[0]
@@ -113,8 +114,8 @@ def _build_request(
 
 @lru_cache(maxsize=1 << 14)
 def _split_request(request: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the method, path and HTTP version of a request line, or empty values if it is not
-    HTTP.
+    """Return the method, path and HTTP version of a request line, or empty values if the line is
+    not HTTP.
     """
     match = _REQUEST_PATTERN.fullmatch(request)
     if match is None or len(request) > _MAX_REQUEST_LENGTH:
@@ -135,7 +136,7 @@ def escape_path(path: bytes) -> bytes:
 
 
 # Possible keys of each field in the JSON of servers, proxies and log collectors. nginx and
-# applications have no fixed names.
+# applications use no fixed keys.
 _JSON_FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "method": (
         ("request", "method"), ("request_method",), ("method",), ("verb",), ("RequestMethod",),
@@ -212,7 +213,7 @@ def _find_agent(record: Mapping[str, Any]) -> bytes | None:
     """Return the user agent, empty if it is recorded as absent, or ``None`` if it is not recorded."""
     for keys in _JSON_FIELDS["agent"]:
         parent = _descend(record, keys[:-1])
-        # A record of all headers proves that the client sent no user agent.
+        # If a record contains all headers but no user agent, the client sent none.
         if isinstance(parent, dict) and (keys[-1] in parent or "headers" in keys):
             value = parent.get(keys[-1])
             if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Read the lines of log files: plain, compressed, or standard input, within bounded memory."""
+"""Read the lines of plain or compressed log files, or of standard input, in bounded memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _DECOMPRESSORS: Mapping[bytes, Callable[[Any], _Stream]] = {
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """Lines read so far, in all files. ``share`` is the fraction of the current file that was read,
-    if known.
+    """The number of lines read so far in all files. ``share`` is the fraction of the current file
+    that was read, if known.
     """
 
     name: str
@@ -50,7 +50,7 @@ ProgressListener = Callable[[ReadProgress], object]
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
     """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
 
-    Only ``MAX_LINE_BYTES`` + 1 bytes of a longer line are read.
+    Longer lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
     line_count = 0
     for path in paths:
@@ -74,7 +74,7 @@ def describe_path(path: Path) -> str:
 
 @contextmanager
 def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
-    """Open a log. Standard input stays open."""
+    """Open a log, and close it at the end unless it is standard input."""
     if path != STANDARD_INPUT:
         with BufferedReader(FileIO(path)) as file:
             yield file
@@ -87,8 +87,8 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
 
 
 def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
-    """Return the stream of a log's text. The compression is detected from the first bytes, because
-    names of rotated logs vary.
+    """Return a stream of a log's uncompressed text. The compression is detected from the first
+    bytes, because names of rotated logs vary.
     """
     magic = raw.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):

@@ -62,7 +62,7 @@ class PageSample:
         if not any(represented_counts.values()):  # all chosen pages are frequent
             represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
-        # The estimate of the total varies, but the total is known.
+        # The weights are scaled, because their sum only estimates the known total.
         scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
         self.represented = {
             page: number * scale for page, number in represented_counts.items() if number

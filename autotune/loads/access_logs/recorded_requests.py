@@ -36,9 +36,9 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = b"304"  # for cached pages; the load requests whole pages
+NOT_MODIFIED_STATUS = b"304"  # the client had cached the page; the load requests whole pages
 _MAX_BRACKET_PAIRS = 10
-_COMMENT_BYTES = 10_000  # limit for the names of logs and the lines about the sample
+_COMMENT_BYTES = 10_000  # space for comments: names of logs, and lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 
@@ -66,7 +66,7 @@ class RecordedRequests:
         return sum(self.pages.counts.values()) / self.used_count if self.used_count else 1.0
 
     def add(self, page: bytes, count: int = 1) -> None:
-        """Count requests for a page, without its secrets."""
+        """Count requests for a page after masking its secrets."""
         masked_page = _mask_page(page)
         self.used_count += count
         self.masked_count += count if masked_page != page else 0
@@ -224,7 +224,7 @@ def _mask_page(page: bytes) -> bytes:
 def _quote_for_yaml(path: str) -> str:
     """Return the path quoted for YAML.
 
-    Unpaired or many brackets become escapes, because the reader of the file limits open brackets.
+    Unpaired or numerous brackets are escaped, because the YAML reader limits open brackets.
     """
     is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
     escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
