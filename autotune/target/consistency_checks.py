@@ -24,7 +24,7 @@ from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction, format_rate
 from autotune.target.yaml_document import Location
 
-# Keys that only a stack may have, and keys that only a command may have.
+# Keys that are valid only for a stack, and keys that are valid only for a command.
 STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
@@ -47,7 +47,7 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """Yield the violated rules. Those about the kind of target come first; the others are unordered."""
+    """Yield the violated rules. If a key does not fit the kind of target, other rules are not checked."""
     mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
@@ -161,7 +161,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Yield beds that share a host, unless all of them are simulated."""
+    """Yield mistakes in beds, such as an address that two beds share although no bed is simulated."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -230,7 +230,7 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
-    # A tier that needs itself is reported by another check.
+    # Another check reports a tier that depends on itself.
     needed_tiers = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
@@ -282,7 +282,8 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(
             ("load", "timeout"), message, f"raise it: `load: {{timeout: {minimum}}}`"
         )
-    # Errors also count as late (Slo.allowed_violations), so a larger allowance would have no effect.
+    # Errors also count as late (Slo.allowed_violations), so a larger error limit would have no
+    # effect.
     if slo.errors > slo.allowed_violations + 1e-12:
         message = (
             f"errors: {format_fraction(slo.errors)} exceeds the "

@@ -99,7 +99,7 @@ class ServiceParameter(TargetModel):
     safe: tuple[Scalar, Scalar] | None = None
     """Range that guides consider safe."""
     on_demand: StrictBoolean = False
-    """Tune it only if `parameters:` gives it a range or choices."""
+    """Tune the parameter only if `parameters:` sets its range or choices."""
     capped_by: Literal["net.core.somaxconn"] | None = None
     """Kernel setting that caps the value."""
     when: dict[Text, ConditionValues] = Field(default={})
@@ -137,7 +137,7 @@ class Answers(TargetModel):
     command: CommandArguments
     """Program and arguments, without a shell. `{host}` and `{port}` are replaced."""
     values: Annotated[dict[Text, ValuePattern], Field(min_length=1)]
-    """Names, each with a regular expression. Its only group matches the value."""
+    """Names, each with a regular expression whose only group matches the value."""
 
 
 class Counters(Answers):

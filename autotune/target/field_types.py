@@ -1,4 +1,4 @@
-"""Types of the values in a target, such as names, strings and quantities, and errors that name a key."""
+"""Types of values in a target, such as names, strings and quantities, and errors at a key."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def unknown_key_error(key: str) -> ValidationError:
 
 
 def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
-    """Return a validator that refuses durations below the one in ``text``."""
+    """Return a validator that refuses durations below the duration in ``text``."""
     minimum = parse_duration(text)
 
     def check(value: float) -> float:
@@ -151,7 +151,7 @@ def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
 
 
 def max_duration_validator(text: str) -> AfterValidator:
-    """Return a validator that refuses a duration above the one in ``text``."""
+    """Return a validator that refuses durations above the duration in ``text``."""
     maximum = parse_duration(text)
 
     def check(value: float) -> float:

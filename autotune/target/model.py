@@ -1,4 +1,4 @@
-"""The values of a target file, frozen and in base units."""
+"""Models of the values in a target file, which are immutable and in base units."""
 
 from __future__ import annotations
 
@@ -191,7 +191,9 @@ def _parse_http_version(value: object) -> object:
 
 
 def _parse_tuning(value: object) -> object:
-    """Return the patterns of a list as a tuple; other values are validated unchanged."""
+    """Return a list of patterns as a tuple, and `core` or `all` unchanged. Raises ValueError for
+    other values.
+    """
     if isinstance(value, str) and value not in ("core", "all"):
         raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
     if not isinstance(value, str) and not (isinstance(value, list | tuple) and value):
@@ -419,7 +421,7 @@ class SloSpec(TargetModel):
         del schema["required"]
         return {
             **schema,
-            # An editor suggests these two. Any other percentile is valid too.
+            # Editors suggest these two percentiles, but any other percentile is valid too.
             "properties": {"p99": limit, "p95": limit, **properties},
             "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
             "maxProperties": 2,
@@ -435,10 +437,10 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# Keys that a stack requires. For a command they have defaults, so that code for stacks need not check
-# for None. `consistency_checks` requires them for a stack.
-DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, if the latency limit allows it
-MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout in latency limits
+DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, unless the latency limit requires more
+MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
+# A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
+# code for stacks need not check for None.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],

@@ -107,7 +107,7 @@ class ParameterRule(TargetModel):
     def _check_range(self, first: Scalar, last: Scalar) -> None:
         low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
         if low[0] != high[0]:
-            # In `[6, 8MB]`, the unit of 6 is the parameter's own.
+            # In `[6, 8MB]`, the unit of 6 is the unit of the parameter.
             if "a number" not in (low[0], high[0]):
                 raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:

@@ -1,4 +1,4 @@
-"""Reader and validator of target files, with the position in the file for each error."""
+"""Read and validate target files. Each error contains its position in the file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ ERROR_TYPE_HINTS = {
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# Pattern of an invalid value or of an unknown key → hint.
+# PATTERN_HINTS: violated pattern, pattern of the invalid value → hint. NAME_HINTS: pattern of an
+# unknown key → hint.
 PATTERN_HINTS = (
     (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
     (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
@@ -136,7 +137,7 @@ def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """Read and check a target file, with overrides from options.
 
     Raises TargetError with ``file:line:column`` for the first mistake, and with all others
-    attached. For a misspelt name, its hint is the nearest known one.
+    attached. If a name is misspelt, the error's hint contains the nearest known name.
     """
     overrides = tuple(overrides)
     return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
@@ -153,11 +154,11 @@ def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> Ta
 
 
 def read_recorded_target(study: Path) -> TargetFile:
-    """Return the target that a study recorded in its directory, even if other users may have written
-    it.
+    """Return the target that a study recorded in its directory, even if other users may have
+    written the file.
 
-    Raises the errors of ``read_target``, and ForeignFileError if it is not a regular file in that
-    directory.
+    Raises the errors of ``read_target``, and ForeignFileError if the target is not a regular file
+    in that directory.
     """
     try:
         return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())

@@ -24,10 +24,10 @@ LineColumn = tuple[int, int]
 MAX_VALUES = 20_000  # limits nested aliases, whose expansion grows exponentially
 MAX_MERGES = 1000  # limits nested merges
 MAX_DEPTH = 20
-MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this
+MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
 START_HINT = "`autotune init` writes a target to start from"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
-# Pattern in the parser's message → message, hint. The first match is used.
+# Pattern in the parser's message → message, hint. The first matching pattern is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
@@ -70,7 +70,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
-# A mistake in one of these is reported at its start, not where the parser stopped.
+# A mistake in one of these constructs is reported at its start, not where the parser stopped.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
@@ -80,7 +80,7 @@ SECRET_LINE_PATTERN = re.compile(
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
 )
 MAX_EXCERPT_WIDTH = 100  # maximum number of characters shown from a line
-MAX_SEARCHED_LENGTH = 2000  # searched for secrets; longer lines would take seconds
+MAX_SEARCHED_LENGTH = 2000  # longer lines are never shown, because searching them is slow
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class YamlDocument:
         return value
 
     def text_before(self, location: Location) -> str:
-        """Return the text of the line before the node at ``location``."""
+        """Return the text in the line to the left of the node at ``location``."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
@@ -178,8 +178,9 @@ def load_yaml(
     """Read a YAML 1.2 mapping, with the position of each node.
 
     ``description`` names the expected content, and ``start_hint`` explains how to create it.
-    ``foreign`` means that other users may be able to write to its directory, so no link is followed.
-    Raises TargetError (file:line:column) if it is not a mapping, and ForeignFileError.
+    ``foreign`` means that other users may be able to write to the file's directory, so no link is
+    followed. Raises TargetError (file:line:column) if the file is not a mapping, and
+    ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)
@@ -295,7 +296,7 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of ``text`` in a target if it is a single value, otherwise the text itself."""
+    """Return the value that ``text`` has in a target if it is a single value, or else the text itself."""
     path = Path()
     try:
         node = _parse_yaml(path, text)
@@ -397,7 +398,7 @@ def _parse_number(text: str, kind: str) -> int | float | None:
         number = int(text, number_base)
     except ValueError:
         return None
-    # No parameter is that large, and larger integers overflow when converted to floats.
+    # No parameter needs larger integers, and they may overflow when converted to floats.
     return number if abs(number) < 2**63 else None
 
 
