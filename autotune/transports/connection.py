@@ -28,8 +28,8 @@ from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
 from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey, parse_certificate
 from autotune.transports.ssh_settings import read_ssh_settings
 
-_KEEPALIVE_SECONDS = 10  # s between keep-alive messages on an idle connection
-_DEAD_PEER_SECONDS = 20.0  # s without an acknowledgement before the connection counts as lost
+_KEEPALIVE_SECONDS = 10  # time between keep-alive messages on an idle connection
+_DEAD_PEER_SECONDS = 20.0  # time without an acknowledgement after which a connection counts as lost
 _GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
@@ -150,7 +150,7 @@ def _build_connection(
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.transport
-    # ~/.ssh/config may list keys that do not exist; the target's key was checked above.
+    # ~/.ssh/config may list keys that do not exist. The key in ``identity_file`` was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -171,7 +171,7 @@ def _build_gateway(
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
     if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # an IPv6 address, whose colon does not separate a port
+        (name, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
     name = name.strip("[]")
     if host.jump_host is None and name in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.
@@ -201,7 +201,7 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The SSH library is given no known keys, so it always calls
+    """Policy that checks every host key. The SSH library knows no host keys, so it always calls
     this policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.

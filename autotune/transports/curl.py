@@ -1,4 +1,4 @@
-"""Send one HTTP request from a host, which may reach addresses that this machine cannot."""
+"""Send one HTTP request from a host, which may reach addresses that this machine cannot reach."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def send_request(
     """Return the response to one request (or to a GET of a URL), or the reason for the failure as
     text.
 
-    Every call opens a new connection. ``timeout`` is in seconds, and defaults to the request's own.
-    Raises ``HostUnreachable`` if the host cannot be reached.
+    Every call opens a new connection. ``timeout`` is in seconds, and defaults to the request's own
+    timeout. Raises ``HostUnreachable`` if the host cannot be reached.
     """
     if timeout is None:
         timeout = DEFAULT_TIMEOUT_SECONDS if isinstance(request, str) else request.timeout

@@ -16,10 +16,10 @@ from autotune.transports.parallel_hosts import run_on_all
 
 DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
-# The output consists of `name value` lines. The limits of all enclosing groups apply, so the script
-# reads every level. Version 2 has one tree of groups; version 1 has one tree per resource. In a
-# container, the visible tree starts at the container's group. A unit ($1 is `unit`) shares only the
-# outermost group with this login.
+# The output consists of `name value` lines. The limits of all enclosing control groups apply, so
+# the script reads every level. Version 2 of control groups uses one tree; version 1 uses one tree
+# per resource. In a container, the visible tree starts at the container's group. A unit ($1 is
+# `unit`) shares only the outermost group with this login.
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
@@ -136,9 +136,9 @@ def _is_positive(text: str) -> bool:
     return is_uint(text) and int(text) > 0
 
 
-# The output has one line for each file of a key: state, path and value. Paths are quoted arguments.
-# The shell reads the script from its input, so the account only needs permission to run `sh` as
-# root.
+# The output contains one line for each file of a key: state, path and value. Paths are quoted
+# arguments. The shell reads the script from its input, so the account only needs permission to run
+# `sh` as root.
 _KERNEL_SCRIPT = r"""
 newline='
 '

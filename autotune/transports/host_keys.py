@@ -1,9 +1,9 @@
 """Check host keys against known_hosts, and host certificates against the certificate authorities in
 known_hosts.
 
-Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
-revoked keys, patterns, and all key types except the first. The library's messages lack fingerprints
-and hints.
+Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library's own
+checks ignore revoked keys, patterns, and all key types except the first. The library's messages
+lack fingerprints and hints.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
 
 @dataclass(frozen=True)
 class HostKey:
-    """A public key: ``kind``, such as ``ssh-ed25519``, and its bytes in base64."""
+    """A public key: its ``kind``, such as ``ssh-ed25519``, and its bytes in base64."""
 
     kind: str
     data: str
@@ -67,7 +67,8 @@ class KnownKey:
 
 
 def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
-    """Return the entries for ``address`` (``name``, or ``[name]:port`` off port 22) in ``files``.
+    """Return the entries for ``address`` (``name``, or ``[name]:port`` for a port other than 22) in
+    ``files``.
 
     Missing files are skipped.
     """
@@ -162,7 +163,7 @@ def _matches_address(names: str, address: str) -> bool:
     """True if the first field of a line (names, patterns or one hash) matches ``address``."""
     if names.startswith("|1|"):
         return _matches_hash(names, address)
-    # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
+    # Only * and ? are special in known_hosts; fnmatch would read [host] as a set of characters.
     patterns = names.lower().replace("[", "[[]").split(",")
     matching_patterns = [
         p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
@@ -245,7 +246,7 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
         return None
     message.get_string()  # nonce
     plain_kind = kind.removesuffix(CERTIFICATE_SUFFIX)
-    # The number of strings that follow the key type in a public key.
+    # Skip the strings that follow the key type in a public key.
     for _ in range(
         2 if plain_kind.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain_kind]
     ):

@@ -53,7 +53,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # Report it as a shell does: the command failed, not the connection to the host.
+            # Report the error as a shell does, because the command failed and not the connection.
             status = (
                 NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
             )
@@ -100,8 +100,8 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
-        AutotuneError if this account may not read it.
+        """Return the content of a file as bytes, or ``None`` if the file does not exist. Raises
+        AutotuneError if this account may not read the file.
         """
         try:
             return Path(path).read_bytes()

@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, join_errors
 
 T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_POLL_SECONDS = 0.2  # s between checks for a pending signal
+_POLL_SECONDS = 0.2  # time between checks for a pending signal
 
 
 class NamedHost(Protocol):

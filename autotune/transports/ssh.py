@@ -22,21 +22,21 @@ from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_sc
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
 _MAX_SESSIONS = 8
-_TRANSFER_SECONDS = 60.0  # s to transfer one file
+_TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
 _FINAL_STATUS_SECONDS = (
-    1.0  # s to wait for the exit status of a command that ended or was killed at the last moment
+    1.0  # time to wait for the exit status of a command that exits at the time limit
 )
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # bytes per read
-_POLL_SECONDS = 0.1  # s between checks of states that no file descriptor signals
-# A command's child may keep its pipes open. Reading stops after this time and this many checks
-# without output. The number of checks matters because this machine may have been suspended in
-# between.
+_POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
+# A child process may keep the pipes of a command open. Reading stops after this time and this many
+# checks without output. The number of checks matters because this machine may have been suspended
+# in between.
 _LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # s; checks
 
-# Writes its input to a temporary file, then renames it. The size shows whether the connection was
-# lost, which looks like the end of input. The leading dot hides the temporary file from patterns
-# such as conf.d/*.conf.
+# The script writes its input to a temporary file, then renames the file. A lost connection looks
+# like the end of input, so the script checks the size. The leading dot hides the temporary file
+# from patterns such as conf.d/*.conf.
 _PUT_SCRIPT = """
 set -eu
 path=$1 mode=$2 size=$3
@@ -67,7 +67,7 @@ class ConnectionLost(HostUnreachable):
 
 
 class CommandExchange:
-    """Transfers a command's input and output over one SSH channel, without extra threads."""
+    """The transfer of a command's input and output over one SSH channel, without extra threads."""
 
     def __init__(
         self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks
@@ -84,7 +84,7 @@ class CommandExchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        # the time since which the login shell has exited without output
+        # the time from which no output has arrived after the login shell's exit
         silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
@@ -110,7 +110,7 @@ class CommandExchange:
     def _status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
+            self.channel.status_event.wait(_LINGER_SECONDS)  # sshd counts the session until then
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -152,7 +152,7 @@ class CommandExchange:
             count = self.channel.send(self._unsent[:_CHUNK_BYTES])
         except TimeoutError:
             return False
-        except OSError:  # the command exited or does not read; its status will show it
+        except OSError:  # the command exited or does not read; its exit status shows why
             self._unsent = self._unsent[:0]
             return False
         self._unsent = self._unsent[count:]
@@ -212,7 +212,7 @@ class SshTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """Run a command, and kill it at the timeout unless sudo runs it as another user."""
+        """Run a command, and kill it after ``timeout`` seconds unless sudo runs it as another user."""
         with wait_notices.command(self.name, argv, timeout):
             is_other_account = sudo and not self._is_root()
             script = shell_script(argv, timeout=timeout, sudo=is_other_account, cwd=cwd, env=env)
@@ -226,7 +226,7 @@ class SshTransport:
             raise self._file_error(f"{path} cannot be written", command_result)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        """Return the content of a file as bytes, or ``None`` if the file does not exist. Raises
         ``AutotuneError`` if an existing file cannot be read.
         """
         argv = ["env", "LC_ALL=C", "cat", "--", path]

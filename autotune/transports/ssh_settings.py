@@ -1,5 +1,5 @@
 """Read a host's settings from the OpenSSH configuration with `ssh -G`, so that OpenSSH itself
-parses it.
+parses the configuration.
 
 Includes, patterns, matches and canonical names behave exactly as in `ssh`.
 """
@@ -45,7 +45,7 @@ def read_ssh_settings(host: SshHost) -> Config:
     settings = [(key, value) for key, value in lines
                 if key in _USED_KEYS and (key, value) not in _UNSET_VALUES]  # fmt: skip
     keys = [value for key, value in settings if key == "identityfile"]
-    # These are only the defaults, and the agent's keys come before them.
+    # These are only the default keys. They are omitted, so that the agent's keys come first.
     if len(keys) > 1 and _DEFAULT_IDENTITIES.issuperset(keys):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
     text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)

@@ -1,6 +1,6 @@
 """Notices about commands on a host that take long: the awaited command and its time limit.
 
-Transports report every command. One thread watches all of them, and sleeps while no command is
+Transports report every command. One thread watches all commands, and sleeps while no command is
 late.
 """
 
@@ -15,8 +15,8 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # s that a command may take without a notice
-REPEAT_SECONDS = (22.0, 60.0)  # s until the next notice; the last interval repeats
+FIRST_NOTICE_SECONDS = 8.0  # time that a command may take without a notice
+REPEAT_SECONDS = (22.0, 60.0)  # time until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
@@ -51,7 +51,7 @@ class Watcher:
         self._changed = threading.Condition()
         self._waits: dict[int, Wait] = {}
         self._listeners: list[Listener] = []
-        self._next = inf  # when the thread checks again
+        self._next = inf  # time of the thread's next check
         self._thread: threading.Thread | None = None
         self._local = threading.local()
 
