@@ -1,7 +1,7 @@
 """Read the values that the running software reports, to confirm the values in its files.
 
 The value that a parser finds in a file is only a hypothesis. A parameter is tuned only if the
-software does not contradict it.
+software does not report a different value.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
 
-# application servers load the application before they print its options
+# application servers load the application before they print options
 READ_TIMEOUT_SECONDS = 120.0
-_PLACEHOLDER_TIER = "tier"  # stands for the tier's name while its values are read
+_PLACEHOLDER_TIER = "tier"  # used as the tier's name while values are read
 
 
 @dataclass(frozen=True)

@@ -24,20 +24,21 @@ READ_TIMEOUT_SECONDS = 60.0
 MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
 MAX_LINK_ROUNDS = 6  # rounds that follow links to links
 MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
-MAX_NAMED_PATHS = 2000  # paths and patterns per round
+MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
-# Kilobytes. Files at usual paths may be data, so the limit for files that a configuration names is
-# higher.
+# Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a
+# configuration names is higher.
 USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
 _KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
 
-# Keys and passwords are skipped. A skipped file is still listed, because it may set a value.
+# Files with keys and passwords are skipped. A skipped file is still listed, because it may set a
+# value.
 _KEY_NAMES = (
     "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
 )
-# Takes a depth, a size limit, a pattern to skip, and patterns of paths. Prints an archive in
-# base64, then a list of skipped files in base64. Globs are expanded, but patterns are not split
-# into words.
+# The script takes a depth, a size limit, a pattern to skip, and patterns of paths. It prints an
+# archive in base64, then a list of skipped files in base64. Globs are expanded, but patterns are
+# not split into words.
 _COLLECT_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
 depth=$1 limit=$2 skip=$3
@@ -109,7 +110,7 @@ def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
 def follow_links(
     transport: Transport, tree: FileTree, named_paths: Collection[str] = ()
 ) -> FileTree:
-    """Return the tree with the targets of its links, for links that only root can change.
+    """Return the tree, extended by the targets of links that only root can change.
 
     The ``named_paths`` may contain links that are not in the tree.
     """
@@ -150,7 +151,7 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 def collect_named_files(
     transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
 ) -> FileTree:
-    """Return the tree with the files that adoption requested, such as includes from other
+    """Return the tree, extended by the files that adoption requested, such as includes from other
     directories.
 
     Commands, working directories, environment variables and includes may reference files in any

@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in one round trip, without changing the host."""
+"""Read the services on a host and their configuration, in few round trips and without any change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DiscoveredHost(RunningHost):
     reached the host.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
-    contain. ``catalogue`` contains the services that it was searched for.
+    contain. ``catalogue`` contains the services for which the host was searched.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
 def read_host(
     transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
 ) -> DiscoveredHost:
-    """Return the services and files on ``host``, named by the host's own short name if that name is
+    """Return ``host`` with its services and files, under the host's own short name if that name is
     valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
@@ -167,7 +167,7 @@ def read_isolated_host(
     shell_functions: str,
     catalogue: Catalogue = SHIPPED,
 ) -> DiscoveredHost:
-    """Return a host with the files that services with their own file system see.
+    """Return a host with the files in the separate file system of its services.
 
     ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
     program inside that file system.

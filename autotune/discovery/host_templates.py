@@ -106,8 +106,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the hosts' files, for every tier whose files are edited. The hosts are
-    only read.
+    """Return templates of the hosts' files, for every tier whose files are edited. No host is changed.
 
     Raises TargetError if a host does not run the services that the target declares.
     """

@@ -36,7 +36,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-# seconds, because this may be the first request since the site started
+# long, because this may be the first request since the site started
 _FIRST_REQUEST_SECONDS = 10.0
 _USUAL_PATHS = ("/index.php", "/")
 _LOGIN_PATTERN = re.compile(
@@ -212,7 +212,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The page that the load requests, as text for the target file, and a remark about it."""
+    """The page that the load requests, as text for the target file, and a remark about the page."""
 
     load_keys: str
     remark: str = ""
@@ -248,8 +248,8 @@ def _choose_request(
 def _choose_tls_request(
     host: str, instance: DiscoveredInstance, paths: Sequence[str]
 ) -> LoadRequest:
-    """Return the load's page on a site that supports only HTTPS, requested by the host name in its
-    files or by address.
+    """Return the page for the load on a site that supports only HTTPS. The URL contains the host
+    name from the site's files, or else the address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)

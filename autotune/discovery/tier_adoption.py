@@ -30,8 +30,8 @@ class AdoptedTier:
     """A tunable tier. ``templates`` are keyed by path below the template directory, and
     ``adopted_configs`` by instance name.
 
-    ``baseline_values`` are the baseline, and ``skipped`` contains the reasons why parameters are
-    not tuned. Both are keyed by ``SERVICE.NAME``.
+    ``baseline_values`` contains the baseline, and ``skipped`` contains the reasons why parameters
+    are not tuned. Both are keyed by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -96,8 +96,8 @@ def format_key(dimension: Dimension) -> str:
 
 
 def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Return a service's values by bare names. Derived values are calculated from the software's
-    values.
+    """Return a service's baseline values by bare parameter names. Derived values are calculated
+    from the software's values.
     """
     values = select_service_settings(tier.baseline_values, service)
     numbers = {d.name: value * d.unit_factor for d in tier.dimensions
@@ -213,7 +213,8 @@ def _find_contradictions(
 def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
-    # The kernel shortens a queue that exceeds its limit, and the search knows that limit.
+    # The kernel shortens a queue that exceeds the kernel's limit, and the search respects that
+    # limit.
     is_lowered = bool(dimension.parameter.capped_by) and reported < written
     return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 

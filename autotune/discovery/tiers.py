@@ -59,7 +59,7 @@ class DiscoveredTier:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Return the services that its hosts were searched for."""
+        """Return the services for which the tier's hosts were searched."""
         return self.instances[0].host.catalogue
 
     @property
@@ -241,7 +241,7 @@ def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str,
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a note for each service whose unit name differs from Debian's."""
+    """Return a note for each service whose unit name differs from Debian's unit name."""
     other_units = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
         host.is_active(unit)
@@ -293,7 +293,7 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     """Return the tiers and their connections, from the load balancer to the database.
 
     If no file names a cache, store or database, every web and application tier is assumed to use
-    it. The application may store the address elsewhere.
+    it, because the application may store the address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
@@ -360,7 +360,7 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
             for s in instance.services.values()
             if instance.host.name == caller.host.name
         )
-        # The name of a socket in the working directory contains no directory.
+        # A socket in the working directory may be named without its directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listen_addresses)
     host, _, port = address.rpartition(":")
     if port != str(tier.port):

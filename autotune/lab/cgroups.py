@@ -24,7 +24,7 @@ from autotune.strict_parsing import split_lines
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD_HIERARCHY = "name=systemd"  # the version 1 hierarchy in which systemd tracks its units
 _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
-# shows a host its CPU use; mounted together with "cpu" or separately
+# counts the CPU use of a host; mounted together with "cpu" or separately
 _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
 _PERIOD_MICROSECONDS = (
@@ -34,7 +34,7 @@ _MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
 # Kernels without swap accounting lack these files. In that case, hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
-_KILL_TIMEOUT_SECONDS = 60.0  # s to wait for a killed process
+_KILL_TIMEOUT_SECONDS = 60.0  # time to wait for a killed process
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _COMPLETE_MARKER = "made"
 #: installs.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Directories in / with software and settings. Hosts see no others.
+#: Directories in / with software and settings. Hosts see no other directories.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
@@ -62,7 +62,7 @@ MASKED_UNITS = (
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
 #: Generators for disks, consoles and kernel options, which hosts do not have. They would run at
-#: boot and at every `systemctl daemon-reload`. A link masks each one (systemd.generator(7)).
+#: boot and at every `systemctl daemon-reload`. A link masks each generator (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
@@ -251,8 +251,8 @@ def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
 def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[DiskEntry]:
     yield DiskFile("etc/hostname", f"{host.name}\n")
     yield DiskFile("etc/hosts", format_hosts_file(plan))
-    # Without a DNS server at this address, lookups fail immediately. The line must exist, because
-    # programs with libevent's resolver refuse to start without an address.
+    # No DNS server listens at this address, so lookups fail immediately. The line must exist,
+    # because programs with libevent's resolver refuse to start without an address.
     yield DiskFile("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
     yield DiskFile("etc/fstab", "")

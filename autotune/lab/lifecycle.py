@@ -23,9 +23,9 @@ from autotune.transports.base import SshHost
 
 # A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
 # timeout.
-_BOOT_SECONDS = 300.0  # s for a host to respond on its SSH port
-_SSH_PROBE_SECONDS = 5.0  # s for one attempt
-_CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory any more
+_BOOT_SECONDS = 300.0  # time limit for a host to respond on its SSH port
+_SSH_PROBE_SECONDS = 5.0  # time limit for one attempt
+_CLEANUP_SECONDS = 30.0  # time limit until no process uses a directory any more
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:

@@ -14,7 +14,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
-_WAIT_SECONDS = 5.0  # s within which the last program of a killed process exits
+_WAIT_SECONDS = 5.0  # time within which the programs of a killed process exit
 # Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
 # lasts until the last program exits, even if this process is killed. No other process therefore
 # cleans up while a program is still creating something.
@@ -37,7 +37,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
             yield
     finally:
         with contextlib.suppress(OSError):
-            names.directory.rmdir()  # fails unless it is empty
+            names.directory.rmdir()  # fails unless the directory is empty
         os.close(handle)
 
 
@@ -91,7 +91,7 @@ def _lock_directory(directory: Path, *, make: bool) -> int | None:
 def _is_locked(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # If the previous holder has removed the directory, this lock is on a deleted one.
+        # If the previous holder has removed the directory, this lock is on a deleted directory.
         return os.path.samestat(os.fstat(handle), directory.stat())
     except (BlockingIOError, FileNotFoundError):
         return False

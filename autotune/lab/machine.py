@@ -22,9 +22,9 @@ from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.strict_parsing import split_lines
 
-_START_SECONDS = 60.0  # s for a process to create its namespaces
+_START_SECONDS = 60.0  # time limit for a process to create its namespaces
 
-# Joins the groups first: from then on, the process is found and killed with the lab.
+# The script joins the control groups first, so that removing the lab also kills this process.
 _JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -37,9 +37,10 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Prints its PID, waits until its network interface exists, and exits at the end of its input. The
-# disk is volatile, because waiting for this machine's disk would disturb other hosts. The remaining
-# words are pairs `name source` for control group trees that this machine does not mount.
+# The script prints its PID and waits for a line of input, which means that its network interface
+# exists. It exits if the input ends. The disk is volatile, because waiting for this machine's disk
+# would disturb other hosts. The remaining words are pairs `name source` for control group trees
+# that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3

@@ -87,7 +87,7 @@ def remove_host_link(plan: LabPlan, host: LabHost) -> None:
 def _remove_link(names: LabNames, link: str) -> None:
     try:
         run_checked(["ip", "link", "delete", link])
-    except AutotuneError:  # it may have vanished with its namespace
+    except AutotuneError:  # the link may have vanished with its namespace
         if link in list_links(names):
             raise
 

@@ -18,7 +18,7 @@ from typing import Any
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-#: RFC 2544 reserves it for benchmarks, so no lab hides a real network.
+#: RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
 MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
 _HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

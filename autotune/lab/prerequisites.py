@@ -89,8 +89,7 @@ def require_directory(directory: Path) -> None:
 
 
 def require_inotify(hosts: int, kernel: Path = PROC_DIRECTORY) -> None:
-    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are
-    left.
+    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are free.
 
     Without free instances, systemd hangs at boot or starts with failed units, without any message.
     """

@@ -23,7 +23,8 @@ from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(file: TargetFile, names: LabNames) -> bool:
-    """Install the site that a target's studies edit in its lab. Return true if anything changed.
+    """Install, in the lab of a target, the site that the target's studies edit. Return true if
+    anything changed.
 
     Targets that replace files, have no application or have hosts outside the lab are skipped. After
     a failure, the hosts are restored and AutotuneError is raised.
