@@ -140,7 +140,7 @@ def compute_instance_activity(
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
     busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
-    # The first sample precedes the load, and the last one follows it.
+    # The first sample precedes the load, and the last sample follows the load.
     return _add_socket_activity(
         _add_process_activity(activity, processes_by_time),
         queues[1:-1] or queues,
@@ -170,8 +170,8 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity, completed with the values of its listening socket; ``in_flight`` contains
-    the service's numbers of requests in flight.
+    """Return the activity with the values of the service's listening sockets. ``in_flight``
+    contains the numbers of requests in flight that the service reported.
     """
     crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(
@@ -188,10 +188,10 @@ def _add_socket_activity(
 
 
 def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
-    """Return the samples up to ``seconds`` after the first one.
+    """Return the samples up to ``seconds`` after the first sample.
 
-    The load is over while a generator waits for its last responses. Later samples are included only if
-    there would otherwise be fewer than two.
+    No load is sent while a generator waits for its last responses. Later samples are included only
+    if there would otherwise be fewer than two.
     """
     for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
         samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
@@ -201,8 +201,8 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
 
 
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
-    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several per
-    port.
+    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several
+    sockets per port.
 
     A service that consists only of host settings has no socket.
     """
@@ -225,7 +225,9 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of counters, and the maximum of ``levels``, which can also fall."""
+    """Return the growth of counters, and the maximum of the counters in ``levels``, which can also
+    fall.
+    """
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
@@ -281,10 +283,11 @@ def _memory_in_use(sample: HostSample) -> float:
 class HostUsage:
     """The resource usage of a host during one reading.
 
-    ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is the
-    load average at the end, and ``running`` the mean number of runnable threads. ``memory`` (a
-    fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. By service instance,
-    ``rss`` is the size of its largest process in bytes, and ``workers`` the number of its processes.
+    ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is
+    the load average at the end, and ``running`` the mean number of runnable threads. ``memory`` (a
+    fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. ``rss`` is the
+    size of the largest process in bytes, and ``workers`` the number of worker processes, both by
+    service instance.
     """
 
     cpu: float
@@ -302,7 +305,7 @@ class HostUsage:
 def compute_host_usages(
     hosts: Sequence[WatchedHost], observations: Observations, seconds: float
 ) -> dict[str, HostUsage]:
-    """Return host → usage, for every host with samples."""
+    """Return the usage of every host with samples, by host."""
     usages = {}
     for host in hosts:
         host_activity = compute_host_activity(host, observations, seconds)

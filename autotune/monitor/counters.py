@@ -37,8 +37,8 @@ def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
 
 
 class CounterReader:
-    """A reader of one server's counters, over a connection to its socket or with its own client on
-    its host.
+    """A reader of one server's counters, over a connection to the server's socket or with the
+    server's own client program on its host.
     """
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
@@ -70,7 +70,7 @@ class CounterReader:
             self.close()
             data = b""
         if not data and by_command and self._transport is not None:
-            # The target may not contain the path of that program.
+            # The path of the command's program may be unknown.
             with contextlib.suppress(KeyError):
                 answer = self._transport.run(
                     self._query.build_command(self.part.placement), timeout=5.0

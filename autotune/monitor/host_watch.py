@@ -53,8 +53,8 @@ class Observations:
     """Everything that was observed during one reading.
 
     ``samples`` and the ``sampling_cpu_seconds`` that they cost are by host, ``counters`` and
-    ``log_complaints`` by service instance. ``faults`` are wrong responses of instances even without
-    load.
+    ``log_complaints`` by service instance. ``faults`` describes instances that respond wrongly even
+    without load.
     """
 
     samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
@@ -190,7 +190,9 @@ class HostWatch:
 
 
 def find_log(instance: ServiceInstance) -> str | None:
-    """Return the path of a service's log, its systemd unit if it logs to the journal, or ``None``."""
+    """Return the path of a service's log, its systemd unit if the service logs to the journal, or
+    ``None``.
+    """
     log = find_own_diagnosis(instance.service).find_log
     return log(instance.placement) if log else None
 

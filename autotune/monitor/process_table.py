@@ -72,8 +72,8 @@ class ProcessStat:
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """Return a parsed line; fields are counted from the last parenthesis, because a name may contain
-    any text.
+    """Return a parsed line. Fields are counted from the last parenthesis, because a program's name
+    may contain any text.
     """
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
@@ -155,7 +155,7 @@ def _parse_numbers(
 
 
 def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> int | None:
-    """Return the largest proportional set size in bytes, or ``None`` if most are unknown.
+    """Return the largest proportional set size in bytes, or ``None`` if most sizes are unknown.
 
     Some sizes are missing if processes exit while their files are read.
     """

@@ -1,5 +1,5 @@
-"""Linux statistics of a host, ``{path: text}``, parsed into a sample by pure functions; see
-proc(5).
+"""Parse Linux statistics of a host, given as texts by path (proc(5)), into a sample with pure
+functions.
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
 different files, and a probe must never make a reading fail.
@@ -43,7 +43,7 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of its output among a sample's texts
+SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's texts
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON

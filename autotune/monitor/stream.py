@@ -28,17 +28,17 @@ from autotune.transports.temporary_files import LOCK_SCRIPT
 
 # Maximum size of a log in bytes, because an overloaded server writes thousands of similar lines.
 MAX_LOG_BYTES = 1 << 20
-KILL_AFTER_SECONDS = 15.0  # seconds after its planned end until the command is killed
+KILL_AFTER_SECONDS = 15.0  # the command is killed this many seconds after its planned end
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
-_REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
+_REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
-# No value ever becomes part of this text. The number of samples, their interval, the programs, the file
-# for the process id, the logs and the files are arguments. Both `tail` and the bash code print each
-# file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX mode, but not
-# a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last, with a
-# blank before each line, because a log may contain any text.
+# No value is ever inserted into this script. The number of samples, their interval, the programs,
+# the file for the process id, the logs and the files are arguments. Both `tail` and the bash code
+# print each file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX
+# mode, but not a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come
+# last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
@@ -207,7 +207,9 @@ class SampleStream:
         return parse_stream(command_result.stdout, self._owners)
 
     def stop(self) -> None:
-        """Request one last sample, after which ``run`` returns; no effect if it is not running."""
+        """Request one last sample, after which ``run`` returns; no effect if the stream is not
+        running.
+        """
         self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._whoami), timeout=15.0)
 
 
