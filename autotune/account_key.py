@@ -25,14 +25,14 @@ STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a permanent directory of this a
 def create_seal(purpose: str, *contents: bytes) -> str:
     """Return a digest of ``contents`` that only this account can compute (HMAC-SHA-256).
 
-    ``purpose`` separates kinds of digests. Raises AutotuneError if the key cannot be read or
-    stored.
+    A digest for one ``purpose`` is not valid for another. Raises AutotuneError if the key cannot be
+    read or stored.
     """
     return _compute_seal(_load_or_create_key(), purpose, contents)
 
 
 def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
-    """True if this account created the seal. Never creates a key."""
+    """True if this account created the seal. No key is created."""
     try:
         key = _read_key(state_directory())
     except (AutotuneError, OSError):
@@ -103,7 +103,7 @@ def _compute_seal(key: bytes, purpose: str, contents: tuple[bytes, ...]) -> str:
 
 
 def _home_directory() -> Path:
-    """Return a home directory that this account owns. With `sudo`, HOME may be another account's."""
+    """Return a home directory that this account owns. With `sudo`, HOME may belong to another account."""
     candidates = [os.environ.get("HOME", "")]
     with contextlib.suppress(KeyError):
         candidates.append(pwd.getpwuid(os.geteuid()).pw_dir)

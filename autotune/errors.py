@@ -106,7 +106,7 @@ class TargetError(AutotuneError):
 
 
 class TargetErrorCollector:
-    """Collects the errors of a target, so that all are reported together."""
+    """A collector of the errors in a target, so that all errors are reported together."""
 
     def __init__(self) -> None:
         self._errors: list[TargetError] = []
@@ -128,7 +128,7 @@ class TargetErrorCollector:
 
 
 class LockedError(AutotuneError):
-    """Another tuner holds the study or a host."""
+    """Another tuner has locked the study or a host."""
 
     exit_code = LOCKED_EXIT_CODE
 

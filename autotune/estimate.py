@@ -8,8 +8,8 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-MIN_LOG_SD: Final = 0.005  # no search measures more precisely than this
-# The sd of a log peak from one measurement to the next, in addition to the sd of each measurement.
+MIN_LOG_SD: Final = 0.005  # lower bound of an sd, because no search measures more precisely
+# The sd of a peak's logarithm between measurements, in addition to the sd of each measurement.
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
@@ -65,7 +65,7 @@ class Estimate:
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:
-        """Return this quantity divided by an independently measured one."""
+        """Return this quantity divided by an independently measured quantity."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def add_noise(self, sd: float) -> Estimate:

@@ -90,8 +90,8 @@ def _raise_interrupted(*_: object) -> None:
 
 
 def _report_error(error: AutotuneError, *, as_json: bool) -> int:
-    """Print all mistakes in a target with their lines. JSON output is one object; its top level is
-    the first mistake.
+    """Print all mistakes in a target with their lines. JSON output is one object with the first
+    mistake at its top level.
     """
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:

@@ -116,8 +116,8 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """Return the kind of a name, such as "a file", "a directory" or "a link"; ``None`` if it is
-    missing.
+    """Return what a name refers to, such as "a file", "a directory" or "a link"; ``None`` if the
+    name is missing.
     """
     try:
         with _open_parent(root, name) as (directory, last):
@@ -127,7 +127,9 @@ def describe_kind(root: Path, name: str | PurePath) -> str | None:
 
 
 def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
-    """Return the sorted names in a directory; none if it does not exist. Raises ForeignFileError."""
+    """Return the sorted names in a directory; empty if the directory does not exist. Raises
+    ForeignFileError.
+    """
     try:
         with _open_directory(root, name) as directory:
             names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
@@ -263,7 +265,7 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
     """Create a directory below ``root`` with its parents, accessible to this account only, and sync
     the names.
 
-    Raises ForeignFileError if one of them is a link or a file.
+    Raises ForeignFileError if a component of the path is a link or a file.
     """
     location = root
     for component in _split_path(root, name):

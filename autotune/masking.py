@@ -26,7 +26,7 @@ _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
-# passes until no secret is left in the masked text; otherwise whole lines are masked
+# maximum number of passes that mask secrets; if secrets are left, whole lines are masked
 _MAX_PASSES = 6
 # The punctuation and blanks before the first word of a line.
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
@@ -44,8 +44,8 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 class TextOutline:
     """The words of a text: ``visible`` ones may be shown, ``hidden`` ones may not.
 
-    ``owners`` are the directives, each from its name to its last word, with the name. All three fields
-    exclude comments.
+    ``owners`` contains the start, end and name of each directive. All three fields exclude
+    comments.
     """
 
     visible: tuple[Span, ...] = ()
@@ -293,7 +293,7 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
                 )
                 stop_of_piece = brackets.start("last") if brackets else line_end
         elif piece_start == start and piece_start and text[piece_start] in "=,":
-            piece_start += 1  # skip the sign after a visible name
+            piece_start += 1  # skip the "=" or "," after a visible name
         piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
         if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
             yield piece_start, end_of_piece
@@ -319,7 +319,7 @@ class _OriginalPositions:
 
     starts: Sequence[int]
     places: Sequence[tuple[int, int, bool]]
-    """In the original text: start, end, and whether it is a piece."""
+    """Start and end in the original text, and whether the part is a masked piece."""
 
     def original_span(self, start: int, end: int) -> Span:
         """Return the span of the original text that a span of the masked text represents."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from autotune.errors import AutotuneError
 
 T = TypeVar("T")
-# Increase it with each change that breaks existing plug-ins: see docs/plug-ins.md.
+# Increase this version with each change that breaks existing plug-ins: see docs/plug-ins.md.
 CONTRACT = 1
 
 

@@ -91,7 +91,7 @@ _EXPRESSION_PATTERN = re.compile(
 _VARIABLE_PATTERN = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 
 # Every secret in a component of a URL's path or query contains a match in lower case. Plain
-# alternatives are several times as fast as the patterns above.
+# alternatives are several times faster than the patterns above.
 _POSSIBLE_SECRET_PATTERN = re.compile(
     r"pass|secret|master|credential|private|key|token|jwt|pw|auth|dsn|sign|database_url|hmac"
     r"|akia|gh[pousr]_|xox|sk_|eyj|\$|[^!-~]|[\"']|[a-z0-9+_-]{24}"
@@ -115,8 +115,8 @@ def may_contain_secret(text: str) -> bool:
 
 
 def is_secret_assignment(name: str, value: str) -> bool:
-    """True if a name is that of a secret, and the value may be a secret. Other secrets need
-    ``find_secrets``.
+    """True if the name is the name of a secret, and the value may be a secret. ``find_secrets``
+    finds other secrets.
     """
     return _is_secret_name(name) and _is_secret(value)
 

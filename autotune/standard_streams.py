@@ -1,4 +1,4 @@
-"""Standard input, output and error, even if the caller closed them."""
+"""Make standard input, output and error usable, even if the caller closed them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def is_ip_address(text: str) -> bool:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a program's output. Each ends with LF or CR LF.
+    """Return the lines of a program's output. Lines end with LF or CR LF.
 
     `str.splitlines` also splits at separators that names and values may contain.
     """
@@ -85,7 +85,7 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
-    if "\\ud" in text.lower():  # half of a surrogate pair is not UTF-8: this raises
+    if "\\ud" in text.lower():  # raise an error for half of a surrogate pair
         json.dumps(value, ensure_ascii=False).encode()
     return value
 

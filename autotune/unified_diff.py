@@ -17,8 +17,9 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 class Hunk:
     """Lines of a file, and the lines that replace them.
 
-    ``start_line`` is the number of the first ``removed`` line. If there is none, ``added`` lines
-    are inserted before that line. Lines include their ends, and contain no masked words.
+    ``start_line`` is the number of the first ``removed`` line. If no line is removed, ``added``
+    lines are inserted before line ``start_line``. Lines include their ends, and contain no masked
+    words.
     """
 
     start_line: int
