@@ -69,7 +69,7 @@ class Stack:
             instance.placement.listen: instance.placement.tier for instance in self.instances
         }
         by_tier: dict[str, set[str]] = {}
-        for instance in self.instances:  # instances come after those that they call
+        for instance in self.instances:  # each instance comes after the instances that it calls
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
             direct_tiers = {

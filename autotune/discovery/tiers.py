@@ -293,7 +293,7 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     """Return the tiers and their connections, from the load balancer to the database.
 
     If no file names a cache, store or database, every web and application tier is assumed to use
-    it, because the application may store the address elsewhere.
+    it. The application may store the address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:

@@ -30,8 +30,8 @@ MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct bod
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# A mean size reveals wrong responses if the correct sizes differ by at most the first factor, and
-# the mean deviates by more than the second fraction.
+# If correct sizes differ by at most the first factor, a mean size reveals wrong responses. The mean
+# must deviate by more than the second value, a fraction.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
 MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 

@@ -1,11 +1,11 @@
 """Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
 A closed loop finds a ceiling of throughput, never a capacity. A client that waits for a slow
-response sends no requests during a stall, so the stall counts only once instead of for all users
-who would have arrived. Do not compare latencies of closed and open loops, or a closed loop's rate
-with a sustained rate.
+response sends no requests. A stall therefore counts only once, instead of for all users who would
+have arrived during the stall. Do not compare latencies of closed and open loops, or a closed loop's
+rate with a sustained rate.
 
-A closed loop has no fixed rate, but it can have a maximum rate: wrk runs a script that delays each
+A closed loop has no fixed rate, but it can have a maximum rate. With wrk, a script delays each
 request until ``max_rate`` allows it. ab cannot limit its rate, so a target must allow ab explicitly
 (``unpaced``).
 """

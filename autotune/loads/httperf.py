@@ -491,9 +491,9 @@ def _is_incomplete(
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
-    httperf does not print the time of the last request, but between that time and the end, at most
-    the longest wait for a response passed. The load is also incomplete if one of httperf's own
-    bursts used up its connections.
+    httperf does not print when it sent the last request. From that time to the end, at most the
+    longest wait for a response passed. The load is also incomplete if one of httperf's own bursts
+    used up its connections.
     """
     if (
         result.errors.get("not sent")

@@ -296,7 +296,9 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value that ``text`` has in a target if it is a single value, or else the text itself."""
+    """Return the value of ``text`` as in a target file if it is a single value, or else the text
+    itself.
+    """
     path = Path()
     try:
         node = _parse_yaml(path, text)
