@@ -60,7 +60,9 @@ EverythingOption = Annotated[
 ]
 ModelOption = Annotated[
     bool,
-    typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it as such."),
+    typer.Option(
+        "--of-a-model", help="Allow exporting a simulated result, and mark it as simulated."
+    ),
 ]
 
 
