@@ -36,8 +36,8 @@ def write_file(
 
 @contextmanager
 def set_error_path(path: Path) -> Iterator[None]:
-    """Set ``path`` as the file name of every OSError raised within. Errors from operations on an open
-    file contain no file name.
+    """Set ``path`` as the file name of every OSError in the ``with`` block. Errors from operations
+    on an open file contain no file name.
     """
     try:
         yield

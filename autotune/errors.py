@@ -113,7 +113,7 @@ class TargetErrorCollector:
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Collect a TargetError that is raised within, and continue."""
+        """Collect a TargetError that the ``with`` block raises, and continue."""
         try:
             yield
         except TargetError as error:
@@ -136,7 +136,7 @@ class LockedError(AutotuneError):
 def join_errors(
     errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
 ) -> AutotuneError:
-    """Return one error with the lines of several, each line once, preceded by ``first_lines``.
+    """Return one error with the lines of several errors, each line once, preceded by ``first_lines``.
 
     The joined error has the class of the errors if they share one; otherwise it is an
     AutotuneError.

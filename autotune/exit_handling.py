@@ -36,7 +36,9 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP was received. It stops a command as Ctrl-C does, and hosts are restored."""
+    """SIGTERM or SIGHUP was received. The signal stops a command as Ctrl-C does, and hosts are
+    restored.
+    """
 
 
 def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:

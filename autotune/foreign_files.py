@@ -85,8 +85,8 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
 
 @contextmanager
 def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. The caller limits how much it reads. Raises the same errors
-    as ``read_bytes``.
+    """Open a regular file for reading. The caller must limit how much is read. Raises the same
+    errors as ``read_bytes``.
     """
     with _open_parent(root, name) as (directory, last):
         handle = os.open(last, _INSPECT_FLAGS, dir_fd=directory)

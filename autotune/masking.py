@@ -42,7 +42,7 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 @dataclass(frozen=True)
 class TextOutline:
-    """The words of a text: ``visible`` ones may be shown, ``hidden`` ones may not.
+    """The words of a text: ``visible`` words may be shown, ``hidden`` words may not.
 
     ``owners`` contains the start, end and name of each directive. All three fields exclude
     comments.
@@ -189,7 +189,7 @@ def restore_secrets(
 
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans in order, with overlapping ones merged."""
+    """Return the spans in order, with overlapping spans merged."""
     merged: list[Span] = []
     for start, end in sorted(spans_to_merge):
         if merged and start < merged[-1][1]:

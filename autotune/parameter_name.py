@@ -33,7 +33,7 @@ class ParameterName:
 
     @property
     def service_prefix(self) -> str:
-        """Return ``tier.service``."""
+        """Return ``tier.service``, the first part of the name."""
         return f"{self.tier}.{self.service}"
 
     @property

@@ -2,8 +2,8 @@
 
 A package declares an entry point in the group `autotune.services`, `autotune.generators` or
 `autotune.samplers` that refers to a module. The module sets ``CONTRACT``, the version of the
-contract that it implements. It declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's
-own modules do.
+contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as
+autotune's own modules do.
 """
 
 from __future__ import annotations

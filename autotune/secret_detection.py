@@ -127,8 +127,8 @@ def find_in_lines(
     """Yield the matches of ``pattern``, like ``finditer``, in lines that contain
     ``required_pattern``.
 
-    ``pattern`` contains ``required_pattern`` and matches within a line. Matching ``pattern`` against
-    every line would be slow, because a match may start at any letter. Nearly all lines lack
+    ``pattern`` contains ``required_pattern`` and never matches across lines. Matching ``pattern``
+    against every line would be slow, because a match may start at any letter. Nearly all lines lack
     ``required_pattern``.
     """
     end = -1

@@ -41,7 +41,8 @@ def is_ip_address(text: str) -> bool:
 def split_lines(text: str) -> list[str]:
     """Return the lines of a program's output. Lines end with LF or CR LF.
 
-    `str.splitlines` also splits at separators that names and values may contain.
+    `str.splitlines` is not used, because it also splits at separators that names and values may
+    contain.
     """
     if not text:
         return []

@@ -1,7 +1,8 @@
 """Output to the terminal: results, progress and errors all pass through here.
 
-A host's file, log line or shell error may contain escape sequences. A terminal executes them: they
-can clear the screen, or copy text to the clipboard (OSC 52). This module removes them.
+A host's file, log line or shell error may contain escape sequences. A terminal executes these
+sequences, which can clear the screen, or copy text to the clipboard (OSC 52). This module removes
+the sequences.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def create_console(stream: TextIO) -> Console:
 
 
 def style_text(text: str, style: str = "") -> Text:
-    """Return text for Rich without control characters and escape sequences. Markup in it has no
-    effect.
+    """Return text for Rich without control characters and escape sequences. Markup in the text has
+    no effect.
     """
     from rich.text import Text
 

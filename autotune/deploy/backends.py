@@ -76,7 +76,9 @@ class ServerWatch:
     def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
-        """Return the failed servers, and why a balancer's server states cannot be read, by balancer."""
+        """Return the failed servers, and by load balancer, the reasons why server states cannot be
+        read.
+        """
         checked_instances = [instance for instance in instances if instance.name not in self.unreadable
                    and instance.service.build_server_check(instance.placement)]  # fmt: skip
         down: list[DownServer] = []

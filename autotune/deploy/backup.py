@@ -40,7 +40,7 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # of the current file, and of a new file that a killed tuner may have written
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class HostBackup:
         """Return the backup with the digests of files and values that are about to be written. The
         backup must be written to disk before the change.
 
-        ``replaced`` contains the current digests by path, and current values by name. Current
-        digests that autotune wrote stay recorded after any number of failed deployments.
+        ``replaced`` contains the current digests by path, and current values by name. If autotune
+        wrote the current file, its digest stays recorded after any number of failed deployments.
         """
         written_digests = dict(self.last_written)
         for name, digest in digests.items():
@@ -248,7 +248,7 @@ class HostBackup:
 
 
 def encode_backup(backup: HostBackup) -> bytes:
-    """Return the backup as JSON that a person can read, and use to restore the host by hand."""
+    """Return the backup as JSON text from which a person can restore the host by hand."""
     state = backup.state
     record = {
         "schema": SCHEMA_VERSION,

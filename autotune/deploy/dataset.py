@@ -29,7 +29,7 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Discard progress updates; the default callback."""
+    """Discard progress updates. This function is the default callback."""
 
 
 def load_dataset(

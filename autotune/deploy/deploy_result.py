@@ -63,7 +63,7 @@ class Fleet(Protocol):
     outlives_tuner: bool = False
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Make ``settings`` take effect with the smallest action. Raises DeployFailed."""
+        """Make ``settings`` take effect with the least disruptive actions. Raises DeployFailed."""
         ...
 
     def verify(self) -> None:

@@ -90,7 +90,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Discard a progress note; the default callback."""
+    """Discard a progress note. This function is the default callback."""
 
 
 class Deployment(Fleet):
@@ -136,8 +136,8 @@ class Deployment(Fleet):
 
     @property
     def ready_seconds(self) -> float | None:
-        """Return the fixed time limit from the target's `ready:`. If it is ``None``, boot times
-        determine limits.
+        """Return the fixed time limit from the target's `ready:`. If this limit is ``None``, boot
+        times determine the limits.
         """
         return self.boot_times.fixed_limit
 
@@ -545,7 +545,8 @@ class Deployment(Fleet):
     def _await_late_stack(self) -> None:
         """Wait once more for a stack that did not respond after the last rollback.
 
-        Raises AutotuneError if it still does not respond: a host must then be the cause.
+        Raises AutotuneError if the stack still does not respond, because a host must then be the
+        cause.
         """
         if self._is_late and self._in_place is not None:
             try:

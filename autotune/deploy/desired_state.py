@@ -332,7 +332,7 @@ def _find_reading_units(
 def _find_least_action(
     instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
 ) -> Action:
-    """Return the smallest action with which new files take effect."""
+    """Return the least disruptive action with which new files take effect."""
     if old_settings is None:
         return Action.RESTART
     return max(
@@ -441,7 +441,7 @@ def plan_host(
         files_to_write=tuple(path for path in changed_paths if path not in removed_paths),
         files_to_remove=tuple(
             sorted(removed_paths, key=len, reverse=True)
-        ),  # a directory after its contents
+        ),  # remove a directory after its contents
         sysctls=kernel,
         unread_files=tuple(desired.files if forced_actions else changed_paths),
         unit_actions=unit_actions,

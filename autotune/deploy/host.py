@@ -117,7 +117,7 @@ class ManagedHost:
 
     def assert_locked(self) -> None:
         """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
-        since then.
+        since this tuner locked it.
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
@@ -468,8 +468,8 @@ class ManagedHost:
     def _validation_errors(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Return the software's errors in staged original files, for checks that the current files
-        pass.
+        """Return the software's messages about staged original files, for each check that the
+        current files pass.
 
         If an original replaces something other than a file, nothing is validated, because no check
         could use that original. Files that will be removed are empty during the check.
@@ -708,7 +708,7 @@ def run_on_staged_files(
     purpose: str,
     build_commands: Callable[[StagedCase], Sequence[Command]],
 ) -> list[Sequence[CommandResult]]:
-    """Stage the files of each case, run the commands for it, and remove the files.
+    """Stage the files of each case, run the commands of the case, and remove the files.
 
     Returns the results of the commands for each case. ``purpose`` is part of the staging
     directory's name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.

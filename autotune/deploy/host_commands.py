@@ -54,7 +54,7 @@ exit 0
 _EXCLUSIVE_STEP = "alone || exit"
 # no arguments: commands arrive on standard input
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest wait of `alone`
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits
 # Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
@@ -136,8 +136,8 @@ def run_required(
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs ``argv`` with files mounted over paths. ``sources`` maps each
-    path to the file.
+    """Return the command that runs ``argv`` with files mounted at other paths. ``sources`` maps
+    these paths to the files.
 
     No other process sees these files.
     """

@@ -260,5 +260,5 @@ def read_start_ticks(pid: int) -> int | None:
 def renew_locks(locks: Iterable[HostLock]) -> None:
     """Renew the leases of held locks. If a lock is lost, the next change to its host fails."""
     held_locks = [lock for lock in locks if lock.is_locked]
-    # Renew all at once: a host that does not respond must not cost the others their locks.
+    # Renew all leases at once, so that a host that does not respond does not delay the others.
     run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

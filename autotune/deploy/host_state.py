@@ -1,4 +1,4 @@
-"""Desired and observed state of a host, and the plan of changes, as pure functions."""
+"""Desired and observed state of a host, and pure functions that derive the plan of changes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class HostState:
     name.
 
     ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
-    to whether they start at boot. The setting of other units is not changed. Processes of
+    to whether they start at boot. For other units, the start at boot is not changed. Processes of
     ``in_process_reloads`` units survive a reload. ``definitions`` contains
     ``ObservedUnit.definition`` by unit.
     """
@@ -143,7 +143,7 @@ class ServiceManager:
     - ``units UNIT…`` prints input for ``parse_units(units, text)``.
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
     - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
-      processes stay.
+      processes are not replaced.
     - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
     - ``enable UNIT`` and ``disable UNIT`` set whether the unit starts at boot.

@@ -26,7 +26,9 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """The hosts of one study. Nothing is changed before ``lock``. ``note`` receives progress lines."""
+    """The hosts of one study. Nothing is changed before ``lock`` is called. ``note`` receives
+    progress lines.
+    """
 
     def __init__(
         self,

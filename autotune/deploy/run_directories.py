@@ -66,7 +66,7 @@ def remove_run_directory(study: Path) -> None:
     directory = find_run_directory(study)
     if directory is not None:
         if is_run_directory(directory.path):
-            shutil.rmtree(directory.path)  # follows no link
+            shutil.rmtree(directory.path)  # does not follow links
         _record_path(study).unlink(missing_ok=True)
 
 

@@ -77,7 +77,7 @@ class RuntimeLayout:
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return the files that define a host's units: each unit's path and content.
+        """Return the files that define a host's units: path and content of each unit's file.
 
         A change to such a file restarts its unit.
         """
@@ -101,7 +101,7 @@ class RuntimeHost(Protocol):
 
     def assert_locked(self) -> None:
         """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
-        since then.
+        since this tuner locked it.
         """
         ...
 

@@ -135,7 +135,7 @@ def build_host_templates(
     hosts: Mapping[str, DiscoveredHost],
     isolated_hosts: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
 ) -> HostTemplates:
-    """Return the files that were read from hosts as templates.
+    """Return templates of the files that were read from hosts.
 
     ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
     Raises the same errors as `read_host_templates`.

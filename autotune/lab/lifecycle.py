@@ -24,7 +24,7 @@ from autotune.transports.base import SshHost
 # A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
 # timeout.
 _BOOT_SECONDS = 300.0  # time limit for a host to respond on its SSH port
-_SSH_PROBE_SECONDS = 5.0  # time limit for one attempt
+_SSH_PROBE_SECONDS = 5.0  # time limit for one attempt to connect
 _CLEANUP_SECONDS = 30.0  # time limit until no process uses a directory any more
 
 

@@ -29,8 +29,8 @@ _SCHEMA_VERSION = 1
 class LabHost:
     """One lab host.
 
-    ``cpus`` is the number of CPUs that the host may use (0.5 is half a CPU). ``memory`` is its
-    limit in bytes, including page cache. ``None`` means no limit.
+    ``cpus`` is the number of CPUs that the host may use (0.5 is half a CPU). ``memory`` is the
+    host's memory limit in bytes, including page cache. ``None`` means no limit.
     """
 
     name: str

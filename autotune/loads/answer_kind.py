@@ -39,7 +39,7 @@ _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# How many hints are examined at the start and at the end, and how many characters around each.
+# How many hints are examined at the start and at the end, and how many characters around each hint.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -67,7 +67,7 @@ class ReferenceAnswer:
 
     - ``size_range``: the smallest and the largest body in bytes.
     - ``title``: the common title; ``None`` if the pages have no title, or different titles.
-    - ``ending``: the common ending.
+    - ``ending``: the common end of the bodies, such as ``</html>``.
     - ``markers``: text that all samples contain.
     - ``is_error_like``: true if the samples themselves mention errors.
     """

@@ -26,7 +26,7 @@ from autotune.transports.request import Request
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
-MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct body is known
+MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same limits if the only correct body is known
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
@@ -154,7 +154,7 @@ class AnswerValidator:
 
     @property
     def mean_read_bytes(self) -> float:
-        """Return the mean number of bytes read per response, from the largest size of each page."""
+        """Return the mean number of bytes read per response, based on the largest size of each page."""
         maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
         sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip

@@ -23,13 +23,14 @@ from autotune.transports.temporary_files import temporary_file_script
 CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
-MIN_ACHIEVED_SHARE = 0.99  # share of the intended requests, or of the rate
+MIN_ACHIEVED_SHARE = 0.99  # minimum share of the intended requests, or of the rate
 # share of a reading; a generator that stalls for longer did not send the requested load
 MAX_STALL_SHARE = 0.1
 # A result is invalid if the generator sends more than this factor times the requested number of
 # requests, plus this number.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-# share of the requests; failures that a starved generator may have caused do not count
+# If more than this share of requests failed, the server has certainly failed. Failures that a
+# starved generator may have caused do not count.
 PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"

@@ -49,7 +49,7 @@ class ClosedLoopCeiling:
     ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
     reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
     ``max_rate`` limited the clients, so the ceiling is at least ``rate``, and percentiles include
-    waiting for the limit. ``example`` describes a wrong response.
+    the time spent waiting. ``example`` describes a wrong response.
     """
 
     concurrency: int

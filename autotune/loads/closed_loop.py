@@ -22,7 +22,7 @@ from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-TIMEOUT_MARGIN_SECONDS = 15.0  # how much longer than a program's own time limit a transport waits
+TIMEOUT_MARGIN_SECONDS = 15.0  # time that a transport waits beyond a program's own time limit
 
 
 def run_closed_loop(
@@ -93,7 +93,7 @@ def _exclude_wrong_answers(
     page_indices: list[int],
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
-    """Return the ceiling without the fraction of responses that was wrong in the sample."""
+    """Return the ceiling, reduced by the fraction of wrong responses in the sample."""
     inspection = validator.inspect_answers(page_indices, answers)
     wrong_count = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong_count:

@@ -42,7 +42,7 @@ SCHEMA_VERSION = 1
 MAX_MISSED_SHARE = 0.01
 # The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# times the latency limit; the upper edge of the bin for late responses without a histogram
+# multiple of the latency limit: the upper edge of the bin for late responses
 LATE_BIN_LIMITS = 10.0
 
 

@@ -3,8 +3,8 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open connections. These must suffice for the requests of ``MIN_HELD_LIMITS``
-latency limits, not for all requests until the timeout. Once a server holds that many requests
+to about a thousand open connections. They must suffice for the requests that arrive within
+``MIN_HELD_LIMITS`` latency limits, not within the timeout. Once a server holds that many requests
 (``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits
 several latency limits (Little's law). Each request that is not sent because of this limit
 (``fd-unavailable``) is a violation, like the late response that it would have received. The limit
@@ -19,11 +19,11 @@ instead.
 Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose state
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
-arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
-For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n, early
-arrivals would compensate for late arrivals, and a short reading would hide the queues that random
-arrivals cause.
+arrivals deviates from the nominal rate by 1/√n (1.8 % for 3000). autotune therefore scales the mean
+gap such that exactly n requests are sent in the requested time: a Poisson process, conditioned on
+its count. For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n,
+early arrivals would compensate for late arrivals, and a short reading would hide the queues that
+random arrivals cause.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from autotune.transports.request import Request
 # Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
 # rarely. At a higher rate (requests/s), the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
-CLIENT_NUMBERS = 1 << 16  # client numbers whose arrivals differ, because the state uses 16 bits
+CLIENT_NUMBERS = 1 << 16  # clients with different arrivals; the state uses 16 bits of a number
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
@@ -155,8 +155,8 @@ class HttperfOutput:
       descriptor.
     - ``mean_body_bytes`` is the mean body size, and ``max_lifetime`` the longest connection with a
       response (seconds).
-    - ``duration`` is that of the whole test (seconds), and ``max_burst`` the most connections
-      opened at once.
+    - ``duration`` is the duration of the whole test (seconds), and ``max_burst`` the largest number
+      of connections opened at once.
     """
 
     connections: int
@@ -213,8 +213,8 @@ ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
-MAX_HELD_LIMITS = 10.0  # the most latency limits for which a process may hold connections
+MIN_HELD_LIMITS = 5.0  # a process's connections must suffice for this many latency limits
+MAX_HELD_LIMITS = 10.0  # a process may hold connections for this many latency limits
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
@@ -491,9 +491,9 @@ def _is_incomplete(
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
-    httperf does not print when it sent the last request. From that time to the end, at most the
-    longest wait for a response passed. The load is also incomplete if one of httperf's own bursts
-    used up its connections.
+    httperf does not print when it sent the last request. The time from then to the end is at most
+    the longest wait for a response. The load is also incomplete if one of httperf's own bursts used
+    up its connections.
     """
     if (
         result.errors.get("not sent")

@@ -52,7 +52,7 @@ UNCOUNTED_MODULES = frozenset(
     {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
 )
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
-MAX_SCRIPT_CHARACTERS = 2_000_000  # in all files together
+MAX_SCRIPT_CHARACTERS = 2_000_000  # total of all files
 COUNTING_RUNS = 30
 MAX_REQUESTS_PER_RUN = 1000
 MAX_COUNTING_SECONDS = 60

@@ -24,7 +24,7 @@ PORT_RANGE_KEY = "net.ipv4.ip_local_port_range"
 PORT_REUSE_KEY = "net.ipv4.tcp_tw_reuse"
 OPEN_FILES_KEY = "fs.file-max"
 SYSCTL_KEYS = (PORT_RANGE_KEY, PORT_REUSE_KEY, OPEN_FILES_KEY)
-LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ones
+LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ports
 MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand connections
 
 
@@ -60,7 +60,7 @@ MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """The size of the client port range, and how many sockets are in TIME-WAIT and in use."""
+    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
 
     range_size: int
     time_wait: int

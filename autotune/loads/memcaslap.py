@@ -16,8 +16,8 @@ from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
 CACHE_PROTOCOL = "memcached"  # the name of the protocol in services
-MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # Debian's names
-KEY_BYTES = 17  # memcaslap itself uses the first 16
+MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # names of the Debian packages
+KEY_BYTES = 17  # memcaslap itself uses the first 16 bytes
 WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
 GET_SHARE = 0.9
 

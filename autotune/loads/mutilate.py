@@ -49,7 +49,7 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # times the latency limit; the bin for sets that may have been late
+LATE_BIN_LIMITS = 10.0  # multiple of the latency limit: the bin for sets that may be late
 NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
@@ -94,9 +94,9 @@ class MutilateShape:
         return ("-K", self.keys, "-V", self.values, "-r", str(self.record_count))
 
 
-# Object sizes as in `memcaslap.CACHE_SHAPES`. mutilate cannot mix three sizes, so the middle one is
-# exponential with the same mean. The last is the published shape for a large site (Atikoglu et al.,
-# SIGMETRICS 2012), with thirty reads per write.
+# Object sizes as in `memcaslap.CACHE_SHAPES`. mutilate cannot mix three sizes, so the middle shape
+# is exponential with the same mean. The last shape is the published distribution for a large site
+# (Atikoglu et al., SIGMETRICS 2012), with thirty reads per write.
 CACHE_SHAPES = (
     MutilateShape("100 B", "17", "100"),
     MutilateShape("2 KB on average", "17", "exponential:0.00048828125"),

@@ -50,7 +50,7 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must cover
+MIN_HELD_LIMITS = 5.0  # all connections must suffice for this many latency limits
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
@@ -260,8 +260,8 @@ def _build_result(
     """Return the result of one process. Each intended request counts either as a correct response
     or as one error.
 
-    The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). The surplus
-    at the end does not count.
+    The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). Surplus
+    requests at the end do not count.
     """
     counted_answers = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)

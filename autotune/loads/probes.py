@@ -28,7 +28,7 @@ MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a pr
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer than the command's own time limit a transport waits
+TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command's own time limit
 START_SECONDS = 2.0  # time for the programs to start
 
 # Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
@@ -129,8 +129,8 @@ def build_command(
 def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
     """Return the configurations of all curl processes, in order.
 
-    Each curl sends every ``workers``-th request, with at least ``pause`` milliseconds between
-    starts.
+    Each curl process sends every ``workers``-th request, with at least ``pause`` milliseconds
+    between starts.
     """
     lines: list[str] = []
     for worker in range(workers):
@@ -208,8 +208,8 @@ def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | 
 
 
 def _parse_files(directory: str, output: str) -> dict[str, str]:
-    """Return the contents by name from the output of ``head -v`` and ``tail -v`` for several
-    files.
+    """Return the contents of files by name, from the output of ``head -v`` and ``tail -v`` for
+    several files.
     """
     title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
     pieces = title.split(output)

@@ -3,10 +3,10 @@ once.
 
 A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
-result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
-limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts after
-the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
+afterwards. If most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up
+is the result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS``
+latency limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts
+after the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
 request. During the counted phase, the generator limits the queue that can build up (see
 ``httperf``), and ``spec.seconds`` limits the time.
 
@@ -45,10 +45,10 @@ RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
 RAMP_TIMEOUT_LIMITS = 10.0  # the ramp-up gives up on a request after this many latency limits
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer than a process's own time limit a transport waits
+TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's own time limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
-MAX_SEEDS = 1 << 16  # start positions for samples in a list of pages
+MAX_SEEDS = 1 << 16  # number of start positions for samples in a list of pages
 MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start the program
 
 

@@ -37,7 +37,7 @@ def _read_text(path: Path) -> str:
     return foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES).decode()
 
 
-# Keys of `load:` that name a file with requests, and how the file is read.
+# Keys of `load:` that name a file with requests, and the function that reads the file.
 REQUEST_READERS: Mapping[str, Callable[[Path], tuple[WeightedVisit, ...]]] = {
     "requests": requests_file.read_visits,
     "uris": lambda path: workload.parse_uris(_read_text(path)),

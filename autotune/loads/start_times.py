@@ -48,8 +48,8 @@ class HostClock:
 
 
 def read_host_clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
-    """Compare a host's clock with this machine's. Raises HostUnreachable, or AutotuneError if the
-    host has no clock.
+    """Compare a host's clock with this machine's clock. Raises HostUnreachable, or AutotuneError if
+    the host has no clock.
     """
     clocks = []
     for _ in range(CLOCK_PROBES):

@@ -1,5 +1,5 @@
-"""Activity of hosts and services during one reading: rates and levels from samples, in pure
-functions.
+"""Activity of hosts and services during one reading: pure functions compute rates and levels from
+samples.
 """
 
 from __future__ import annotations
@@ -283,11 +283,11 @@ def _memory_in_use(sample: HostSample) -> float:
 class HostUsage:
     """The resource usage of a host during one reading.
 
-    ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is
-    the load average at the end, and ``running`` the mean number of runnable threads. ``memory`` (a
-    fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. ``rss`` is the
-    size of the largest process in bytes, and ``workers`` the number of worker processes, both by
-    service instance.
+    ``cpu`` is the fraction of the host's CPU time in use, and ``steal`` the fraction of CPU steal.
+    ``load`` is the load average at the end, and ``running`` the mean number of runnable threads.
+    ``memory`` (a fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s.
+    ``rss`` is the size of the largest process in bytes, and ``workers`` the number of worker
+    processes, both by service instance.
     """
 
     cpu: float

@@ -97,7 +97,9 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
-    """Return the sums for each service's processes, from files that were read at the same time."""
+    """Return the summed figures of each service's processes, from files that were read at the same
+    time.
+    """
     members: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")

@@ -47,7 +47,7 @@ SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's te
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
-_CONNECTED_STATE = "03"  # SS_CONNECTED; SS_CONNECTING is a connection that waits
+_CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class HostSample:
       the machine).
     - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
       ``throttled_seconds``: seconds for which the quota throttled it.
-    - ``memory``: bytes. Keys with ``Group`` belong to the control group.
+    - ``memory``: bytes. Keys that start with ``Group`` describe the control group.
     - ``tcp``: the kernel's counters by their names in the kernel.
     - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.
     """
@@ -147,8 +147,8 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
     """Yield the named unix sockets that are listening.
 
-    The kernel lists a waiting connection under the same name, in the state "connecting" and without an
-    inode. It lists an accepted connection as connected.
+    The kernel lists a waiting connection under the same name, in the state "connecting" and without
+    an inode. An accepted connection is listed as connected.
     """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()

@@ -151,7 +151,9 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class StreamResult:
-    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and new text by log."""
+    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and the new text
+    of each log.
+    """
 
     samples: tuple[HostSample, ...] = ()
     cpu_seconds: float = 0.0
@@ -159,8 +161,8 @@ class StreamResult:
 
 
 class SampleStream:
-    """The samples of a host, every ``interval`` seconds for at most ``seconds``, or until it is
-    stopped.
+    """A stream of samples of a host, every ``interval`` seconds for at most ``seconds``, or until
+    the stream is stopped.
 
     The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers
     and guests, would otherwise all be sampled at the same time and stall the machine. Sampling yields

@@ -30,7 +30,7 @@ _Statuses = Annotated[
 
 
 class Expect(TargetModel):
-    """Properties of a correct response. A response that lacks one of them is a violation."""
+    """Properties of a correct response. A response that lacks one of these properties is a violation."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 

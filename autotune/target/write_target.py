@@ -1,7 +1,7 @@
 """Write a target as a file, and list the differences between two targets.
 
-A study records its target as such a file, and compares it with later versions to decide whether its
-readings are still valid.
+A study records its target as a target file, and compares it with later versions to decide whether
+its readings are still valid.
 """
 
 from __future__ import annotations

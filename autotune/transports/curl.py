@@ -13,7 +13,7 @@ from autotune.transports.request import DEFAULT_TIMEOUT_SECONDS, Request
 _ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_MAX_BODY_BYTES = 1 << 20  # bytes of a response body that are checked
+_MAX_BODY_BYTES = 1 << 20  # maximum number of body bytes that are checked
 
 
 @dataclass(frozen=True)

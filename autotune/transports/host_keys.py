@@ -1,9 +1,9 @@
 """Check host keys against known_hosts, and host certificates against the certificate authorities in
 known_hosts.
 
-Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library's own
-checks ignore revoked keys, patterns, and all key types except the first. The library's messages
-lack fingerprints and hints.
+sshd(8) and OpenSSH's PROTOCOL.certkeys describe the formats. The SSH library's own checks ignore
+revoked keys, patterns, and all key types except the first. The library's messages lack fingerprints
+and hints.
 """
 
 from __future__ import annotations

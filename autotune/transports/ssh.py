@@ -27,12 +27,12 @@ _FINAL_STATUS_SECONDS = (
     1.0  # time to wait for the exit status of a command that exits at the time limit
 )
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
-_CHUNK_BYTES = 1 << 16  # bytes per read
+_CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
 # A child process may keep the pipes of a command open. Reading stops after this time and this many
-# checks without output. The number of checks matters because this machine may have been suspended
+# checks without output. The time alone is not enough, because this machine may have been suspended
 # in between.
-_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # s; checks
+_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # seconds, and number of checks
 
 # The script writes its input to a temporary file, then renames the file. A lost connection looks
 # like the end of input, so the script checks the size. The leading dot hides the temporary file
@@ -110,7 +110,7 @@ class CommandExchange:
     def _status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER_SECONDS)  # sshd counts the session until then
+            self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -360,7 +360,7 @@ class SshTransport:
             return self._connection
 
     def _disconnect(self) -> None:
-        """Close the connection if it exists. The caller must hold ``_connecting``."""
+        """Close the connection if it exists. The caller must hold ``_connection_lock``."""
         if self._connection is not None:
             connections.close_connection(self._connection)
             self._connection = None

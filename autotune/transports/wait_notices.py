@@ -40,8 +40,8 @@ class Wait:
 
 
 class Watcher:
-    """Notifies the most recent listener about late commands. Only one listener is notified, so that
-    no line appears twice.
+    """A watcher that notifies the most recent listener about late commands. Only one listener is
+    notified, so that no line appears twice.
     """
 
     def __init__(

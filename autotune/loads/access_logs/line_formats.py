@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-MAX_PATH_LENGTH = 2_000  # a `requests:` file accepts no longer paths
+MAX_PATH_LENGTH = 2_000  # maximum length of a path in a `requests:` file
 _MAX_AGENT_LENGTH = 400
 _MAX_REQUEST_LENGTH = 2 * MAX_PATH_LENGTH
 

@@ -30,7 +30,7 @@ class PageSample:
     _reductions: int = 0
 
     def add(self, page: bytes, count: int = 1) -> None:
-        """Count requests for a page. The pages are reduced if they need too much memory."""
+        """Count requests for a page. If the pages need too much memory, some pages are dropped."""
         if page in self.counts:
             self.counts[page] += count
             return
@@ -76,5 +76,5 @@ class PageSample:
 
 
 def _draw(page: bytes, seed: int) -> float:
-    """Return a pseudo-random number above 0 up to 1 that depends only on the page and ``seed``."""
+    """Return a pseudo-random number from 0 (excluded) to 1 that depends only on the page and ``seed``."""
     return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)
