@@ -146,9 +146,9 @@ def join_errors(
     if not lines and not further_errors:
         return first
     is_one_class = all(type(error) is type(first) for error in further_errors)
-    kind = type(first) if is_one_class else AutotuneError
+    error_class = type(first) if is_one_class else AutotuneError
     messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
-    return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
+    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
 
 
 class RenderError(AutotuneError):

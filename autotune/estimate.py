@@ -13,7 +13,7 @@ MIN_LOG_SD: Final = 0.005  # lower bound of an sd, because no search measures mo
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
-def normal_half_width(level: float) -> float:
+def compute_half_width(level: float) -> float:
     """Return the half width of a normal distribution's central interval, in standard deviations.
 
     ``level`` is the probability of the interval: 0.9 gives 1.645, as in tables.
@@ -21,7 +21,7 @@ def normal_half_width(level: float) -> float:
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
 
-SDS_WITHIN_90: Final = normal_half_width(0.90)
+SDS_WITHIN_90: Final = compute_half_width(0.90)
 
 
 class InstanceCapacity(NamedTuple):
@@ -56,7 +56,7 @@ class Estimate:
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
         """Return the limits of the interval that contains the quantity with probability ``level``."""
-        half_width = normal_half_width(level) * self.sd
+        half_width = compute_half_width(level) * self.sd
         return exp(self.log_mean - half_width), exp(self.log_mean + half_width)
 
     @property
@@ -90,6 +90,6 @@ class Estimate:
             / total_weight
         )
         chi_square = sum(weight * (e.log_mean - mean) ** 2 for weight, e in weighted_estimates)
-        freedom = len(estimates) - 1
-        scale = max(1.0, sqrt(chi_square / freedom)) if freedom else 1.0
+        degrees_of_freedom = len(estimates) - 1
+        scale = max(1.0, sqrt(chi_square / degrees_of_freedom)) if degrees_of_freedom else 1.0
         return cls(mean, scale / sqrt(total_weight))

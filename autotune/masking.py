@@ -80,7 +80,9 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
-        more_masks = [origins.original_span(*span) for span in _find_hidden_spans(masked, outliner)]
+        more_masks = [
+            origins.find_original_span(*span) for span in _find_hidden_spans(masked, outliner)
+        ]
         if not more_masks:
             return masks
         masks = merge_spans([*masks, *more_masks])
@@ -173,11 +175,11 @@ def restore_secrets(
     if not has_placeholder(content):
         return content
     text, original_text = decode(content), decode(original or b"")
-    values = {placeholder: original_text[start:end]
+    text_by_placeholder = {placeholder: original_text[start:end]
               for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
     # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
-    pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
-    restored_text = pattern.sub(lambda match: values.get(match[0], match[0]), text)
+    pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(text_by_placeholder)}")
+    restored_text = pattern.sub(lambda match: text_by_placeholder.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
     is_same = _label_placeholders(text, pattern, outliner) <= labels
     if PLACEHOLDER_PATTERN.search(restored_text) or not is_same:
@@ -273,31 +275,31 @@ def _detect_secrets(text: str) -> list[Span]:
 
 def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
     """Yield the spans to mask in hidden words, or in a gap between words, line by line."""
-    location = start
-    while location < end:
-        line_end = text.find("\n", location, end)
+    position = start
+    while position < end:
+        line_end = text.find("\n", position, end)
         line_end = end if line_end < 0 else line_end
-        piece_start, stop_of_piece = location, line_end
+        piece_start, piece_stop = position, line_end
         if is_gap:
-            is_whole_line = location == 0 or text[location - 1] == "\n"
+            is_whole_line = position == 0 or text[position - 1] == "\n"
             if (
                 is_whole_line
-                and _SECTION_HEADER_PATTERN.fullmatch(text, location, line_end)
-                and not find_secrets(text[location:line_end])
+                and _SECTION_HEADER_PATTERN.fullmatch(text, position, line_end)
+                and not find_secrets(text[position:line_end])
             ):
                 piece_start = line_end
             else:
-                piece_start = _MARKS_PATTERN.match(text, location, line_end).end()  # type: ignore[union-attr]  # matches ""
+                piece_start = _MARKS_PATTERN.match(text, position, line_end).end()  # type: ignore[union-attr]  # matches ""
                 brackets = (
-                    _BRACKETS_PATTERN.fullmatch(text, location, line_end) if is_whole_line else None
+                    _BRACKETS_PATTERN.fullmatch(text, position, line_end) if is_whole_line else None
                 )
-                stop_of_piece = brackets.start("last") if brackets else line_end
+                piece_stop = brackets.start("last") if brackets else line_end
         elif piece_start == start and piece_start and text[piece_start] in "=,":
             piece_start += 1  # skip the "=" or "," after a visible name
-        piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
-        if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
-            yield piece_start, end_of_piece
-        location = line_end + 1
+        piece_start, piece_end = _strip_span(text, piece_start, piece_stop, is_gap=is_gap)
+        if piece_start < piece_end and not _is_fully_masked(text[piece_start:piece_end]):
+            yield piece_start, piece_end
+        position = line_end + 1
 
 
 def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
@@ -321,13 +323,13 @@ class _OriginalPositions:
     places: Sequence[tuple[int, int, bool]]
     """Start and end in the original text, and whether the part is a masked piece."""
 
-    def original_span(self, start: int, end: int) -> Span:
+    def find_original_span(self, start: int, end: int) -> Span:
         """Return the span of the original text that a span of the masked text represents."""
-        return self._original_position(start, is_end=False), self._original_position(
+        return self._find_original_position(start, is_end=False), self._find_original_position(
             end - 1, is_end=True
         )
 
-    def _original_position(self, position: int, *, is_end: bool) -> int:
+    def _find_original_position(self, position: int, *, is_end: bool) -> int:
         number = bisect_right(self.starts, position) - 1
         start, end, is_piece = self.places[number]
         if is_piece:

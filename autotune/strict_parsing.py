@@ -15,13 +15,13 @@ _DECIMAL_PATTERN = re.compile(
 )
 
 
-def parse_uint(text: str, unit: int = 1) -> int:
-    """Return a count given in ASCII digits, times ``unit``. Raises ValueError unless it fits a
+def parse_uint(text: str, factor: int = 1) -> int:
+    """Return a count given in ASCII digits, times ``factor``. Raises ValueError unless it fits a
     signed 64-bit number.
     """
-    if not _UINT_PATTERN.fullmatch(text) or int(text) * unit >= MAX_NUMBER // 2:
+    if not _UINT_PATTERN.fullmatch(text) or int(text) * factor >= MAX_NUMBER // 2:
         raise ValueError(f"{text[:40]!r} is not a whole number")
-    return int(text) * unit
+    return int(text) * factor
 
 
 def is_uint(text: str) -> bool:

@@ -54,7 +54,7 @@ def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:
     stream.flush()
 
 
-def terminal_width(default: int | None = None) -> int | None:
+def find_terminal_width(default: int | None = None) -> int | None:
     """Return the width of the terminal on standard output; ``default`` if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else default
 
@@ -68,8 +68,8 @@ def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[Style
             yield line, style
             continue
         indent = re.match(r"\s*(\S+ +(?=\S))?", line)
-        hang = " " * min(len(indent[0]) if indent else 0, 11)
-        rows = textwrap.wrap(line, width, subsequent_indent=hang, break_on_hyphens=False)
+        hanging_indent = " " * min(len(indent[0]) if indent else 0, 11)
+        rows = textwrap.wrap(line, width, subsequent_indent=hanging_indent, break_on_hyphens=False)
         yield from ((row, style) for row in rows)
 
 

@@ -39,13 +39,13 @@ def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
 
 
 def check_adopted_files(
-    adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]
+    adopted_configs: Mapping[str, AdoptedConfig], instance_names: Collection[str]
 ) -> None:
     """Raise AutotuneError if the record contains files of an instance that is not in the stack.
 
     Without this check, a renamed tier would get autotune's files instead of the host's own files.
     """
-    if unknown := sorted(set(adopted_configs) - set(parts)):
+    if unknown := sorted(set(adopted_configs) - set(instance_names)):
         raise AutotuneError(
             f"{ADOPTED_FILE} lists files of {', '.join(unknown)}, which are not in the target",
             hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",

@@ -256,19 +256,19 @@ def encode_backup(backup: HostBackup) -> bytes:
         "study": backup.study,
         "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
-                         **({"definition": made_of} if (made_of := backup.definitions.get(unit))
+                         **({"definition": definition} if (definition := backup.definitions.get(unit))
                             else {}),
                          **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
-        "written": {name: list(last) for name, last in sorted(backup.last_written.items())},
+        "written": {name: list(digests) for name, digests in sorted(backup.last_written.items())},
     }  # fmt: skip
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
-def decode_backup(content: bytes, where: str) -> HostBackup:
-    """Return the backup in a JSON record. ``where`` names the record in messages.
+def decode_backup(content: bytes, record_name: str) -> HostBackup:
+    """Return the backup in a JSON record. ``record_name`` names the record in messages.
 
     Raises AutotuneError if the content is not a valid backup.
     """
@@ -276,26 +276,28 @@ def decode_backup(content: bytes, where: str) -> HostBackup:
         record = parse_json(content)
         if record["schema"] != SCHEMA_VERSION:
             raise AutotuneError(
-                f"{where} was written by another version of autotune", hint=RESTORE_HINT
+                f"{record_name} was written by another version of autotune", hint=RESTORE_HINT
             )
         return HostBackup(
             str(record["host"]),
             str(record["study"]),
             HostState(
-                {_backup_path(path): _decode_file(file) for path, file in record["files"].items()},
-                {unit: bool(how["active"]) for unit, how in record["units"].items()},
+                {_validate_path(path): _decode_file(file) for path, file in record["files"].items()},
+                {unit: bool(unit_record["active"]) for unit, unit_record in record["units"].items()},
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
-            {unit: str(how["enabled"]) for unit, how in record["units"].items()},
-            {name: _parse_strings(last) for name, last in record["written"].items()},
+            {unit: str(unit_record["enabled"]) for unit, unit_record in record["units"].items()},
+            {name: _parse_strings(digests) for name, digests in record["written"].items()},
             tuple(_parse_check(check) for check in record["checks"]),
-            {unit: str(how["definition"]) for unit, how in record["units"].items()
-             if "definition" in how},
-            {unit: UnitStart.from_record(how["start"]) for unit, how in record["units"].items()
-             if "start" in how},
+            {unit: str(unit_record["definition"]) for unit, unit_record in record["units"].items()
+             if "definition" in unit_record},
+            {unit: UnitStart.from_record(unit_record["start"])
+             for unit, unit_record in record["units"].items() if "start" in unit_record},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AutotuneError(f"{where} is not a valid backup: {error}", hint=RESTORE_HINT) from error
+        raise AutotuneError(
+            f"{record_name} is not a valid backup: {error}", hint=RESTORE_HINT
+        ) from error
 
 
 class BackupStore:
@@ -351,8 +353,8 @@ class BackupStore:
     def remove(self, host: str) -> None:
         """Remove the copy of a restored host."""
         path = self.path_for(host)
-        for stale in (path, *durable_files.find_orphaned_files(path)):
-            stale.unlink(missing_ok=True)
+        for stale_path in (path, *durable_files.find_orphaned_files(path)):
+            stale_path.unlink(missing_ok=True)
         # Hosts are restored concurrently, and the last restore removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
@@ -379,7 +381,7 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
     )
 
 
-def _backup_path(path: str) -> str:
+def _validate_path(path: str) -> str:
     """Return ``path`` unchanged if it is a valid absolute file path, or raise ValueError."""
     path_components = path.split("/")
     if (

@@ -76,9 +76,9 @@ class BootTimes:
         return min(usual_seconds + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 
 
-def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
+def find_wait_limit(answer: tuple[int, bytes] | str, max_seconds: float) -> float:
     """Return how many seconds to wait for a correct response after a first wrong response, at most
-    ``limit``.
+    ``max_seconds``.
     """
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
-    return min(limit, inf if is_starting else MIN_READY_SECONDS)
+    return min(max_seconds, inf if is_starting else MIN_READY_SECONDS)

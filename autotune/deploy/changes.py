@@ -140,8 +140,8 @@ def _find_reasons(
     ]
     modified_parameters = [parameter for instance in instances if old_settings is not None
                for parameter in changed_parameters(instance, old_settings, desired.settings)]  # fmt: skip
-    minimum = [p.name for p in modified_parameters if p.action is plan.unit_actions[unit]] or [
-        p.name for p in modified_parameters
-    ]
-    keys = tuple(cause for cause in causes if cause in plan.sysctls)
-    return (*minimum, *keys) or causes
+    causing_names = [
+        p.name for p in modified_parameters if p.action is plan.unit_actions[unit]
+    ] or [p.name for p in modified_parameters]
+    changed_sysctls = tuple(cause for cause in causes if cause in plan.sysctls)
+    return (*causing_names, *changed_sysctls) or causes

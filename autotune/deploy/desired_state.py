@@ -124,7 +124,7 @@ class DesiredState:
         """Return the checks that validate the host's files whose paths are in ``changing``."""
         checks = []
         for instance in self.instances_on(host):
-            files = self._deployed_files(instance)
+            files = self._list_deployed_files(instance)
             changing_files = tuple(
                 path for path in files if self.layout.path_for(instance, path) in changing
             )
@@ -137,7 +137,7 @@ class DesiredState:
                 checks.append(ConfigurationCheck(instance, validation, files, changing_files))
         return checks
 
-    def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
+    def _list_deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
         """Return the files of an instance as deployed. A validation may need the secrets that
         records mask.
         """
@@ -227,7 +227,7 @@ def instance_actions(
     """
     fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
-    runs = {
+    main_instances = {
         (instance.placement.host, desired.layout.unit_for(instance)): instance
         for instance in desired.instances
     }
@@ -239,7 +239,9 @@ def instance_actions(
         }
         own_paths |= set(_find_sysctls(instance, desired.settings))
         touched_paths = own_paths & changed.get(instance.placement.host, set())
-        if unit is not None and (touched_paths or runs[instance.placement.host, unit] is instance):
+        if unit is not None and (
+            touched_paths or main_instances[instance.placement.host, unit] is instance
+        ):
             actions_by_cause[instance.name] = host_actions.get(instance.placement.host, {}).get(
                 unit, Action.NONE
             )
@@ -251,33 +253,37 @@ def instance_actions(
 
 
 def _build_host_state(
-    active: Sequence[ServiceInstance],
-    inactive: Sequence[ServiceInstance],
+    active_instances: Sequence[ServiceInstance],
+    inactive_instances: Sequence[ServiceInstance],
     rendered: RenderedFiles,
     settings: Settings,
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
-    running_instances = {unit: instance for instance in active if (unit := layout.unit_for(instance))
-               and not (instance.placement.adopted and instance.placement.adopted.loses)}  # fmt: skip
-    units = [
+    running_instances = {
+        unit: instance
+        for instance in active_instances
+        if (unit := layout.unit_for(instance))
+        and not (instance.placement.adopted and instance.placement.adopted.loses)
+    }
+    stopped_units = [
         unit
-        for instance in inactive
+        for instance in inactive_instances
         if (unit := layout.unit_for(instance)) and unit not in running_instances
     ]
     sysctls: dict[str, str] = {}
-    for instance in active:
+    for instance in active_instances:
         sysctls |= {
             key: " ".join(value.split()) for key, value in _find_sysctls(instance, settings).items()
         }
-    files = _build_file_states(active, rendered, layout)
-    files |= {path: FileState(content, 0o644)
-              for path, content in layout.build_unit_files(active, settings).values()}  # fmt: skip
+    files = _build_file_states(active_instances, rendered, layout)
+    unit_files = layout.build_unit_files(active_instances, settings).values()
+    files |= {path: FileState(content, 0o644) for path, content in unit_files}
     if layout.removes_inactive:
-        files = {path: FileState() for path in _list_paths(inactive, layout)} | files
+        files = {path: FileState() for path in _list_paths(inactive_instances, layout)} | files
     return HostState(
         files,
-        {**dict.fromkeys(running_instances, True), **dict.fromkeys(units, False)},
+        {**dict.fromkeys(running_instances, True), **dict.fromkeys(stopped_units, False)},
         sysctls,
         {unit: start_of(instance) for unit, instance in running_instances.items()},
         in_process_reloads=frozenset(
@@ -363,10 +369,10 @@ def find_ranks(stack: Stack) -> dict[str, int]:
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
     """Return the start rank and address of an instance's unit, without a page for a readiness check."""
-    return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
+    return UnitStart(ranks.get(instance.placement.tier, 0), _find_listen_address(instance))
 
 
-def _listen_address(instance: ServiceInstance) -> str:
+def _find_listen_address(instance: ServiceInstance) -> str:
     location = instance.service.get_socket(instance.placement)
     return str(location.port) if isinstance(location, Endpoint) else location or ""
 
@@ -378,7 +384,7 @@ def render_files(
     service: Service,
     placement: Placement,
     settings: Settings,
-    data: Data,
+    data_set: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement, as a mapping from path to content.
@@ -392,7 +398,7 @@ def render_files(
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
-    values = {**own_settings, "site": placement, "data": data, "beside": service_settings}
+    values = {**own_settings, "site": placement, "data": data_set, "beside": service_settings}
     return {file.path: render_file(directories, file.template, values, file.text)
             for file in resolve_config_files(service, placement)}  # fmt: skip
 
@@ -424,13 +430,13 @@ def plan_host(
     changed_paths = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)
     ]
-    kernel = {
+    changed_sysctls = {
         name: value
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
     unit_actions = _plan_unit_actions(
-        desired, observed, required, (*changed_paths, *kernel), forced_actions or {}
+        desired, observed, required, (*changed_paths, *changed_sysctls), forced_actions or {}
     )
     idle_units = [unit for unit, running in desired.units.items() if not running]
     removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
@@ -442,13 +448,17 @@ def plan_host(
         files_to_remove=tuple(
             sorted(removed_paths, key=len, reverse=True)
         ),  # remove a directory after its contents
-        sysctls=kernel,
+        sysctls=changed_sysctls,
         unread_files=tuple(desired.files if forced_actions else changed_paths),
         unit_actions=unit_actions,
         boot_changes=find_boot_changes(desired, observed),
         replaced={
             **{path: observed.files[path].detail for path in changed_paths},
-            **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
+            **{
+                name: value
+                for name in changed_sysctls
+                if (value := observed.sysctls[name]) is not None
+            },
         },
     )
 

@@ -110,7 +110,7 @@ def run_commands(
     answers = _parse_results(batch, command_result.stdout, output_mark)
     has_stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
     if len(answers) < len(batch) and not has_stopped:
-        raise _early_exit_error(transport.name, command_result)
+        raise _build_early_exit_error(transport.name, command_result)
     return answers
 
 
@@ -127,10 +127,10 @@ def run_required(
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
     )
-    for command, done in zip(batch, answers, strict=False):
-        if command.required and not done.ok:
+    for command, command_result in zip(batch, answers, strict=False):
+        if command.required and not command_result.ok:
             raise CommandFailed(
-                f"{transport.name}: {done.error_text or ' '.join(command.argv[:2])}"
+                f"{transport.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
             )
     return answers
 
@@ -148,11 +148,11 @@ def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tupl
 def _name_command(commands: Iterable[Command]) -> str:
     """Return a description of the commands for wait notices."""
     words = [command.argv for command in commands]
-    action_texts = [" ".join(each[:2]) for each in words if each[0] in _ACTION_COMMANDS]
+    action_texts = [" ".join(argv[:2]) for argv in words if argv[0] in _ACTION_COMMANDS]
     activity_texts = {
-        act: what
-        for act, what in _COMMAND_DESCRIPTIONS.items()
-        if any(each[0] == act for each in words)
+        function: description
+        for function, description in _COMMAND_DESCRIPTIONS.items()
+        if any(argv[0] == function for argv in words)
     }
     return ", ".join(action_texts) or ", ".join(activity_texts.values()) or "running commands"
 
@@ -161,11 +161,13 @@ def _build_survey_line(commands: Iterable[Command]) -> str:
     """Return the shell line that classifies the directories of all files before the first command
     runs.
     """
-    paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
+    paths = dict.fromkeys(
+        path for command in commands for path in _list_file_arguments(command.argv)
+    )
     return f"survey {shlex.join(paths)}" if paths else ""
 
 
-def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
+def _list_file_arguments(argv: Sequence[str]) -> Sequence[str]:
     """Return the configuration files that a command reads or changes."""
     match argv[0]:
         case "look" | "contents" | "unstage" | "check_places":
@@ -182,11 +184,11 @@ def _build_shell_line(command: Command) -> str:
 
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
-    (_, *pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
+    (_, *output_pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
     printed_text, answers = "", list[CommandResult]()
-    if pieces:
-        printed_text = pieces[0].removeprefix("begin\n")
-    for command, piece in zip(commands, pieces[1:], strict=False):
+    if output_pieces:
+        printed_text = output_pieces[0].removeprefix("begin\n")
+    for command, piece in zip(commands, output_pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
         if not is_uint(status):
             break
@@ -195,11 +197,11 @@ def _parse_results(commands: list[Command], output: str, mark: str) -> list[Comm
     return answers
 
 
-def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
-    if "sudo" in done.stderr:
+def _build_early_exit_error(host: str, command_result: CommandResult) -> AutotuneError:
+    if "sudo" in command_result.stderr:
         return AutotuneError(
-            f"{host} does not allow the account to become root: {done.error_text}",
+            f"{host} does not allow the account to become root: {command_result.error_text}",
             hint=f"allow the account to run `sudo -n sh` there with a line `ACCOUNT "
             f"{SUDOERS_RULE}` in a file in /etc/sudoers.d (SECURITY.md), or log in as root",
         )
-    return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")
+    return AutotuneError(f"commands on {host} stopped early: {command_result.error_text[:400]}")

@@ -89,13 +89,13 @@ class ObservedLock:
 def current_holder(study: str) -> LockHolder:
     """Return the current process as a lock holder."""
     return LockHolder(
-        holder=_account_name(),
+        holder=_find_account_name(),
         host=socket.gethostname(),
         pid=os.getpid(),
         ticks=read_start_ticks(os.getpid()) or 0,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         study=study,
-        place=_boot_and_namespace(),
+        place=_read_boot_and_namespace(),
     )
 
 
@@ -165,17 +165,17 @@ class HostLock:
             token = secrets.token_hex(8)
             holder = replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
             record = json.dumps(asdict(holder))
-            (done,) = run_commands(
+            (command_result,) = run_commands(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )
-            if done.ok:
+            if command_result.ok:
                 self.record = record
                 return (
                     f"{observed.holder or 'somebody'}: {stale_reason}" if observed.record else None
                 )
-            if done.returncode != _CLAIM_LOST_STATUS:
+            if command_result.returncode != _CLAIM_LOST_STATUS:
                 raise AutotuneError(
-                    f"{self._transport.name} cannot be locked: {done.error_text}",
+                    f"{self._transport.name} cannot be locked: {command_result.error_text}",
                     hint=f"{STATE_DIRECTORY} on that host must be writable and have free space: "
                     f"check `df {STATE_DIRECTORY}`",
                 )
@@ -190,9 +190,9 @@ class HostLock:
 
     def renew(self) -> None:
         """Renew the lease. Raises LockedError if another tuner took the lock."""
-        (done,) = run_commands(self._transport, [self.assert_command])
-        if not done.ok:
-            raise LockedError(f"{self._transport.name}: {done.error_text}")
+        (command_result,) = run_commands(self._transport, [self.assert_command])
+        if not command_result.ok:
+            raise LockedError(f"{self._transport.name}: {command_result.error_text}")
 
     def unlock(self) -> None:
         if self.is_locked:
@@ -220,10 +220,12 @@ class HostLock:
 
 def read_lock(transport: Transport) -> ObservedLock:
     """Return the current lock on a host."""
-    (done,) = run_commands(transport, [Command(("lock_state",))])
-    lines = done.stdout.split("\n", 3)
-    if not done.ok or len(lines) < 3:
-        raise CommandFailed(f"the lock of {transport.name} cannot be read: {done.error_text}")
+    (command_result,) = run_commands(transport, [Command(("lock_state",))])
+    lines = command_result.stdout.split("\n", 3)
+    if not command_result.ok or len(lines) < 3:
+        raise CommandFailed(
+            f"the lock of {transport.name} cannot be read: {command_result.error_text}"
+        )
     renewed_uptime = None
     with contextlib.suppress(ValueError):
         renewed_uptime = parse_decimal(lines[2])
@@ -234,14 +236,14 @@ def read_lock(transport: Transport) -> ObservedLock:
     return ObservedLock(lines[0], uptime, renewed_uptime, lines[3] if len(lines) > 3 else "")
 
 
-def _account_name() -> str:
+def _find_account_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # in a container, the account may have no name
         return f"account {os.getuid()}"
 
 
-def _boot_and_namespace() -> str:
+def _read_boot_and_namespace() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
 

@@ -169,8 +169,11 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
-    redefined_units = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
-                 if (words := _list_changed_pieces(before, observed.units[unit].definition))]  # fmt: skip
+    redefined_units = [
+        f"{unit} ({', '.join(changed_names)})"
+        for unit, before in desired.definitions.items()
+        if (changed_names := _list_changed_pieces(before, observed.units[unit].definition))
+    ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
     return [*files, *units, *keys, *redefined_units, *boot_lines]
 
@@ -231,8 +234,8 @@ _APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 def _parse_file(line: str) -> ObservedFile:
     if line.startswith(_APART_PREFIX):
-        apart, _, of_file = line.removeprefix(_APART_PREFIX).partition("\t")
-        return replace(_parse_file(of_file), staging_directory=apart)
+        staging_directory, _, file_line = line.removeprefix(_APART_PREFIX).partition("\t")
+        return replace(_parse_file(file_line), staging_directory=staging_directory)
     if line.startswith(_REFUSED_PREFIX):
         return ObservedFile("refused", detail=line.removeprefix(_REFUSED_PREFIX))
     kind, *rest = line.split(" ", 4)

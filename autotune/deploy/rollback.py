@@ -57,8 +57,8 @@ def roll_back_hosts(
     prepare_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(prepare_results.errors)
     work = prepare_results.results
-    starts = {name: each.state.starts for name, each in work.items()}
-    for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
+    starts = {name: rollback.state.starts for name, rollback in work.items()}
+    for step in split_into_steps({name: rollback.plan for name, rollback in work.items()}, starts):
         errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
 
     def check(host: RuntimeHost) -> None:

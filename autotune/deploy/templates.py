@@ -29,8 +29,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         # Methods of models can read files and unpickle their arguments.
-        model = isinstance(obj, BaseModel) and callable(value)
-        return not model and super().is_safe_attribute(obj, attr, value)
+        is_model_method = isinstance(obj, BaseModel) and callable(value)
+        return not is_model_method and super().is_safe_attribute(obj, attr, value)
 
 
 class _Loader(FileSystemLoader):

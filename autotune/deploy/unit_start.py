@@ -41,10 +41,18 @@ class UnitStart:
 
     def build_wait_command(self, unit: str) -> tuple[str, ...]:
         """Return the shell function, with arguments, that waits until ``unit`` is ready."""
-        limit = f"{self.seconds:.0f}"
+        limit_seconds = f"{self.seconds:.0f}"
         if not self.url:
-            return ("up", unit, self.address, limit)
-        return ("ready", unit, self.address, limit, self.url, self.name, f"{self.interval:g}")
+            return ("up", unit, self.address, limit_seconds)
+        return (
+            "ready",
+            unit,
+            self.address,
+            limit_seconds,
+            self.url,
+            self.name,
+            f"{self.interval:g}",
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Return the unit's start as a record of JSON values."""

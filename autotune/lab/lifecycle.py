@@ -181,15 +181,15 @@ def _await_ssh(plan: LabPlan) -> None:
         time.sleep(0.02)
 
 
-def _explain_boot_failure(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
+def _explain_boot_failure(plan: LabPlan, host: LabHost, running_pids: tuple[int, ...]) -> str:
     console = machine.read_console_tail(plan.names, host.name)
-    if not running:
+    if not running_pids:
         return console or "it exited without output"
     return (
         f"no response within {_BOOT_SECONDS:g} s through "
         f"{run_checked(['ip', 'route', 'get', host.address]).strip()}"
         f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
-        f"{machine.describe_processes(running)}\n{console}"
+        f"{machine.describe_processes(running_pids)}\n{console}"
     )
 
 

@@ -28,7 +28,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
 
     Raises ``LockedError`` if another process holds the lock.
     """
-    handle = _lock_directory(names.directory, make=create)
+    handle = _lock_directory(names.directory, create=create)
     if handle is None:
         yield  # without its directory, a lab has no processes, but its remains may need removal
         return
@@ -66,15 +66,15 @@ def _inherit_lock(handle: int) -> Iterator[None]:
         _LOCKED_DESCRIPTORS.reset(token)
 
 
-def _lock_directory(directory: Path, *, make: bool) -> int | None:
+def _lock_directory(directory: Path, *, create: bool) -> int | None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
-        if make:
+        if create:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            if make:
+            if create:
                 continue  # a concurrent `down` removed the empty directory
             return None
         if _is_locked(handle, directory):

@@ -113,10 +113,10 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     network = IPv4Network((min(used_addresses), 24), strict=False)
     while max(used_addresses) not in network:
         network = network.supernet()
-    for reserved in (network.network_address, network.broadcast_address):
-        if reserved in used_addresses:
+    for reserved_address in (network.network_address, network.broadcast_address):
+        if reserved_address in used_addresses:
             raise AutotuneError(
-                f"{reserved} is reserved in {network} and cannot be a host's address"
+                f"{reserved_address} is reserved in {network} and cannot be a host's address"
             )
     gateway = next((address for address in network.hosts() if address not in used_addresses), None)
     if gateway is None:
@@ -137,11 +137,11 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
         )
     for host in hosts:
         _check_host(host)
-    for what in ("name", "address"):
-        values = [getattr(host, what) for host in hosts]
+    for field_name in ("name", "address"):
+        values = [getattr(host, field_name) for host in hosts]
         for value in values:
             if values.count(value) > 1:
-                raise AutotuneError(f"two lab hosts share the {what} {value}")
+                raise AutotuneError(f"two lab hosts share the {field_name} {value}")
     return hosts
 
 

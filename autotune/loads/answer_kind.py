@@ -116,12 +116,12 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
     if answer.status not in reference_answer.statuses:
         statuses = " or ".join(map(str, sorted(reference_answer.statuses)))
         yield f"status {answer.status} instead of {statuses}"
-    if (kind := find_media_type(answer)) not in reference_answer.media_types:
+    if (media_type := find_media_type(answer)) not in reference_answer.media_types:
         types = " or ".join(sorted(reference_answer.media_types)) or "none"
         yield describe_difference(
             answer,
             reference_answer,
-            f"{_sanitize_text(kind) or 'no media type'} instead of {types}",
+            f"{_sanitize_text(media_type) or 'no media type'} instead of {types}",
         )
     if reference_answer.ending and reference_answer.ending != find_ending(answer):
         yield describe_difference(
@@ -158,19 +158,22 @@ def find_error(answer: ProbeAnswer) -> str | None:
     A long page may be about errors. A long page counts as an error page only if its title or
     heading is an error, or if the page is incomplete.
     """
-    words = [*_count_errors(answer.text)]
-    if not words:
+    error_sentences = [*_list_error_sentences(answer.text)]
+    if not error_sentences:
         return None
     heading_texts = [
-        head[1]
-        for head in (_TITLE_PATTERN.search(answer.text), _HEADING_PATTERN.search(answer.text))
-        if head
+        heading_match[1]
+        for heading_match in (
+            _TITLE_PATTERN.search(answer.text),
+            _HEADING_PATTERN.search(answer.text),
+        )
+        if heading_match
     ]
     is_cut_off = "<html" in answer.text.lower() and not find_ending(answer)
     is_short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
-    explanation = next((match for match in words if "seeing" in match), None)
+    explanation = next((match for match in error_sentences if "seeing" in match), None)
     if is_short or is_cut_off or any(map(find_error_sentence, heading_texts)) or explanation:
-        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or words[0]))
+        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or error_sentences[0]))
     return None
 
 
@@ -178,10 +181,10 @@ def find_error_sentence(text: str) -> str | None:
     """Return the first sentence in a text that is typical of error pages; ``None`` if there is
     none.
     """
-    return next(_count_errors(text), None)
+    return next(_list_error_sentences(text), None)
 
 
-def _count_errors(text: str) -> Iterator[str]:
+def _list_error_sentences(text: str) -> Iterator[str]:
     """Yield sentences that are typical of error pages. Only text near the first and the last hints
     of an error is searched.
     """
@@ -208,8 +211,8 @@ def describe_difference(
     title = find_title(answer)
     if title and title != reference_answer.title:
         phrases.append(f"title {_sanitize_text(title)!r}")
-    elif words := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
-        phrases.append(f"text {words!r}")
+    elif page_text := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
+        phrases.append(f"text {page_text!r}")
     return ", ".join(phrases) or "other text"
 
 
@@ -224,7 +227,7 @@ def find_title(answer: ProbeAnswer) -> str | None:
     return " ".join(match[1].split()) if match else None
 
 
-def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
+def sanitize_title(reference_answer: ReferenceAnswer) -> str | None:
     """Return the common title of a page in a form that may be recorded."""
     return _sanitize_text(reference_answer.title) if reference_answer.title else None
 
@@ -233,14 +236,14 @@ def find_ending(answer: ProbeAnswer) -> str:
     """Return the text that ends a complete page, such as ``</html>`` or ``}``; empty if the page is
     incomplete.
     """
-    end = answer.text[-4096:].rstrip().lower()
-    if "</html>" in end:
+    text_end = answer.text[-4096:].rstrip().lower()
+    if "</html>" in text_end:
         return "</html>"
     first_character = answer.text.lstrip()[:1]
     bracket_pairs = {"{": "}", "[": "]"}
     return (
         bracket_pairs[first_character]
-        if first_character in bracket_pairs and end.endswith(bracket_pairs[first_character])
+        if first_character in bracket_pairs and text_end.endswith(bracket_pairs[first_character])
         else ""
     )
 

@@ -146,27 +146,33 @@ class LoadResult:
         return replace(self, limited=exhaustion_reason) if exhaustion_reason else None
 
     def as_incomplete_load(
-        self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
+        self,
+        latency_limit: float,
+        longest_delay: float,
+        unmade_requests: int,
+        reason: str = FELL_BEHIND_MESSAGE,
     ) -> LoadResult:
         """Return the result of a reading whose load was incomplete.
 
         The result is ``truncated`` if the server failed beyond doubt. Otherwise, the result is
         ``limited`` by ``reason``, and does not describe the server.
 
-        ``late`` is the longest delay between the due time of a request and its sending, and
-        ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
-        of failures that the generator caused.
+        ``longest_delay`` is the longest time from the due time of a request to its sending. Both
+        this delay and the objective's ``latency_limit`` are in seconds. ``unmade_requests`` is the
+        number of failures that the generator caused.
         """
         proven_failures = (
-            self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
+            self.count_later_than(latency_limit + 2 * longest_delay)
+            + self.error_count
+            - unmade_requests
         )
         if proven_failures > PROVEN_FAILURE_SHARE * self.intended:
             return replace(self, truncated=True)
         return replace(self, limited=reason)
 
-    def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
+    def reclassify(self, error_kind: str, wrong_count: int) -> LoadResult:
         """Return the result with ``wrong_count`` correct responses reclassified as errors of
-        ``kind``.
+        ``error_kind``.
 
         It is unknown which responses were wrong. The fastest responses are reclassified, so that
         quick errors never improve the measured latency.
@@ -174,7 +180,7 @@ class LoadResult:
         wrong_count = min(wrong_count, self.right_answers)
         if wrong_count <= 0:
             return self
-        errors = dict(Counter(self.errors) + Counter({kind: wrong_count}))
+        errors = dict(Counter(self.errors) + Counter({error_kind: wrong_count}))
         return replace(self, errors=errors, histogram=drop_fastest(self.histogram, wrong_count))
 
 
@@ -183,7 +189,7 @@ def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
-def last_line(output: str) -> str:
+def find_last_line(output: str) -> str:
     """Return the last line of a program's output, which usually explains why a result is missing."""
     return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
@@ -319,7 +325,7 @@ class LoadGenerator(ABC):
         """
         return None
 
-    def with_counted_requests(self, printed: str) -> LoadGenerator:
+    def with_counted_requests(self, output: str) -> LoadGenerator:
         """Return this generator with the number of requests per iteration that the process printed.
         Raises LoadError.
         """
@@ -370,7 +376,7 @@ class LoadGenerator(ABC):
             )
             return LoadResult.build_unsent_result(process.request_count, reason)
         if not result.is_consistent:
-            reason = f"{self.name} printed figures that do not add up: {last_line(output)}"
+            reason = f"{self.name} printed figures that do not add up: {find_last_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         return result
 
@@ -379,15 +385,15 @@ BINS_PER_LIMIT = 100.0  # minimum number of bins within the latency limit
 MAX_BIN_SECONDS = 0.001
 
 
-def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
+def build_histogram(latencies: Iterable[float], latency_limit: float) -> dict[float, int]:
     """Return the number of latencies in each bin, keyed by its upper edge in seconds.
 
-    A latency within ``limit`` is in a bin whose upper edge is at most ``limit``, so late responses
+    The upper edge of a bin exceeds ``latency_limit`` only if its latencies do, so late responses
     are counted exactly.
     """
-    width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
+    bin_width = min(MAX_BIN_SECONDS, latency_limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()
     for latency in latencies:
-        edge = round(max(1, ceil(latency / width - 1e-9)) * width, 9)
-        bins[min(edge, limit) if latency <= limit else max(edge, latency)] += 1
+        edge = round(max(1, ceil(latency / bin_width - 1e-9)) * bin_width, 9)
+        bins[min(edge, latency_limit) if latency <= latency_limit else max(edge, latency)] += 1
     return dict(sorted(bins.items()))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from autotune.errors import AutotuneError
-from autotune.loads.base import last_line, with_input_file
+from autotune.loads.base import find_last_line, with_input_file
 from autotune.services.base import Argv
 from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
@@ -114,7 +114,7 @@ class ClosedLoopGenerator(ABC):
         return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
 
     def build_failure(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        reason = f"{self.name} printed no result: {last_line(output)}"
+        reason = f"{self.name} printed no result: {find_last_line(output)}"
         return ClosedLoopCeiling(clients.concurrency, failure=reason)
 
 
@@ -124,9 +124,11 @@ def build_options(request: Request) -> Argv:
     """
     if request.method != "GET" or request.http2:
         raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
-    host = [("Host", request.authority)] if request.authority else []
+    host_header = [("Host", request.authority)] if request.authority else []
     return tuple(
-        word for name, value in (*host, *request.headers) for word in ("-H", f"{name}: {value}")
+        word
+        for name, value in (*host_header, *request.headers)
+        for word in ("-H", f"{name}: {value}")
     )
 
 
@@ -162,14 +164,14 @@ class AbGenerator(ClosedLoopGenerator):
 
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
         counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
-        time = _DURATION_PATTERN.search(output)
-        if time is None or "Complete requests" not in counts:
+        duration_match = _DURATION_PATTERN.search(output)
+        if duration_match is None or "Complete requests" not in counts:
             return self.build_failure(output, clients)
         failure_match = _FAILURE_PATTERN.search(output)
-        kinds = {"status": counts.get("Non-2xx responses", 0)}
+        error_counts = {"status": counts.get("Non-2xx responses", 0)}
         if failure_match:
             # An exception is a broken connection, whose request is already counted.
-            kinds |= {
+            error_counts |= {
                 "refused": parse_uint(failure_match[1]),
                 "broken off": parse_uint(failure_match[2]),
             }
@@ -179,9 +181,9 @@ class AbGenerator(ClosedLoopGenerator):
         }
         return ClosedLoopCeiling(
             clients.concurrency,
-            parse_decimal(time[1]),
+            parse_decimal(duration_match[1]),
             counts["Complete requests"],
-            {kind: count for kind, count in kinds.items() if count},
+            {kind: count for kind, count in error_counts.items() if count},
             {at: percentiles[at] for at in PERCENTILES if at in percentiles},
         )
 
@@ -258,10 +260,10 @@ class WrkGenerator(ClosedLoopGenerator):
         errors = {}
         if status := _STATUS_PATTERN.search(output):
             errors["status"] = parse_uint(status[1])
-        if sockets := _SOCKET_ERROR_PATTERN.search(output):
+        if socket_errors := _SOCKET_ERROR_PATTERN.search(output):
             errors |= dict(
                 zip(("refused", "reset", "reset while sending", "timeout"),
-                    map(parse_uint, sockets.groups()), strict=True)
+                    map(parse_uint, socket_errors.groups()), strict=True)
             )  # fmt: skip
         return ClosedLoopCeiling(
             clients.concurrency,

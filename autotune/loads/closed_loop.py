@@ -59,13 +59,15 @@ def run_closed_loop(
         clients.seconds + 2 * clients.timeout + TIMEOUT_MARGIN_SECONDS,
         load.build_input(clients_without_probes),
     )
-    completed, *inspected = run_together(
+    load_result, *probe_results = run_together(
         [command, *inspections], clients.max_rate if load.is_paced else UNKNOWN_RATE
     )
-    ceiling = load.parse_checked(completed.stdout or completed.error_text, clients_without_probes)
-    if ceiling.failure or not inspected:
+    ceiling = load.parse_checked(
+        load_result.stdout or load_result.error_text, clients_without_probes
+    )
+    if ceiling.failure or not probe_results:
         return ceiling
-    answers = probes.parse_answers(inspected[0], probe_commands[0].requests)
+    answers = probes.parse_answers(probe_results[0], probe_commands[0].requests)
     return _exclude_wrong_answers(ceiling, validator, page_indices, answers)
 
 

@@ -163,8 +163,8 @@ def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
-        failure = max(result.errors, key=lambda kind: result.errors[kind])
-        return f"{result.errors[failure]} of {result.intended} requests at {spec.rate:.0f}/s: {failure}"
+        kind = max(result.errors, key=lambda kind: result.errors[kind])
+        return f"{result.errors[kind]} of {result.intended} requests at {spec.rate:.0f}/s: {kind}"
     late_count = result.count_later_than(spec.latency_limit)
     if late_count + result.error_count > TOLERATED_LATE_SHARE * result.intended:
         return f"{late_count} of {result.intended} requests late at {spec.rate:.0f}/s"

@@ -49,7 +49,7 @@ from autotune.loads.base import (
     LoadSpec,
     ProcessLimits,
     drop_fastest,
-    last_line,
+    find_last_line,
     with_input_file,
 )
 from autotune.loads.workload import (
@@ -97,12 +97,12 @@ def draw_request_count(spec: LoadSpec) -> int:
     mean = spec.rate * spec.seconds
     if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return spec.request_count
-    source, count = random.SystemRandom(), 0
-    moment = source.expovariate(1.0)
+    random_source, count = random.SystemRandom(), 0
+    moment = random_source.expovariate(1.0)
     while moment < mean:
-        count, moment = count + 1, moment + source.expovariate(1.0)
-    highest = spec.max_rate * spec.seconds
-    return max(1, min(count, floor(highest + 1e-9)) if isfinite(highest) else count)
+        count, moment = count + 1, moment + random_source.expovariate(1.0)
+    max_requests = spec.max_rate * spec.seconds
+    return max(1, min(count, floor(max_requests + 1e-9)) if isfinite(max_requests) else count)
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:
@@ -173,8 +173,13 @@ class HttperfOutput:
     @classmethod
     def parse(cls, output: str) -> HttperfOutput | None:
         """Return the result; ``None`` if httperf was killed or did not start."""
-        total, error_lines = _TOTAL_PATTERN.search(output), _ERROR_LINE_PATTERN.findall(output)
-        if total is None or len(error_lines) < 2:  # a complete result ends with two lines of errors
+        total_match, error_lines = (
+            _TOTAL_PATTERN.search(output),
+            _ERROR_LINE_PATTERN.findall(output),
+        )
+        if (
+            total_match is None or len(error_lines) < 2
+        ):  # a complete result ends with two lines of errors
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):
@@ -183,16 +188,16 @@ class HttperfOutput:
         if _NO_PORT_TEXT in output:
             errors[NO_PORT_ERROR] += errors.pop("other", 0)
         histogram, status = _HISTOGRAM_PATTERN.search(output), _STATUS_PATTERN.search(output)
-        longest, content, burst = (
+        longest_match, content_match, burst_match = (
             pattern.search(output)
             for pattern in (_MAX_TIME_PATTERN, _CONTENT_PATTERN, _BURST_PATTERN)
         )
         bins = _BIN_PATTERN.findall(histogram[1]) if histogram else []
         return cls(
-            connections=parse_uint(total[1]),
-            requests=parse_uint(total[2]),
-            replies=parse_uint(total[3]),
-            duration=parse_decimal(total[4]),
+            connections=parse_uint(total_match[1]),
+            requests=parse_uint(total_match[2]),
+            replies=parse_uint(total_match[3]),
+            duration=parse_decimal(total_match[4]),
             lifetimes={
                 round((parse_decimal(at) + 0.5) / 1000, 6): parse_uint(count) for at, count in bins
             },
@@ -200,9 +205,9 @@ class HttperfOutput:
             if status
             else {},
             errors=errors,
-            max_lifetime=parse_decimal(longest[1]) / 1000 if longest else 0.0,
-            mean_body_bytes=parse_decimal(content[1]) if content else None,
-            max_burst=parse_uint(burst[1]) if burst else 0,
+            max_lifetime=parse_decimal(longest_match[1]) / 1000 if longest_match else 0.0,
+            mean_body_bytes=parse_decimal(content_match[1]) if content_match else None,
+            max_burst=parse_uint(burst_match[1]) if burst_match else 0,
         )
 
 
@@ -396,22 +401,22 @@ def build_options(request: Request) -> Argv:
 
 def build_failure(process: LoadProcess, output: str) -> LoadResult:
     return LoadResult.build_unsent_result(
-        process.request_count, f"httperf printed no result: {last_line(output)}"
+        process.request_count, f"httperf printed no result: {find_last_line(output)}"
     )
 
 
 def build_result(
-    output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
+    output: HttperfOutput, intended: int, status_classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
     """Return the result of one process. Each intended request counts either as a correct response
     or as one error.
     """
     errors = Counter(output.errors)
-    statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
-    answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
-    right_count = sum(n for kind, n in output.statuses.items() if kind in classes)
-    ok_count = min(right_count, max(0, answers - wrong))
-    missing_count = intended - ok_count - wrong - sum(errors.values())
+    statuses = {kind: n for kind, n in output.statuses.items() if kind not in status_classes}
+    answer_count, wrong_count = sum(output.lifetimes.values()), sum(statuses.values())
+    right_count = sum(n for kind, n in output.statuses.items() if kind in status_classes)
+    ok_count = min(right_count, max(0, answer_count - wrong_count))
+    missing_count = intended - ok_count - wrong_count - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
         # A response counts even if its connection failed, provided that the response was complete
         # by then.
@@ -428,7 +433,7 @@ def build_result(
         intended=intended,
         sent=output.requests,
         errors={kind: n for kind, n in errors.items() if n},
-        histogram=drop_fastest(output.lifetimes, answers - ok_count),
+        histogram=drop_fastest(output.lifetimes, answer_count - ok_count),
         duration=output.duration,
         sizes=find_mean_sizes(output, right_count),
     )
@@ -467,8 +472,8 @@ def check_result(
     (``lag``), the server caused the delay, at *less* load than requested. The server would
     therefore fail under the requested load as well.
     """
-    if short := result.as_exhausted_host():
-        return short
+    if exhausted_result := result.as_exhausted_host():
+        return exhausted_result
     lag_seconds = (
         max(0, output.max_burst - 1) * process.span_seconds / max(1, process.request_count - 1)
     )
@@ -487,7 +492,11 @@ def check_result(
 
 
 def _is_incomplete(
-    result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
+    result: LoadResult,
+    output: HttperfOutput,
+    process: LoadProcess,
+    spec: LoadSpec,
+    lag_seconds: float,
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
@@ -497,7 +506,7 @@ def _is_incomplete(
     """
     if (
         result.errors.get("not sent")
-        or lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
+        or lag_seconds > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
     ):
         return True
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import last_line, with_input_file
+from autotune.loads.base import find_last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
@@ -91,7 +91,7 @@ class CacheCeiling:
 
 def build_command(
     servers: tuple[Endpoint, ...],
-    shape: MemcaslapShape,
+    load_shape: MemcaslapShape,
     clients: int,
     seconds: float,
     *,
@@ -100,7 +100,9 @@ def build_command(
     """Return a command with one thread per server. The command reads the shape's configuration from
     standard input.
     """
-    division_options = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
+    division_options = (
+        ("--division", str(load_shape.keys_per_get)) if load_shape.keys_per_get > 1 else ()
+    )
     return with_input_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
@@ -110,28 +112,28 @@ def build_command(
     ), "")  # fmt: skip
 
 
-def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
+def parse_output(output: str, load_shape: MemcaslapShape) -> CacheCeiling:
     """Return the cache's throughput ceiling in memcaslap's output. ``failure`` is set if the output
     is unreadable.
     """
     try:
-        return _parse_counts(output, shape)
+        return _parse_counts(output, load_shape)
     except ValueError:
-        reason = f"memcaslap printed no result: {last_line(output)}"
-        return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=reason)
+        reason = f"memcaslap printed no result: {find_last_line(output)}"
+        return CacheCeiling(load_shape.name, keys_per_get=load_shape.keys_per_get, failure=reason)
 
 
-def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:
+def _parse_counts(output: str, load_shape: MemcaslapShape) -> CacheCeiling:
     counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
     total_match = _TOTAL_PATTERN.search(output)
     if total_match is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
         raise ValueError("the output contains no result")
     return CacheCeiling(
-        shape.name,
+        load_shape.name,
         parse_decimal(total_match[1]),
         parse_uint(total_match[2]),
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],
-        shape.keys_per_get,
+        load_shape.keys_per_get,
     )

@@ -175,26 +175,26 @@ def parse_answers(
     ]
 
 
-def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | None]:
+def _parse_sections(completed: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
     sections = _SECTION_PATTERN.split(completed.stdout)
     if completed.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
             f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    directory, _, marks = sections[0].partition("\n")
-    pieces = _ANSWER_PATTERN.split(marks)
-    matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
-    if not matches and sections[3].strip():
+    directory, _, transfer_lines = sections[0].partition("\n")
+    pieces = _ANSWER_PATTERN.split(transfer_lines)
+    answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
+    if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
     heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
-    answers: list[ProbeAnswer | None] = [None] * count
-    for index, status, code, size, seconds, headers in matches:
+    answers: list[ProbeAnswer | None] = [None] * request_count
+    for index, status, exit_code, size, seconds, headers in answer_fields:
         name = f"body.{index}"
-        if int(code) != 0 or int(index) >= count:
+        if int(exit_code) != 0 or int(index) >= request_count:
             continue
         text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
         answers[int(index)] = ProbeAnswer(

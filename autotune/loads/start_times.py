@@ -54,12 +54,12 @@ def read_host_clock(transport: Transport, now: Callable[[], float] = time.monoto
     clocks = []
     for _ in range(CLOCK_PROBES):
         time_before = now()
-        result = transport.run(_CLOCK_COMMAND, timeout=10.0)
+        date_result = transport.run(_CLOCK_COMMAND, timeout=10.0)
         time_after = now()
-        nanoseconds = result.stdout.strip()
+        nanoseconds = date_result.stdout.strip()
         if not is_uint(nanoseconds):
             raise AutotuneError(
-                f"cannot read the clock of {transport.name}: {result.error_text[:200]}",
+                f"cannot read the clock of {transport.name}: {date_result.error_text[:200]}",
                 hint="install GNU coreutils there: `date +%s%N` must print nanoseconds",
             )
         offset = int(nanoseconds) / 1e9 - (time_before + time_after) / 2
@@ -88,8 +88,8 @@ def delay_command(seconds: float, argv: Argv) -> Argv:
     return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)
 
 
-def start_command_at(moment: int, argv: Argv) -> Argv:
-    """Return a command that runs ``argv`` at ``moment`` on the host's clock, or at once if that
-    time has passed.
+def start_command_at(start_nanoseconds: int, argv: Argv) -> Argv:
+    """Return a command that runs ``argv`` at ``start_nanoseconds`` on the host's clock, or
+    immediately if that time has passed.
     """
-    return ("sh", "-c", _WAIT_SCRIPT, "sh", str(moment), *argv)
+    return ("sh", "-c", _WAIT_SCRIPT, "sh", str(start_nanoseconds), *argv)

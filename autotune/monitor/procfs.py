@@ -98,16 +98,16 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
     """Return a sample of texts that were read at the same time: files by path, and the output of `ss`."""
     stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
     interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
-    files = texts.get("/proc/sys/fs/file-nr", "").split()
+    file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
-        uptime=_first_number(texts.get("/proc/uptime", "")),
+        uptime=_parse_first_number(texts.get("/proc/uptime", "")),
         cpu={
             k: parse_uint(v) / TICKS_PER_SECOND
             for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
         },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
-        load=_first_number(texts.get("/proc/loadavg", "")),
+        load=_parse_first_number(texts.get("/proc/loadavg", "")),
         memory={
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
@@ -122,7 +122,9 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
             if len(row) >= 9 and is_uint(row[0])
         },
         link_speeds=_parse_link_speeds(texts),
-        open_files=(parse_uint(files[0]), parse_uint(files[2])) if len(files) == 3 else None,
+        open_files=(parse_uint(file_counts[0]), parse_uint(file_counts[2]))
+        if len(file_counts) == 3
+        else None,
         quota_cpu_seconds=_read_quota_cpu(texts),
         throttled_seconds=_read_throttled_seconds(texts),
         queues=(
@@ -173,7 +175,7 @@ def _split_rows(text: str) -> dict[str, list[str]]:
     return {row[0].rstrip(":"): row[1:] for row in rows if row}
 
 
-def _first_number(text: str) -> float:
+def _parse_first_number(text: str) -> float:
     try:
         return parse_decimal(text.split(None, 1)[0])
     except (IndexError, ValueError):
@@ -213,7 +215,7 @@ def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
-        if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _first_number(text)) > 0
+        if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _parse_first_number(text)) > 0
     }
 
 

@@ -183,7 +183,7 @@ class SampleStream:
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
-        self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
+        self._pid_file = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> StreamResult:
         """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
@@ -198,7 +198,7 @@ class SampleStream:
             f"{self._interval + self._later:.3f}",
             str(self._interval),
             " ".join(self._owners.programs),
-            self._whoami,
+            self._pid_file,
             "\n".join(self._logs),
             *SAMPLED_FILES,
         )
@@ -212,27 +212,27 @@ class SampleStream:
         """Request one last sample, after which ``run`` returns; no effect if the stream is not
         running.
         """
-        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._whoami), timeout=15.0)
+        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._pid_file), timeout=15.0)
 
 
 def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
     """Return the parsed output of the command."""
-    looked, _, ended = text.partition(f"\n{_TIMES_MARK}\n")
-    times, _, logs = ended.partition(f"{_LOGS_MARK}\n")
+    sample_text, _, remaining_text = text.partition(f"\n{_TIMES_MARK}\n")
+    times, _, logs = remaining_text.partition(f"{_LOGS_MARK}\n")
     samples = []
-    for block in looked.split(f"{_SAMPLE_MARK}\n")[1:]:
+    for block in sample_text.split(f"{_SAMPLE_MARK}\n")[1:]:
         files = dict(_split_files(block))
         # A truncated or garbled sample is left out.
         with contextlib.suppress(ValueError, IndexError):
             if not _REQUIRED_FILES - files.keys():
                 samples.append(build_sample(files, owners))
-    cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
+    cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     file_texts = {name: "\n".join(line[1:] for line in split_lines(text))
                for name, text in _split_files(logs)}  # fmt: skip
-    return StreamResult(tuple(samples), cost, file_texts)
+    return StreamResult(tuple(samples), cpu_seconds, file_texts)
 
 
 def _split_files(block: str) -> Iterator[tuple[str, str]]:
-    for part in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
-        name, _, content = part.partition(" <==\n")
+    for section in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
+        name, _, content = section.partition(" <==\n")
         yield name, content

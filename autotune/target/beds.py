@@ -36,8 +36,8 @@ def build_bed_target(target: Target, name: str) -> Target:
     """Return the target with the hosts or the model of a bed."""
     bed = target.beds[name]
     hosts = {
-        host: _fill_bed_name(described, name)
-        for host, described in {**target.hosts, **bed.hosts}.items()
+        host: _fill_bed_name(host_model, name)
+        for host, host_model in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
     addresses = {key: address.replace(BED_PLACEHOLDER, name)
@@ -57,7 +57,7 @@ def needs_bed(target: Target) -> bool:
     return any(BED_PLACEHOLDER in host.address for host in target.hosts.values())
 
 
-def bed_directory(study: Path, bed: str) -> Path:
+def find_bed_directory(study: Path, bed: str) -> Path:
     """Return the directory in a study for the files of one bed's hosts."""
     return study / BEDS_DIRECTORY / bed
 

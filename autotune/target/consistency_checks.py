@@ -182,9 +182,9 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
                 yield TargetMistake(("beds", name), message, hint)
     if target.beds:
         return
-    for name, described in target.hosts.items():
-        if BED_PLACEHOLDER in described.address:
-            message = f"{BED_PLACEHOLDER} in {described.address} needs `beds:`"
+    for name, host_model in target.hosts.items():
+        if BED_PLACEHOLDER in host_model.address:
+            message = f"{BED_PLACEHOLDER} in {host_model.address} needs `beds:`"
             yield TargetMistake(
                 ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
             )
@@ -207,11 +207,11 @@ def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_names_exist(
-    location: tuple[str, ...], kind: str, names: tuple[str, ...], existing: Mapping[str, object]
+    location: tuple[str, ...], noun: str, names: tuple[str, ...], existing: Mapping[str, object]
 ) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
         if name not in existing:
-            message = f"unknown {kind} {name!r}"
+            message = f"unknown {noun} {name!r}"
             yield TargetMistake((*location, index), message, suggest_name(name, existing))
     yield from _check_duplicates(location, names)
 
@@ -258,12 +258,12 @@ def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _check_ports(target: Target) -> Iterator[TargetMistake]:
-    users: dict[tuple[str, int], str] = {}
+    tier_by_port: dict[tuple[str, int], str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            owner = users.setdefault((target.hosts[host].address, tier.port), name)
+            owner = tier_by_port.setdefault((target.hosts[host].address, tier.port), name)
             if owner != name:
                 message = f"port {tier.port} on host {host!r} is already used by tier {owner!r}"
                 hint = "remove `port:` to use a free port"
@@ -274,13 +274,13 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.objective, target.request_timeout
     # Short timeouts would hide the real latency and relieve an overloaded server.
     if timeout < MIN_TIMEOUT_LIMITS * slo.limit:
-        minimum = format_duration(MIN_TIMEOUT_LIMITS * slo.limit)
+        min_timeout = format_duration(MIN_TIMEOUT_LIMITS * slo.limit)
         message = (
             f"timeout: {format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
         yield TargetMistake(
-            ("load", "timeout"), message, f"raise it: `load: {{timeout: {minimum}}}`"
+            ("load", "timeout"), message, f"raise it: `load: {{timeout: {min_timeout}}}`"
         )
     # Errors also count as late (Slo.allowed_violations), so a larger error limit would have no
     # effect.

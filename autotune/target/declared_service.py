@@ -210,7 +210,9 @@ class ServiceSpec(TargetModel):
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:
         names = {name for answers in self.read for name in answers.values}
-        names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
+        names |= {
+            word.rstrip("+-") for parameter_names in self.helps.values() for word in parameter_names
+        }
         names |= {condition_name for p in self.parameters.values() for condition_name in p.when}
         if unknown := sorted(names - {*self.parameters}):
             raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")

@@ -393,10 +393,10 @@ class SloSpec(TargetModel):
         if not 0.5 <= quantile < 1:
             raise error_at_key(first, "the percentile must be at least p50 and below p100")
         try:
-            limit = parse_duration(value[first])
+            limit_seconds = parse_duration(value[first])
         except ValueError as error:
             raise error_at_key(first, f"{first}: {error}") from None
-        if limit <= 0:
+        if limit_seconds <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
@@ -416,14 +416,17 @@ class SloSpec(TargetModel):
         schema = handler.resolve_ref_schema(handler(core))
         properties = schema["properties"]
         del properties["quantile"]
-        limit = {**properties.pop("limit"), "description": "Latency limit at this percentile."}
-        limit.pop("title", None)
+        limit_schema = {
+            **properties.pop("limit"),
+            "description": "Latency limit at this percentile.",
+        }
+        limit_schema.pop("title", None)
         del schema["required"]
         return {
             **schema,
             # Editors suggest these two percentiles, but any other percentile is valid too.
-            "properties": {"p99": limit, "p95": limit, **properties},
-            "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
+            "properties": {"p99": limit_schema, "p95": limit_schema, **properties},
+            "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit_schema},
             "maxProperties": 2,
             "not": {"propertyNames": {"const": "errors"}},  # requires a percentile
         }

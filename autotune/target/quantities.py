@@ -139,8 +139,8 @@ def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> s
         if value >= units[name] or name == names[-1]:
             break
     # These units are powers of ten, so the division only moves the decimal point.
-    digits = Decimal(repr(value)) / Decimal(repr(units[name]))
-    plain_number = format(digits, "f")
+    amount = Decimal(repr(value)) / Decimal(repr(units[name]))
+    plain_number = format(amount, "f")
     return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{name}"
 
 

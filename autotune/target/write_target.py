@@ -51,9 +51,9 @@ def dump_yaml(target: Target) -> str:
     yaml = YAML(typ="rt")
     yaml.width = 10_000  # keeps each rule on one line
     yaml.default_flow_style = None  # keeps lists and innermost mappings on one line
-    text = StringIO()
-    yaml.dump(_quote_text(target_to_tree(target)), text)
-    return text.getvalue()
+    output = StringIO()
+    yaml.dump(_quote_text(target_to_tree(target)), output)
+    return output.getvalue()
 
 
 def _quote_text(node: Any) -> Any:

@@ -113,7 +113,7 @@ class YamlDocument:
             value = value[step]
         return value
 
-    def text_before(self, location: Location) -> str:
+    def find_text_before(self, location: Location) -> str:
         """Return the text in the line to the left of the node at ``location``."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
@@ -196,7 +196,7 @@ def load_yaml(
     return YamlDocument(path, root, tree.places, text)
 
 
-def _missing_file_hint(path: Path, start_hint: str) -> str:
+def _find_missing_file_hint(path: Path, start_hint: str) -> str:
     """Return the hint for a file that does not exist."""
     files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {file.stem: file for file in files}
@@ -219,7 +219,9 @@ def read_text(
         raise TargetError(f"{path}: {error.reason}", hint=hint) from None
     except OSError as error:
         hint = (
-            _missing_file_hint(path, start_hint) if isinstance(error, FileNotFoundError) else None
+            _find_missing_file_hint(path, start_hint)
+            if isinstance(error, FileNotFoundError)
+            else None
         )
         if isinstance(error, IsADirectoryError):
             hint = (
@@ -260,7 +262,7 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
-        raise _error_at_position(path, text, _mark_position(mark), message, hint) from None
+        raise _error_at_position(path, text, _find_mark_position(mark), message, hint) from None
     except ReaderError as error:
         location = _format_end_position(text[: error.position])
         message = f"invalid character (code {error.character})"
@@ -331,8 +333,10 @@ class _TreeBuilder:
                     for index, item in enumerate(node.value)]  # fmt: skip
         return self._build_scalar(node)
 
-    def _build_positioned_value(self, location: tuple[str | int, ...], at: Node, node: Node) -> Any:
-        self.places[location] = _mark_position(at.start_mark)
+    def _build_positioned_value(
+        self, location: tuple[str | int, ...], position_node: Node, node: Node
+    ) -> Any:
+        self.places[location] = _find_mark_position(position_node.start_mark)
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
@@ -350,7 +354,7 @@ class _TreeBuilder:
                 )
             key = str(key_node.value)
             if key in entries:
-                line, _ = _mark_position(entries[key][0].start_mark)
+                line, _ = _find_mark_position(entries[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
             entries[key] = (key_node, item)
         return {**merged_entries, **entries}
@@ -372,29 +376,29 @@ class _TreeBuilder:
 
     def _build_scalar(self, node: Node) -> Any:
         text: str = node.value
-        kind = str(node.tag).removeprefix(CORE_TAG_PREFIX)
-        if kind == "null":
+        tag_name = str(node.tag).removeprefix(CORE_TAG_PREFIX)
+        if tag_name == "null":
             return None
-        if kind in ("str", "timestamp"):
+        if tag_name in ("str", "timestamp"):
             return text
-        if kind == "bool" and text.lower() in ("true", "false"):
+        if tag_name == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if kind not in ("int", "float"):
+        if tag_name not in ("int", "float"):
             raise self._build_error(node, f"unsupported tag '{node.tag}'")
-        number = _parse_number(text, kind)
+        number = _parse_number(text, tag_name)
         if number is None:
             raise self._build_error(node, f"{format_value(text)} is not a usable number")
         return number
 
     def _build_error(self, node: Node, message: str, hint: str | None = None) -> TargetError:
         return _error_at_position(
-            self.path, self.text, _mark_position(node.start_mark), message, hint
+            self.path, self.text, _find_mark_position(node.start_mark), message, hint
         )
 
 
-def _parse_number(text: str, kind: str) -> int | float | None:
+def _parse_number(text: str, tag_name: str) -> int | float | None:
     try:
-        if kind == "float":
+        if tag_name == "float":
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         number_base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
         number = int(text, number_base)
@@ -410,5 +414,5 @@ def _format_end_position(before: str) -> LineColumn:
     return len(lines), len(lines[-1]) + 1
 
 
-def _mark_position(mark: StreamMark | None) -> LineColumn:
+def _find_mark_position(mark: StreamMark | None) -> LineColumn:
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)

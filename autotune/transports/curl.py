@@ -112,8 +112,8 @@ def send_request(
         argv = request.with_trusted_ca(argv)
     config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
-    body, _, last = command_result.stdout.rpartition("\n")
-    status, _, rest = last.partition(" ")
+    body, _, status_line = command_result.stdout.rpartition("\n")
+    status, _, rest = status_line.partition(" ")
     seconds, _, location = rest.partition(" ")
     if not command_result.ok or not is_uint(status):
         return (

@@ -64,18 +64,20 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     limits, units get at most the descriptor limit of systemd itself. Raises ``AutotuneError`` if
     the host reports no facts.
     """
-    result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
-    host = parse_facts(result.stdout, units=units)
-    if host is None:
-        words = f": {result.error_text[:200]}" if result.error_text else ""
+    command_result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
+    facts = parse_facts(command_result.stdout, units=units)
+    if facts is None:
+        details = f": {command_result.error_text[:200]}" if command_result.error_text else ""
         raise AutotuneError(
-            f"{transport.name} returned no CPU count or memory size{words}",
+            f"{transport.name} returned no CPU count or memory size{details}",
             hint="autotune needs Linux with coreutils and /proc on every host",
         )
     if not units:
-        return host
-    settings = read_kernel_values(transport, KERNEL_KEYS)
-    return replace(host, kernel_values=settings.values, unsettable=settings.unsettable)
+        return facts
+    kernel_settings = read_kernel_values(transport, KERNEL_KEYS)
+    return replace(
+        facts, kernel_values=kernel_settings.values, unsettable=kernel_settings.unsettable
+    )
 
 
 def read_facts(

@@ -131,12 +131,12 @@ def format_accept_command(address: str, key: HostKey, file: Path) -> str:
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
 
-def known_hosts_name(host: str, port: int) -> str:
+def format_known_hosts_name(host: str, port: int) -> str:
     """Return the name under which known_hosts lists a host and port."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
-def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | None:
+def _parse_line(line: str, address: str, path: Path, line_number: int) -> KnownKey | None:
     fields = line.split()
     marker = fields.pop(0) if fields and fields[0] in (_REVOKED_MARKER, _AUTHORITY_MARKER) else ""
     # Comments, unknown markers and truncated lines contain no usable key.
@@ -153,7 +153,7 @@ def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | 
     return KnownKey(
         HostKey(fields[1], fields[2]),
         path,
-        number,
+        line_number,
         marker == _REVOKED_MARKER,
         marker == _AUTHORITY_MARKER,
     )
@@ -234,12 +234,12 @@ class HostCertificate:
 def parse_certificate(blob: bytes) -> HostCertificate | None:
     """Return the certificate in the public key ``blob``, or ``None`` if it contains no certificate."""
     try:
-        return _parse_fields(blob)
+        return _parse_certificate_fields(blob)
     except (SSHException, ValueError, KeyError, IndexError):
         return None
 
 
-def _parse_fields(blob: bytes) -> HostCertificate | None:
+def _parse_certificate_fields(blob: bytes) -> HostCertificate | None:
     message = Message(blob)
     kind = message.get_text()
     if not kind.endswith(CERTIFICATE_SUFFIX):
@@ -262,10 +262,12 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
     message.get_string()  # extensions; none are defined for host certificates
     message.get_string()  # reserved
     authority = message.get_string()
-    signed, signature = message.get_so_far(), message.get_string()
-    if len(signed) + 4 + len(signature) != len(blob):  # truncated: the library pads missing data
+    signed_bytes, signature = message.get_so_far(), message.get_string()
+    if len(signed_bytes) + 4 + len(signature) != len(
+        blob
+    ):  # truncated: the library pads missing data
         return None
     return HostCertificate(
         role, name, tuple(principals), valid_after, valid_before, critical_options,
-        HostKey.from_blob(authority), signed, signature,
+        HostKey.from_blob(authority), signed_bytes, signature,
     )  # fmt: skip

@@ -87,12 +87,12 @@ class LocalTransport:
     def _put_as_root(self, content: bytes, target: Path, mode: int) -> None:
         staged_path = target.with_name(f".{target.name}.{os.getpid()}.new")
         file_exists = self.run(["test", "-e", str(target)], sudo=True).ok
-        owner = (
+        owner_command = (
             ["chown", f"--reference={target}", "--", str(staged_path)] if file_exists else ["true"]
         )
         for argv, stdin in (
             (["install", f"--mode={mode:o}", "/dev/stdin", str(staged_path)], content),
-            (owner, None),
+            (owner_command, None),
             (["mv", "--no-target-directory", "--", str(staged_path), str(target)], None),
         ):
             command_result = self.run(argv, input=stdin, sudo=True)

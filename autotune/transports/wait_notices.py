@@ -65,29 +65,33 @@ class Watcher:
             self._listeners.remove(listener)
 
     @contextmanager
-    def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
-        """Describe this thread's commands within the ``with`` block as ``what``. Each command
+    def describe(self, purpose: str = "", *, usual: float = 0.0) -> Iterator[None]:
+        """Describe this thread's commands within the ``with`` block as ``purpose``. Each command
         usually takes ``usual`` seconds.
         """
         previous_description = self._describe_current()
-        self._local.described = what or previous_description[0], usual
+        self._local.described = purpose or previous_description[0], usual
         try:
             yield
         finally:
             self._local.described = previous_description
 
     @contextmanager
-    def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
-        """Watch a command that runs within the ``with`` block, for at most ``maximum`` seconds."""
-        what, usual = self._describe_current()
-        with self.watch(host, what or name_command(argv), maximum, usual=usual):
+    def watch_command(self, host: str, argv: Argv, max_seconds: float) -> Iterator[None]:
+        """Watch a command that runs within the ``with`` block, for at most ``max_seconds`` seconds."""
+        purpose, usual = self._describe_current()
+        with self.watch(host, purpose or name_command(argv), max_seconds, usual=usual):
             yield
 
     @contextmanager
-    def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
-        """Watch a wait for ``what`` within the ``with`` block, for at most ``maximum`` seconds."""
+    def watch(
+        self, host: str, purpose: str, max_seconds: float, *, usual: float = 0.0
+    ) -> Iterator[None]:
+        """Watch a wait for ``purpose`` within the ``with`` block, for at most ``max_seconds`` seconds."""
         current_time = self._clock()
-        wait = Wait(what, host, current_time, maximum, current_time + usual + self._unnoticed)
+        wait = Wait(
+            purpose, host, current_time, max_seconds, current_time + usual + self._unnoticed
+        )
         self._add_wait(wait)
         try:
             yield
@@ -95,7 +99,7 @@ class Watcher:
             with self._changed:
                 del self._waits[id(wait)]
             if wait.line_count:
-                self._notify(f"{host}: {what} took {self._clock() - wait.start_time:.0f} s")
+                self._notify(f"{host}: {purpose} took {self._clock() - wait.start_time:.0f} s")
 
     def notify_due(self) -> None:
         """Send a notice about every command that is late now."""

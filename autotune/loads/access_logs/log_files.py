@@ -107,22 +107,22 @@ def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
     """Yield the lines of a stream in lists, one for each block read. The rest of an overlong line
     is skipped.
     """
-    start, is_overlong = b"", False
+    unfinished_line, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
-        *lines, last_block = (start + block).split(b"\n")
+        *lines, remainder = (unfinished_line + block).split(b"\n")
         if is_overlong and lines:  # the end of a line that was yielded already
             del lines[0]
             is_overlong = False
         elif is_overlong:
-            last_block = b""
-        if len(last_block) > MAX_LINE_BYTES:
-            lines.append(last_block)
-            last_block, is_overlong = b"", True
-        start = last_block
-        yield [_shorten(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
-    if start and not is_overlong:
-        yield [_shorten(start)]
+            remainder = b""
+        if len(remainder) > MAX_LINE_BYTES:
+            lines.append(remainder)
+            remainder, is_overlong = b"", True
+        unfinished_line = remainder
+        yield [_truncate_line(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
+    if unfinished_line and not is_overlong:
+        yield [_truncate_line(unfinished_line)]
 
 
-def _shorten(line: bytes) -> bytes:
+def _truncate_line(line: bytes) -> bytes:
     return line[: MAX_LINE_BYTES + 1]

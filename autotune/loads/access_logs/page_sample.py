@@ -52,7 +52,7 @@ class PageSample:
         self._reductions += 1
         self.was_reduced = True
         seed = self._reductions
-        priorities = {page: self.weigh(page) / _draw(page, seed) for page in self.counts}
+        priorities = {page: self.weigh(page) / _draw_number(page, seed) for page in self.counts}
         threshold = sorted(priorities.values())[-max_pages - 1]
         chosen_pages = [page for page, priority in priorities.items() if priority > threshold]
         total_count = sum(self.counts.values()) + sum(self.represented.values())
@@ -75,6 +75,6 @@ class PageSample:
         yield from sorted(weights.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _draw(page: bytes, seed: int) -> float:
+def _draw_number(page: bytes, seed: int) -> float:
     """Return a pseudo-random number from 0 (excluded) to 1 that depends only on the page and ``seed``."""
     return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)

@@ -124,7 +124,7 @@ class RequestFilter:
         """Return why a request is not used, or an empty string if it is used."""
         if self.exclude:
             for pattern, expression in _compile_patterns(self.exclude):
-                if _matches(expression, request):
+                if _matches_request(expression, request):
                     return describe_exclusion(pattern)
         return (
             (request.agent and find_automation(request.agent))
@@ -158,7 +158,7 @@ def _explain_status(status: bytes) -> str:
     return f"status {status.decode()}"
 
 
-_EVERYTHING = RequestFilter()
+_ACCEPT_ALL = RequestFilter()
 
 
 def describe_exclusion(pattern: str) -> str:
@@ -168,7 +168,7 @@ def describe_exclusion(pattern: str) -> str:
 
 def record_requests(
     lines: Iterable[bytes],
-    request_filter: RequestFilter = _EVERYTHING,
+    request_filter: RequestFilter = _ACCEPT_ALL,
     *,
     max_requests: int = MAX_REQUESTS,
 ) -> RecordedRequests:
@@ -205,7 +205,7 @@ def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[
     return tuple((pattern, re.compile(translate(pattern).encode())) for pattern in patterns)
 
 
-def _matches(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
+def _matches_request(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
     texts = (request.path, find_client(request.head), request.agent or b"")
     return any(expression.match(text) for text in texts)
 
@@ -233,12 +233,12 @@ def _quote_for_yaml(path: str) -> str:
 
 def mask_secrets(path: str) -> str:
     """Return the path with ``MASK_TEXT`` in place of each component that looks like a secret."""
-    words = _SEPARATOR_PATTERN.split(path)
-    for index, word in enumerate(words):
-        name = words[index - 2] if index >= 2 and words[index - 1] == "=" else ""
+    components = _SEPARATOR_PATTERN.split(path)
+    for index, word in enumerate(components):
+        name = components[index - 2] if index >= 2 and components[index - 1] == "=" else ""
         if word and not is_uint(word) and _is_secret(name, word):
-            words[index] = MASK_TEXT
-    return "".join(words)
+            components[index] = MASK_TEXT
+    return "".join(components)
 
 
 @lru_cache(maxsize=1 << 12)
