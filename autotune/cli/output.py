@@ -11,7 +11,7 @@ import typer
 
 from autotune import errors
 from autotune.errors import UsageError
-from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
+from autotune.terminal import echo, find_terminal_width, print_lines, wrap_lines
 
 
 def print_json(document: Any) -> None:
@@ -49,7 +49,7 @@ def print_study(
         print_json(build_summary(view) | answers)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
-        width = terminal_width(80) if brief else terminal_width()
+        width = find_terminal_width(80) if brief else find_terminal_width()
         print_lines(
             wrap_lines(
                 [*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width

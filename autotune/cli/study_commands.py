@@ -27,7 +27,7 @@ from autotune.cli.options import (
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
 from autotune.errors import AutotuneError, UsageError
-from autotune.terminal import echo, print_lines, print_patch, terminal_width, wrap_lines
+from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
 
 if TYPE_CHECKING:
     from autotune.report.view import StudyView
@@ -80,7 +80,7 @@ def status(
             echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
         for status_text in rendered_statuses:
             lines = [*str(status_text).splitlines(), ""]
-            print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
+            print_lines(wrap_lines(((line, "") for line in lines), find_terminal_width()))
 
 
 def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:

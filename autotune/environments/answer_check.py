@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.loads import probes
-from autotune.loads.answer_kind import ReferenceAnswer, displayed_title, find_error
+from autotune.loads.answer_kind import ReferenceAnswer, find_error, sanitize_title
 from autotune.loads.answer_validation import (
     AnswerInspection,
     AnswerValidator,
@@ -166,7 +166,7 @@ class AnswerCheck:
         return [answers[page_index :: len(pages)] for page_index in range(len(pages))]
 
     def find_inspection(self, rate: float) -> AnswerInspection:
-        return self.inspections.latest_up_to(rate)
+        return self.inspections.pool_latest(rate)
 
     def record_inspection(self, rate: float, load_result: LoadResult) -> None:
         """Record the number of responses that a reading checked, and the number of wrong responses."""
@@ -218,7 +218,7 @@ def build_record(page: LoadPage) -> dict[str, Any]:
         "statuses": sorted(reference.statuses),
         "types": sorted(reference.media_types),
         "sizes": list(reference.size_range),
-        "title": displayed_title(reference),
+        "title": sanitize_title(reference),
         "markers": len(reference.markers),
         **({"expect": str(page.expect)} if page.expect else {}),
     }

@@ -15,7 +15,7 @@ from autotune.environments.evaluation import MeasurementHistory
 from autotune.errors import AutotuneError
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
-from autotune.target.beds import bed_directory
+from autotune.target.beds import find_bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
@@ -93,7 +93,9 @@ class MultiBedEnvironment:
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> AbstractContextManager[Session]:
         name = next(iter(self.environments))
-        return self.first_environment.open_session(bed_directory(directory, name), note, history)
+        return self.first_environment.open_session(
+            find_bed_directory(directory, name), note, history
+        )
 
 
 def prepare(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from statistics import NormalDist, fmean, median
 
-from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
+from autotune.estimate import MIN_LOG_SD, Estimate, compute_half_width
 from autotune.optimize.outliers import find_outlier_threshold, max_repeat_difference
 
 PRIOR_WEIGHT = 3.0
@@ -254,8 +254,8 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
     ``log_differences`` are the differences between each repeat of a configuration and the previous
     measurement. Steps to or from a disturbed measurement are left out, as in pairs.
     """
-    # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
+    # Half of the steps are within ``compute_half_width(0.5)`` sds, so the quotient is the sd of a step.
     maximum = max_repeat_difference(
-        median(abs(step) for step in log_differences) / normal_half_width(0.5)
+        median(abs(step) for step in log_differences) / compute_half_width(0.5)
     )
     return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)

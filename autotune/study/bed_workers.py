@@ -21,7 +21,7 @@ from autotune.study.progress_reporter import ForwardingReporter, ProgressReporte
 from autotune.study.study_loop import StudyLoop
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext, read_history
-from autotune.target.beds import bed_directory
+from autotune.target.beds import find_bed_directory
 from autotune.target.model import Budget
 
 SHARED_POLL_SECONDS = 0.5  # seconds between checks for records of other processes
@@ -105,7 +105,7 @@ class BedWorkers:
     def _run_session(self, bed: str) -> None:
         environment, directory = (
             self.environments_by_bed[bed],
-            bed_directory(self.store.directory, bed),
+            find_bed_directory(self.store.directory, bed),
         )
         progress = self._reporters[bed]
         with environment.open_session(

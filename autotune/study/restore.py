@@ -19,7 +19,7 @@ from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
 from autotune.study.entry_check import await_entry
 from autotune.study.study_store import load_state, read_study_start
-from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
+from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
 from autotune.transports.base import Transport
 from autotune.transports.target_hosts import create_transports
@@ -98,7 +98,7 @@ def _plan_bed_restores(
 
     def restore_bed(bed: str) -> list[str]:
         lines = _restore_over_transports(
-            file.for_bed(bed), bed_directory(study, bed), restore_hosts
+            file.for_bed(bed), find_bed_directory(study, bed), restore_hosts
         )
         return [f"bed {bed}: {line}" for line in lines]
 
@@ -142,7 +142,7 @@ def _read_target_path(study: Path) -> Path | None:
 
 def _restore_unlocked(study: Path) -> list[str]:
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
-    directories = (study, *(bed_directory(study, bed) for bed in beds))
+    directories = (study, *(find_bed_directory(study, bed) for bed in beds))
     stop_steps = [partial(_stop_private_servers, study, directory) for directory in directories]
     return _run_all_steps([partial(_restore_hosts, study), *stop_steps])
 
@@ -159,7 +159,9 @@ def _stop_private_servers(study: Path, directory: Path) -> list[str]:
 
 def _restore_hosts(study: Path) -> list[str]:
     # Restore if there are original files, even if the journal is incomplete.
-    beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
+    beds = (
+        find_bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY)
+    )
     if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
         state = load_state(study)
         if state.verdict is not None or not state.started:
