@@ -15,7 +15,7 @@ from autotune.environments.clock import StudyClock
 
 
 class BedBarrier:
-    """The clocks of all active beds or of the only stack (``None``), and what they wait for."""
+    """The clocks of all active beds, or of the only stack (``None``). Beds wait here for each other."""
 
     def __init__(self, beds: Sequence[str | None], poll_seconds: float | None = None) -> None:
         # If other processes have beds too, a waiting bed checks for their records at intervals.

@@ -43,9 +43,7 @@ from autotune.transports.base import Transport
 LOAD_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
 CLIENTS_PER_CACHE = 8  # number of memcaslap clients for each cache host
-TIMEOUT_MARGIN_SECONDS = (
-    15.0  # seconds after the planned end of a program until the transport gives up
-)
+TIMEOUT_MARGIN_SECONDS = 15.0  # seconds that the transport waits after the planned end of a program
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
@@ -68,8 +66,8 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError if it is
-    invalid.
+    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError for invalid
+    options.
     """
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
@@ -115,7 +113,7 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
 def measure_ceilings(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> StackCeilings | CacheCeilings:
-    """Measure the ceilings, and record them like a study. Raises AutotuneError."""
+    """Measure the ceilings, and record them in a directory like that of a study. Raises AutotuneError."""
     with open_session(environment, directory, progress) as context:
         session = context.session
         assert isinstance(session, LoadSession), "only a stack of servers has a load session"
@@ -133,7 +131,7 @@ def measure_ceilings(
 def _measure_stack(
     context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> StackCeilings:
-    """Put load on the entry tier with each number of clients, one after the other."""
+    """Put load on the entry tier, with one number of clients after the other."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
     meter.begin_measurement(is_deployed=True)
@@ -255,8 +253,8 @@ class CacheLoadTest:
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
         """Yield the peak for each object shape from mutilate, or else the ceilings from memcaslap.
 
-        mutilate must be installed on every load host and start there. memcaslap also measures small
-        objects with as many keys per get as the application reads, because mutilate cannot.
+        mutilate is used only if it is installed and starts on every load host. memcaslap also measures
+        small objects with as many keys per get as the application reads, because mutilate cannot.
         """
         master, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []

@@ -37,8 +37,8 @@ class MeasuredTrial(Protocol):
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """Return the limits beyond which values did not take effect in deployments, by parameter.
 
-    If a limit varies between trials, it depends on other settings and does not limit the parameter. A
-    limit is also dropped if a value beyond it took effect in any trial.
+    A limit that varies between trials is dropped, because it depends on other settings. A limit is also
+    dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
     limits: dict[str, set[Clamp]] = {}

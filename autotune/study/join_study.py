@@ -150,7 +150,7 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
 
 
 def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
-    """Return the target with the study's budget and search.
+    """Return the target with the study's budget and search settings.
 
     Raises TargetError if anything but the beds differs from the target of the study.
     """

@@ -33,12 +33,12 @@ from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
-ROUNDING_TOLERANCE = 1e-9  # relative error of the mean of logarithms
+ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 
 
 @dataclass(frozen=True)
 class ComparisonConfiguration:
-    """A configuration to compare with: ``settings`` over the baseline, and their ``name``.
+    """A configuration to compare with: ``settings`` that override the baseline, and their ``name``.
 
     ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
@@ -85,7 +85,8 @@ def build_comparison_configuration(
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """Settings to measure over the baseline, alone or in comparison with ``against``, ``repeat`` times.
+    """A request to measure ``settings`` (which override the baseline) ``repeat`` times, alone or
+    compared with ``against``.
 
     ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
@@ -267,11 +268,10 @@ def _measure_once(
 
 
 def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
-    """Return the differences between requested and effective values in which ``settings`` did not take
-    effect.
+    """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
-    An export contains effective values. An effective value counts as applied even if another setting
-    limits the larger value in the file.
+    An export contains effective values. Such a value counts as applied even if the trial requested
+    another value that was clamped to it.
     """
     names = {name for name in trial.clamped_parameters if name in settings
              and trial.effective_settings[name] != settings[name]}  # fmt: skip

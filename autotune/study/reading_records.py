@@ -22,7 +22,7 @@ CALL_PURPOSE = "call"  # purpose of a reading from a benchmark command
 
 @dataclass(frozen=True)
 class RecordedReading:
-    """A reading of load: its trial, time (ISO 8601), purpose, content and the usage of hosts.
+    """A recorded load reading: trial, time (ISO 8601), purpose, content and host usage.
 
     `Reading` describes the fields from ``rate`` to ``example``. Bin edges of ``histogram`` are in
     milliseconds, which keeps the records short.
@@ -70,14 +70,14 @@ class RecordedCall:
 def record_reading(
     trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
 ) -> RecordedReading:
-    """Return the record of a reading."""
+    """Return the record of a reading, with the bin edges in milliseconds."""
     fields = {name: getattr(reading, name) for name in Reading.__dataclass_fields__}
     edges = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
     return RecordedReading(trial, at, purpose, **{**fields, "histogram": edges, "hosts": hosts})
 
 
 def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) -> dict[str, Any]:
-    """Return the JSON object of a call. Its keys depend on the kind of answer."""
+    """Return the JSON object of a command call. Its keys depend on the kind of answer."""
     origin = {"trial": trial, "at": at, "purpose": CALL_PURPOSE, "seconds": round(seconds, 3)}
     return {**origin, **dataclasses.asdict(answer)}
 

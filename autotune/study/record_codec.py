@@ -1,4 +1,5 @@
-"""JSON records as frozen dataclasses, because other people may have written a study.
+"""Conversion between JSON records and frozen dataclasses. Decoding checks the records, because a study
+may come from other people.
 
 The fields of a dataclass define the keys, the types and the optional keys of a record. A field with a
 default may be missing or null. Other keys are ignored.
@@ -61,9 +62,9 @@ def _encode_value(value: Any) -> Any:
 
 
 def decode(kind: type[T], record: Mapping[str, Any]) -> T:
-    """Return the instance of a dataclass for a JSON object.
+    """Return an instance of dataclass ``kind`` for a JSON object.
 
-    Raises ValueError, which names the location, if the object lacks required content.
+    Raises ValueError, with the location in the object, if required content is missing or invalid.
     """
     hint: Any = kind
     decoded: T = _select_decoder(hint)(record, "")
@@ -153,7 +154,7 @@ def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], An
 
 
 def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
-    """Return the decoder of a mapping; keys of JSON are text, which ``int`` converts."""
+    """Return the decoder of a mapping. JSON keys are text, so integer keys are converted."""
     item_decoder, convert = _select_decoder(value_hint), int if key_hint is int else str
 
     def decode_mapping(value: Any, location: str) -> Any:
@@ -200,7 +201,7 @@ def _check_list(value: Any, location: str) -> Any:
 
 
 def _is_usable(number: float) -> bool:
-    """True if the number is finite as a float; JSON integers have any length."""
+    """True if the number is finite as a float; a JSON integer may be too large for one."""
     try:
         return isfinite(number)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Restoration of hosts that a killed study left changed."""
+"""Restore hosts after a study was killed and left its changes in place."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # A study and its target report the same restored file; only the study's line starts
-            # with a name. The second line is dropped.
+            # A study and its target report the same restored file; only the study's line starts with a
+            # name. The second line is dropped.
             reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:

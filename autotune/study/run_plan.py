@@ -1,4 +1,4 @@
-"""The plan of a run, computed without any change."""
+"""The plan of a run, computed without changing any host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.unified_diff import format_file_diff
 
 
 def build_plan(environment: Environment) -> Plan:
-    """Return files, actions, active rules, memory and budget as one JSON object."""
+    """Return the plan as one JSON object: files, actions, active rules, memory and budget."""
     if environment.file.target.command_goal is not None:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
@@ -72,7 +72,7 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
 
 
 def _add_differences(plan: Plan, preview: Preview, stock: Settings, recommended: Settings) -> None:
-    """Add the difference between the recommended settings and the hosts, or else the baseline."""
+    """Add the changes from the current hosts, or else from the baseline, to the recommended settings."""
     if preview.compute_changes is None:
         files = preview.render_files(stock), preview.render_files(recommended)
         plan["diff"] = format_file_diff(*files, "baseline", "recommended")

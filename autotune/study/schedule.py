@@ -59,21 +59,21 @@ MAX_FINALISTS = 4
 # drift, so PRUNED_TRIALS_DIVISOR of them count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
-# Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
+# Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, each measurement may take this fraction of the time: some for the search, and the
-# minimum number of pairs.
+# If pages are slow, a measurement may take the time budget divided by this. That leaves time for a
+# short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
-MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
+MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
-# MAX_PROOF_SHARE of the time.
+# MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-# A measurement may be shortened to the average time divided by this.
+# A measurement may be shortened to the average duration divided by this.
 MAX_SHORTENING_FACTOR = 3.0
 # A pair starts only if it is expected to finish within this multiple of the time budget.
 MAX_OVERRUN_FACTOR = 1.05
-SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
+SHORT_PROOF_SHARE = 0.75  # share of the usual proof time, if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
@@ -82,10 +82,11 @@ MAX_RUNNER_UP_PAIRS = 2
 # Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Maximum number of measurements that revert one change, and the possible log loss that justifies one.
+# Maximum number of measurements that revert one change, and the possible log loss that justifies such
+# a measurement.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements, for example of a starved generator, that are
-# repeated.
+# Maximum number of failed confirmation measurements that are repeated. A starved load generator is one
+# cause.
 MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trials for known configurations, so that enough remain for the search.
 MAX_OPENING_SHARE = 0.5
@@ -210,7 +211,7 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     return None
 
 
-# Trials that another bed cannot repeat: baseline and reference of each bed, and one side of a pair.
+# Phases whose trials another bed cannot repeat: they belong to one bed, or to a pair on one bed.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
@@ -233,8 +234,8 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 def _plan_opening(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return a measurement of the next configuration known before the search; each deployment is
-    tried early.
+    """Return a measurement of the next configuration that is known before the search, so that each
+    deployment is tried early.
 
     Advised and published configurations are tried only if their deployment may be the best. After the
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
@@ -295,8 +296,8 @@ def _find_untried(
 
     measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # A trial belongs to the first pending configuration, unless that was left out: clamps may be
-        # discovered later.
+        # The trial measured the first configuration that was new then. Clamps discovered later may
+        # exclude that configuration now.
         first_new = next(
             (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
             len(pending_candidates),
@@ -317,7 +318,7 @@ def _count_shared_settings(settings: Settings, *others: Settings) -> int:
 
 
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
-    """True if a deployment may be the best, according to its measurements so far."""
+    """True if the deployment of ``settings`` may be the best, according to measurements so far."""
     deployment = _select_deployment(settings, space)
     usable_trials = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
     bed_levels = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable_trials}}
@@ -355,7 +356,7 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a precise measurement of a rough incumbent, once the peak is unlikely to rise by large
+    """Return a precise measurement of a rough incumbent, once the best peak no longer rises by large
     factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
@@ -427,9 +428,11 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
 
 
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
-    """Return the seconds reserved to repeat the leaders, and to simplify and prove the winner."""
+    """Return the seconds that are reserved to repeat the leaders, and to simplify and prove the
+    winner.
+    """
     if misses_slo(state):
-        # The first measurement of the baseline is one of its failures.
+        # The first measurement of the baseline already counts as a failure.
         reproduction_seconds = (2 * REPRODUCTIONS - 1) * average_trial_seconds(state)
         return min(reproduction_seconds + MIN_MEASUREMENT_SECONDS, max_reserve_seconds(budget))
     trial_count = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
@@ -438,7 +441,7 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
 
 
 def max_reserve_seconds(budget: Budget) -> float:
-    """Return the maximum seconds that may be reserved and are not available to the search."""
+    """Return the maximum number of seconds that may be withheld from the search for finals and proof."""
     return max(
         MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
     )
@@ -453,8 +456,8 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     """Return the rate in requests/s at which a measurement also measures the latency; ``None`` if
     latency is not measured.
 
-    The proof measures it at the target's rate, or else at a share of the baseline's capacity. Without a
-    study, only the target's rate is known.
+    The proof uses the target's rate, or else a share of the baseline's capacity. `measure` has no
+    baseline, so it uses only the target's rate.
     """
     if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
         return None
@@ -467,7 +470,7 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
 
 
 def average_trial_seconds(state: State) -> float:
-    """Return the average seconds of a trial on its test bed, as if no trial were rough.
+    """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
     them.
@@ -484,7 +487,7 @@ def _measurements_per_bed(state: State, count: int) -> int:
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
-    """Return the maximum seconds of a measurement.
+    """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
     measurements share this time.
@@ -507,7 +510,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
             else first_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
-    # If time is short, the limit of a block of changes is that of a measurement in the proof.
+    # If time is short, a measurement that reverts changes may take as long as one in the proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining_seconds - min_proof_seconds(state),
@@ -525,13 +528,13 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     # Rough finalists are measured again first, even if this shortens the measurements of the proof.
     proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
     fitting_trials = int((budget.time - elapsed - proof) / trial_seconds)
-    # The leaders take precedence over blocks of changes.
+    # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
         fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
     )
     available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
     maximum = min(available_trials, MAX_FINALISTS)
-    # A single repeated finalist would decide nothing.
+    # Repeating only one finalist would decide nothing.
     for number in (
         select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
     ):
@@ -626,8 +629,8 @@ def _list_uncertain_changes(state: State) -> list[str]:
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
-    No gain over such a baseline can be computed, so the time reserved for the proof is available. The
-    baseline is measured again, because a disturbance may have been the cause. The best trial is then
+    No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
+    The baseline is measured again, because a disturbance may have been the cause. The best trial is then
     repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)

@@ -43,8 +43,8 @@ class HeartbeatPolicy:
     """The heartbeat interval, and the number of missed heartbeats after which a bed is removed.
 
     At each of its heartbeats, a worker counts the missed heartbeats of other workers. An event that
-    stops both workers, such as CPU steal or an unavailable database, therefore removes no bed, and no
-    clocks are compared.
+    stops all workers, such as CPU steal or an unavailable database, therefore removes no bed. The
+    clocks of workers are not compared.
     """
 
     interval_seconds: float = 5.0
@@ -112,7 +112,7 @@ class SharedStore(StudyStore):
         self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        # These records are large, and each trial replaces them. Only the last one is sent.
+        # A noise record is large and replaces the previous one, so only the last one is sent.
         self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
@@ -182,8 +182,8 @@ class SharedStore(StudyStore):
             time.sleep(self.pulse.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Store the reason until ``release_bed``, because the lease may be lost or the database
-        unavailable.
+        """Keep the reason until ``release_bed`` records it, because the database may be unavailable
+        now.
         """
         self._exclusion_reasons[bed] = mask_secrets(reason)
 
@@ -241,7 +241,7 @@ class SharedStore(StudyStore):
             self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Its records are stored together or not at all; in that case it runs again."""
+        """Run ``action``. Its records are stored together; if they cannot be stored, it runs again."""
 
         def attempt_decision() -> T:
             with self._lock:

@@ -1,4 +1,4 @@
-"""Select the winner's changes to revert before its proof, using the records."""
+"""Select which of the winner's changes to revert before the proof, based on the study's records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.study.winner_changes import Simplification
 def select_next_block(
     state: State, surrogate: SurrogateModel, space: SearchSpace, trial_number: int
 ) -> Simplification:
-    """Return the record of the next measurement for trial ``trial_number``."""
+    """Return the record with the changes of trial ``trial_number`` to revert in the next measurement."""
     leader, earlier = state.find_trial(trial_number), state.simplification or Simplification()
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
     blocks = state.list_finished(Phase.SIMPLIFIED)

@@ -168,7 +168,9 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
-    """Return the first joined bed that the study's target lists, because workers may add other beds."""
+    """Return the environment of the first joined bed that the study's target lists. Workers may have
+    joined with beds that are not in this target.
+    """
     adopted_by_bed = {r["bed"]:
         r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
                if r["event"] == "joined"}  # fmt: skip

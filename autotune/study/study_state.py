@@ -73,7 +73,7 @@ COUNTED_PHASES = frozenset(
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
-LEFT_OUT_REASON = "left out of this session"  # reason for an inactive test bed
+LEFT_OUT_REASON = "left out of this session"  # why a test bed is inactive
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
 
@@ -164,26 +164,26 @@ def _convert_effective_value(requested: Value, effective: Value) -> Value:
 
 @dataclass(frozen=True)
 class State:
-    """All records of a study that its decisions depend on.
+    """All recorded facts that the decisions of a study depend on.
 
     - ``transferred``: winning changes from an earlier study, which are tried first.
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
     - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
-    - ``minimal_changes``: the winner's changes that its gain needs.
+    - ``minimal_changes``: the winner's changes that its gain depends on.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
-    - ``values``: the values from a benchmark command, by trial, in order.
+    - ``values``: the values that a benchmark command returned in each trial, in call order.
     - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceiling_records``).
     - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
     - ``reference_count``: the number of pages with reference responses in the last session.
-    - ``pages_without_reference``: why pages had none in any session.
-    - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
+    - ``pages_without_reference``: pages without a reference response in some session, and the reason.
+    - ``beds``: the test beds, if there are several; ``offsets``: their estimated differences.
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: why a bed is inactive in this session.
     - ``is_shared``: the study is in a shared database.
-    - ``missed_seconds``: the elapsed seconds of the study when each bed joined.
+    - ``missed_seconds``: the seconds of study time that each bed missed before it joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -217,8 +217,8 @@ class State:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Return the seconds spent over all sessions. Test beds work concurrently, so the longest time
-        counts.
+        """Return the seconds spent over all sessions. Test beds work concurrently, so the bed with the
+        longest time counts.
         """
         beds: Iterable[str | None] = self.bed_seconds or (None,)
         return max(map(self.bed_elapsed_seconds, beds))
@@ -233,7 +233,7 @@ class State:
 
     @cached_property
     def repeated_numbers(self) -> frozenset[int]:
-        """Return the trials that another test bed has repeated or is repeating.
+        """Return the numbers of trials that another test bed has repeated or is repeating.
 
         In a study with one process, only finished repeats count, because its beds stop together.
         """
@@ -326,7 +326,7 @@ class State:
         return clamps.find_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
-        """Return ``space`` with the process sizes and the value limits that the study showed so far."""
+        """Return ``space`` limited by the process sizes and clamps measured in the study so far."""
         return space.with_measured_memory(self.rss).with_clamps(self.clamps)
 
     @cached_property
@@ -386,7 +386,9 @@ def replay_records(journal: Iterable[Mapping[str, Any]], state: State | None = N
 
 
 def decode_valid_record(kind: type[T], record: Mapping[str, Any]) -> T:
-    """Return a record of one kind. Raises AutotuneError if it lacks the required content."""
+    """Return a record as an instance of ``kind``. Raises AutotuneError if required content is
+    missing.
+    """
     with _convert_errors(record):
         return decode(kind, record)
 
@@ -475,14 +477,14 @@ def _apply_trial_start(record: records.TrialStart, state: State) -> State:
 
 
 def _intern_names(values: Settings) -> Settings:
-    """Return the values with interned names, because separate copies would dominate memory in long
+    """Return the values with interned names: separate copies would use most of the memory in long
     studies.
     """
     return {intern(name): value for name, value in values.items()}
 
 
 def _replace_trial(state: State, number: int, **changes: Any) -> State:
-    """Return the state with changed fields of a trial; unchanged without this trial."""
+    """Return the state with fields of a trial changed; the same state if the trial is missing."""
     trials = list(state.trials)
     with suppress(LookupError):
         location = _find_index(trials, number)

@@ -1,4 +1,4 @@
-"""The files in a study's directory. Only this module writes to it.
+"""The files in a study's directory. Only this module writes them.
 
 - ``target.yaml``: the target of the run
 - ``events.jsonl``: all events, in order
@@ -66,7 +66,7 @@ def current_timestamp() -> str:
 
 
 class StudyStore:
-    """The writer of a study, for the process that holds its lock; readers use ``load_state``."""
+    """The writer of a study, for the process that holds the study's lock; readers use ``load_state``."""
 
     is_shared = False  # True if other machines write to the study too
 
@@ -251,7 +251,8 @@ class StudyStore:
     def record_capacities(self, trial: Trial, capacities: Mapping[str, InstanceCapacity]) -> None:
         """Record the capacity of each service instance, as measured in this trial.
 
-        Each is the logarithm of requests/s, its sd, and the tiers whose parameters it depends on.
+        A capacity is the logarithm of requests/s, the sd of this logarithm, and the tiers whose
+        parameters affect the capacity.
         """
         if capacities:
             capacity_lists = {name: list(capacity) for name, capacity in capacities.items()}
@@ -295,7 +296,7 @@ class StudyStore:
         self._record_event("settled", at=current_timestamp(), why=reason)
 
     def record_simplification(self, record: Simplification) -> None:
-        """Record the winner's changes to revert next, and those reverted."""
+        """Record which of the winner's changes to revert next, and which were reverted."""
         self._record_event("simplified", at=current_timestamp(), **encode(record))
 
     def record_explanation(self, minimal: MinimalChanges) -> None:
@@ -303,7 +304,7 @@ class StudyStore:
         self._record_event("explained", **encode(replace(minimal, at=current_timestamp())))
 
     def record_ceilings(self, ceilings: Ceilings) -> None:
-        """Record the measured maximum of the stack, or of its caches alone."""
+        """Record the measured maximum throughput of the stack, or of its caches alone."""
         self._record_event("ceilings", at=current_timestamp(), **encode(ceilings))
 
     def record_verdict(self, verdict: Verdict) -> None:
@@ -352,7 +353,7 @@ def build_first_record(
 
 
 def load_state(directory: Path) -> State:
-    """Return the state of a study, which a process may be writing. Raises AutotuneError."""
+    """Return the state of a study, even while a process writes its records. Raises AutotuneError."""
     return replay_records(
         journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE)
     )
