@@ -1,14 +1,14 @@
 """Ablation of a winner: the smallest set of its changes that keeps nearly all of its gain.
 
-The ablation reverts changes of the winner in three steps. It reverts each change with a likely small
-effect alone, to find the changes that clearly matter. It then reverts half of the remaining changes at
-a time, which estimates their effects with the fewest measurements. Finally, it reverts all unnecessary
-changes together. It ends when the winner is almost certain to lose at most ``1 - KEPT_GAIN_SHARE`` of
-its gain without them.
+The ablation reverts changes of the winner in three steps. First, each change that may have little effect
+is reverted alone, to find the changes that clearly matter. Next, half of the remaining changes are
+reverted at a time, which estimates their effects with the fewest measurements. Finally, all unnecessary
+changes are reverted together. The ablation ends when the winner without these changes almost certainly
+loses no more than ``1 - KEPT_GAIN_SHARE`` of its gain.
 
-The log peak of a set is modelled as the winner's log peak minus the sum of the effects of the reverted
-changes. This holds for small losses. Each measurement then informs the estimates of all changes in its
-set, as in a weighing design (Hotelling, 1944).
+The log peak after reverting a set of changes is modelled as the winner's log peak minus the sum of their
+effects. This holds for small losses. Each measurement therefore improves the estimates of all changes in
+its set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshol
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
 MeasureReverted = Callable[[RevertedChanges], float | None]
-"""Type of ``measure(reverted)``: the log peak of the winner with these changes reverted, or ``None`` if
-it fails.
+"""``measure(reverted)`` returns the log peak of the winner with these changes reverted, or ``None`` if
+that configuration fails.
 """
 
 KEPT_GAIN_SHARE = 0.95
-# Probability that reverting a set costs no more than the limit. Above DROP_PROBABILITY the set is
+# Probability that reverting a set costs no more than the allowed loss. Above DROP_PROBABILITY the set is
 # dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, a change is dropped once the measurements are spent
+FINAL_DROP_PROBABILITY = 0.5  # above this, a set is dropped once no measurements are left
 ESSENTIAL_PROBABILITY = 0.02  # below this, a change is certain to matter
 # Minimum and maximum number of measurements per set.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
 # Minimum number of measurements of the winner before anything is compared with it.
 WINNER_MEASUREMENTS = 8
 POSTERIOR_DRAWS = 200
-ESTIMATION_SHARE = (
-    0.75  # share of the measurements after screening that estimate effects; the others verify
-)
+# Share of the measurements after screening that estimate effects; the rest verify the final set.
+ESTIMATION_SHARE = 0.75
 # Share of the draws that must agree about each change before estimation stops early.
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
@@ -64,7 +63,7 @@ class PredictedEffect:
 
 @dataclass(frozen=True)
 class EffectPosterior:
-    """Normal posterior of the log loss from reverting each change: ``names``, mean and covariance."""
+    """Normal posterior of the log loss from reverting each change in ``names``: mean and covariance."""
 
     names: tuple[str, ...]
     mean: Array
@@ -77,7 +76,7 @@ class EffectPosterior:
         return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
     def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
-        """Return draws of the losses, ``[draw, change]``."""
+        """Return random draws of the losses, ``[draw, change]``."""
         return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
 
 
@@ -97,7 +96,7 @@ class EffectRegression:
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
-        """Return the posterior, without measurements far below the prediction of all others."""
+        """Return the posterior, without measurements that are far below their prediction."""
         names = tuple(self.predicted)
         design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
         log_peaks = np.array(self.log_peaks)
@@ -128,9 +127,7 @@ def _bayesian_regression(
 
 
 def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDArray[np.bool_]:
-    """Return a mask of the changes that can be reverted, in order of their losses, before the sum
-    exceeds ``limit``.
-    """
+    """Return a mask of the changes with the smallest losses whose sum does not exceed ``limit``."""
     order = np.argsort(losses)
     cumulative_losses = np.cumsum(np.asarray(losses)[order])
     chosen_mask = np.zeros(len(order), bool)
@@ -186,7 +183,7 @@ class Ablation:
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
         except MeasurementsSpent:
-            # If too few measurements remain to verify a set, it is dropped if it probably costs nothing.
+            # Too few measurements remain to verify a set, so one that probably costs little is dropped.
             likely_sets = [
                 s
                 for s in self._regression.reverted_sets
@@ -196,7 +193,7 @@ class Ablation:
         return self._build_result()
 
     def _screen_changes(self) -> list[str]:
-        """Return the changes that may be reverted; each change in doubt is measured on its own.
+        """Return the changes that may be reverted; each doubtful change is reverted alone and measured.
 
         A change that looks essential is measured again, because one measurement may have been
         disturbed.
@@ -232,7 +229,7 @@ class Ablation:
         half_size = (len(removable) + 1) // 2
         while len(removable) > 1 and self._spent + 2 <= maximum and not self._draws_agree():
             random_half = frozenset(self._rng.permutation(list(removable))[:half_size].tolist())
-            # Measure both halves, because an error in the winner's log peak affects both equally.
+            # Measure both halves: an error in the winner's log peak affects both equally, and cancels.
             self._measure_set(random_half)
             self._measure_set(frozenset(removable) - random_half)
 
@@ -245,7 +242,7 @@ class Ablation:
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable: Sequence[str]) -> None:
-        """Revert the largest set whose measured cost is within the limit, in ascending order of loss."""
+        """Revert the largest set whose measured loss is within the limit, the smallest losses first."""
         affordable_mask = select_affordable(
             [self._expected_loss(name) for name in removable], self._limit
         )
@@ -267,10 +264,10 @@ class Ablation:
         self._recheck_essential_changes(set(self._predicted) - set(removable))
 
     def _recheck_essential_changes(self, essential: Iterable[str]) -> None:
-        """Drop changes that mattered on their own but no longer do, for example without a parent
-        parameter.
+        """Drop changes that mattered alone but no longer do, for example because the parameter that
+        they depend on was reverted.
 
-        The regression has no interactions between changes, so only measurements of exactly that set
+        The regression has no interactions between changes, so only measurements of exactly the same set
         count.
         """
         for name in sorted(essential, key=self._expected_loss):

@@ -6,11 +6,11 @@ A log peak is the sum of the configuration's level, the bed's offset, and noise:
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
 The levels of configurations have no prior. The spread τ of the offsets is learned first: each value in
-``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise alone then causes no
-offset between similar beds. Only configurations with at least two measurements count: the baseline of
-every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its own
-residuals. The usual noise is the prior, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and their
-sds are relative to the mean of all beds.
+``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise between similar beds is
+therefore not mistaken for an offset. Only configurations with at least two measurements count: the
+baseline of every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its
+own residuals. The prior is the usual noise, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and
+their sds are relative to the mean of all beds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BedReading:
 
 
 def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
-    """Return the offset of each of ``beds``; a bed without a shared configuration has none."""
+    """Return the offsets of ``beds``; empty if no configuration was measured at least twice."""
     reading_counts = Counter(reading.configuration for reading in readings)
     repeated_readings = [
         reading for reading in readings if reading_counts[reading.configuration] > 1
@@ -85,8 +85,8 @@ def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[
 
 
 def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
-    """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by their
-    evidence.
+    """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, each weighted by how well
+    it explains the readings.
     """
     weighted_design = design / variances[:, None]
     evidence = []
@@ -111,7 +111,7 @@ def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
 def _solve_offsets(
     design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
-    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom left in each
+    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom of each
     residual.
     """
     weighted_design = design / variances[:, None]
@@ -131,7 +131,7 @@ def _solve_offsets(
 def _estimate_noises(
     residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int
 ) -> Array:
-    """Return each bed's variance of readings beyond the variance that their own sds explain."""
+    """Return each bed's variance of readings beyond the variance that the readings' sds explain."""
     surplus_variance = residuals**2 - own_variances * freedom
     sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=beds)
     weights = np.bincount(bed_indices, weights=freedom, minlength=beds)

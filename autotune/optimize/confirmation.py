@@ -1,15 +1,15 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
-neighbours gives one log ratio. The spread of the ratios has a prior, a scaled inverse-chi-square worth
-``PRIOR_WEIGHT`` pairs, from the peak searches' own uncertainty. Pairs that agree by chance then do not
-seem certain. The interval uses Student's t distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing,
-because they do not show how much pairs differ. A measurement far below the median of its side was
-disturbed: its pair is left out.
+neighbours gives one log ratio. The variance of the ratios has a scaled inverse-chi-square prior, from the
+uncertainty of the peak searches, with the weight of ``PRIOR_WEIGHT`` pairs. A few pairs that agree by
+chance are therefore not taken as certain. The interval uses Student's t distribution. Fewer than
+``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs differ. A measurement far below
+the median of its side was disturbed, and its pair is left out.
 
-Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
-corrected for this. Given a proof, pairs are above and below the corrected ratio equally often. The
-interval is not corrected, and contains the ratio.
+Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
+corrected. If the gain is proven, the measured ratio is above or below the corrected one equally often.
+The interval is not corrected, and contains the corrected ratio.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from autotune.optimize.outliers import find_outlier_threshold, max_repeat_differ
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
-# Checking after every pair and stopping at the first success would claim an improvement too often, and
-# overstate it. The evidence must therefore be stronger before the last check.
+# Checks after every pair that stop at the first success would claim an improvement too often, and
+# overstate its size. Checks before the last one therefore need stronger evidence.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
-# A claim requires this interval to be above 1. With the assumed noise, one claim in forty is wrong, and
-# slightly more with interim checks.
+# A gain is claimed if the interval with this coverage is above 1. With the assumed noise, one claim in
+# forty is wrong, and slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
 DISAGREEMENT_PROBABILITY = (
@@ -47,7 +47,9 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The ratio of the winner to the baseline, from ``pairs`` of readings: 1.41 is 41 % more."""
+    """The capacity of the winner relative to the baseline, from ``pairs`` of readings: 1.41 is 41 %
+    more.
+    """
 
     ratio: float
     low: float
@@ -79,7 +81,7 @@ def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]
 
 @dataclass(frozen=True)
 class _PairMean:
-    """The ``mean`` log ratio of some pairs, its standard ``error``, and that error's ``freedom``."""
+    """The ``mean`` log ratio of some pairs, its standard ``error``, and the degrees of freedom."""
 
     mean: float
     error: float
@@ -108,8 +110,8 @@ class _PairMean:
         )
 
     def build_proven_gain(self) -> Gain:
-        """Return the gain with a median-unbiased ratio, given that the mean exceeded the limit for
-        claiming a gain.
+        """Return the gain with a median-unbiased ratio. The correction assumes that the mean exceeds
+        the limit for claiming a gain.
         """
         gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
         if self.mean <= limit:
@@ -118,7 +120,7 @@ class _PairMean:
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
             distribution = NormalDist(middle, self.error)
-            # The probability of a mean as high as this one, given one above the limit.
+            # Is a mean as high as this one unlikely, given that the mean is above the limit?
             if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(limit)):
                 low = middle
             else:
@@ -142,8 +144,8 @@ class Proof:
 
     Both measurements of a pair are made on the same bed, so that its offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
-    explains (Cochran's Q). Each bed then counts as one observation. The interval is wide, because there
-    are few beds.
+    explains (Cochran's Q). If so, each bed counts as one observation, and the interval is wide because
+    there are few beds.
     """
 
     measured: Mapping[str | None, Sequence[SideMeasurement]]
@@ -176,7 +178,7 @@ class Proof:
         return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
-        """Return the gain over all beds together; ``None`` before the first pair."""
+        """Return the gain estimated from all beds together; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_gain(coverage) if mean else None
 
@@ -203,9 +205,9 @@ class Proof:
 
     @property
     def is_decided(self) -> bool:
-        """True if the evidence is strong enough to stop before the reserve is spent.
+        """True if the evidence is strong enough to stop before the reserved time is used up.
 
-        Two beds, or the only one, must have a pair each.
+        At least two beds (or the only one) must have measured a pair.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
@@ -232,7 +234,7 @@ class Proof:
 
 
 def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
-    """Return winner over baseline for each pair without a disturbed measurement."""
+    """Return the ratio of winner to baseline for each pair without a disturbed measurement."""
     lowest_by_side = {
         side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
@@ -251,10 +253,10 @@ def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimat
 def repeat_sd(log_differences: Sequence[float]) -> float:
     """Return the sd of one measurement's logarithm.
 
-    ``log_differences`` are the differences between each repeat of a configuration and the previous
-    measurement. Steps to or from a disturbed measurement are left out, as in pairs.
+    ``log_differences`` contains the log difference of each repeat from the previous measurement of the
+    same configuration. Differences that involve a disturbed measurement are left out.
     """
-    # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
+    # Half of the differences are within ``normal_half_width(0.5)`` sds, so the quotient is their sd.
     maximum = max_repeat_difference(
         median(abs(step) for step in log_differences) / normal_half_width(0.5)
     )

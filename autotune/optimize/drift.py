@@ -1,9 +1,9 @@
 """The drift of a stack during a study, from repeated measurements of one reference configuration.
 
-The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is a Gaussian
-process over the position in the study. The strength of the drift is unknown. Every strength on a grid,
-including zero, gets a weight according to how well it explains the readings. Noise is then not mistaken
-for drift.
+The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is modelled as
+a Gaussian process over the trial numbers. The strength of the drift is unknown. Every strength on a grid,
+including zero, gets a weight according to how well it explains the readings. Noise is therefore not
+mistaken for drift.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Array = npt.NDArray[np.float64]
 
 DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
-MIN_REFERENCES = 3  # measurements of the reference before drift is estimated
+MIN_REFERENCES = 3  # minimum number of measurements of the reference to estimate drift
 _LEVEL_VARIANCE = 4.0  # variance of the unknown level
 
 
 @dataclass(frozen=True)
 class StudyDrift:
-    """The drift of a study: ``total_change`` from its first position to its last, and the
-    ``probability`` of any drift.
+    """The drift of a study: ``total_change`` from the first to the last trial, and the ``probability``
+    of any drift.
 
-    ``shifts`` are the factors by which a peak at each position was too high, relative to the present.
-    Their sds are relative to the other positions: an error that all positions share does not change
+    ``shifts`` contains, by trial number, the factor by which a peak was too high, relative to the
+    present. The sds of these shifts exclude an error that all trials share, because it does not change
     their order. ``bed_sds`` contains the sd of the error that all shifts of a test bed share, if there
     are several beds.
     """
@@ -43,7 +43,7 @@ class StudyDrift:
 
     @property
     def is_significant(self) -> bool:
-        """True if the drift is larger than noise alone would show in one study out of twenty."""
+        """True if the probability of a drift is above 95 %."""
         return self.probability > 0.95
 
     def __str__(self) -> str:
@@ -62,9 +62,9 @@ def estimate_drift(
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
-    """Return the shift at each of ``trial_numbers``, relative to the last of them.
+    """Return the drift of a study, with a shift for each of ``trial_numbers`` relative to the last one.
 
-    ``reference`` contains the measured peaks of the reference at some of these trials.
+    ``reference`` contains the measured peaks of the reference, by trial number.
     """
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
@@ -72,8 +72,8 @@ def estimate_drift(
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(reference_positions.min()), float(max(trial_numbers))
-    # Before the first reading, drift is assumed to equal its value there, because a trend is no
-    # evidence about the past.
+    # Before the first reading, drift is assumed constant, because a later trend is not evidence about
+    # earlier times.
     queried_positions = np.array(
         [*(max(float(place), first) for place in trial_numbers), *reference_positions, first, last]
     )
@@ -106,8 +106,8 @@ def estimate_drift(
 
 
 def _square_of_shifts(mean: Array, covariance: Array, reference_weights: Array) -> Array:
-    """Return the expected square of each position's drift, relative to its mean over the positions of
-    the reference.
+    """Return the expected square of the drift at each position, relative to its mean over the
+    measurements of the reference.
     """
     shared_covariance = covariance @ reference_weights
     variance = np.maximum(
@@ -120,7 +120,7 @@ def _square_of_shifts(mean: Array, covariance: Array, reference_weights: Array) 
 def _drift_posterior(
     strength: float, positions: Array, log_means: Array, variances: Array, query_positions: Array
 ) -> tuple[float, Array, Array]:
-    """Return the log evidence of one strength, and mean and covariance of the drift at
+    """Return the log evidence for this strength of drift, and the mean and covariance of the drift at
     ``query_positions``.
     """
     total_covariance = (
@@ -142,8 +142,8 @@ def _drift_posterior(
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:
-    """Return the covariance: half of the variance belongs to a straight line, half to bends over a
-    third of the study.
+    """Return the prior covariance of the drift. Half of the variance is a linear trend. The other half
+    is smooth, with a length scale of a third of the study.
     """
     distances = left[:, None] - right[None, :]
     smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)

@@ -1,8 +1,8 @@
 """Parameters that matter, parameters that interact, and parameters that may need a wider range.
 
-The effects come from the model's posterior mean. It is a sum of one function per parameter and one
-per pair, each zero at the leading configuration. The spread of a function over the measured
-configurations is its contribution to the differences between them.
+The effects come from the model's posterior mean. This mean is a sum of one function per parameter and
+one per pair of parameters, each zero at the leading configuration. The spread of a function over the
+measured configurations is its contribution to the differences between their peaks.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from autotune.optimize.model_view import (
 Array = npt.NDArray[np.float64]
 
 MAX_PAIRS = 5  # maximum number of reported interactions
-EDGE_SHARE = 0.03  # a value closer to an end than this fraction of the range is at its edge
+EDGE_SHARE = (
+    0.03  # a value within this fraction of the range from an end counts as being at that end
+)
 WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
-MAX_SLICES = 8  # number of parameters with a slice in the view, the most important first
+MAX_SLICES = 8  # maximum number of parameters with a slice, the most important first
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # fraction of the range over which the predicted peak must still rise
 
 
 def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return, by parameter, the standard deviation of its effect over the measured configurations, as a
+    """Return the standard deviation of each parameter's effect over the measured configurations, as a
     log ratio.
     """
     observation_weights = surrogate.log_peak_model.observation_weights
@@ -50,7 +52,7 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return, by parameter, the posterior sd of the effect that `compute_effects` returns."""
+    """Return the posterior sd of each parameter's effect, as returned by `compute_effects`."""
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     sds = {}
     for d, (name, part) in enumerate(_parameter_covariances(surrogate)):
@@ -87,9 +89,9 @@ def find_interacting_pairs(
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
     """Return the parameters whose best value is at an end of the range, if the predicted peak still
-    rises there.
+    rises towards that end.
 
-    The interval of their effect excludes zero.
+    Parameters are left out if the 90 % interval of their effect contains zero.
     """
     too_narrow, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
@@ -119,7 +121,7 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
         bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
     else:
         bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
-    # Counts and sizes cannot be below zero, and a count of workers not below one.
+    # Counts and sizes cannot be negative, and a count of workers cannot be below one.
     minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
     numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
     return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
@@ -133,9 +135,9 @@ def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
 
 
 def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
-    """Yield each parameter with its share of the covariance.
+    """Yield each parameter's name and its part of the covariance.
 
-    The covariance is between the observations that the model was fitted to and the measured
+    Rows are the observations that the model was fitted to, and columns are the distinct measured
     configurations.
     """
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
@@ -173,7 +175,7 @@ def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     scale = exp(surrogate.observations.log_peaks.max())
 
     def peaks(log_peaks: Array) -> tuple[float, ...]:
-        # Peaks of a benchmark command may have any magnitude.
+        # Values of a benchmark command may have any magnitude.
         return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
 
     return ModelSlice(

@@ -18,8 +18,7 @@ def estimate_reversal_costs(
 ) -> dict[str, ReversalCost]:
     """Return the model's cost of reverting each of the ``changed`` parameters, largest first.
 
-    The sd applies to the difference between both configurations. Few trials of a search are near the
-    winner, so the model's sd is widened as in an ablation.
+    A search has few trials near the winner, so the model's sd of the loss is widened as in an ablation.
     """
     names = sorted(changed)
     if not names:

@@ -39,11 +39,11 @@ CANDIDATE_COUNT = 1000  # candidates per suggestion; each is checked against the
 
 
 class SkoptSampler(SpaceSampler):
-    """A sampler that rebuilds ``skopt.Optimizer`` from the completed trials for every suggestion, so no
-    trial is lost.
+    """A sampler that builds a new ``skopt.Optimizer`` from the completed trials for every suggestion,
+    so no trial is lost.
 
     Choices are passed as their indices, because skopt converts values to numpy types. The rules of the
-    space become skopt's space constraint.
+    search space are passed as skopt's space constraint.
     """
 
     def __init__(self, task: SamplerTask, surrogate: str) -> None:
@@ -67,7 +67,7 @@ class SkoptSampler(SpaceSampler):
         ]
         values = [t.value for t in completed_trials if t.value is not None]
         with warnings.catch_warnings():
-            # Warnings about skopt's internals: deprecated calls, and fits that did not quite converge.
+            # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
                 points, [-float(height) for height in to_logarithms(values)]
@@ -101,8 +101,8 @@ class SkoptSampler(SpaceSampler):
         try:
             return list(build(lambda point: list(point) in points or self._is_allowed(point)).ask())
         except RuntimeError:
-            # Too few random points satisfy the rules, so sample without them: the suggestion is
-            # repaired later.
+            # Too few random points satisfy the rules, so sample without rules and repair the suggestion
+            # later.
             return list(build(None).ask())
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
@@ -138,8 +138,8 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
 
 
 class CoreFirstSampler(Narrowing):
-    """Any sampler, applied to the parameters known to matter; the others keep the values of the best
-    configuration.
+    """A sampler that applies another sampler to the parameters known to matter. The other parameters
+    keep the values of the best configuration.
     """
 
     def __init__(self, inner: BaseSampler, task: SamplerTask) -> None:
@@ -191,9 +191,9 @@ class CoreFirstSampler(Narrowing):
 class HillClimbSampler(SpaceSampler):
     """A search without a model, as a control: other samplers earn their cost only if they beat it.
 
-    It changes one to four parameters of the best configuration so far to any value in their ranges. It
-    is stateless: each suggestion's random numbers depend only on the seed and the trial's number,
-    unless the sampler is reseeded.
+    It changes one to four parameters of the best configuration so far to random values in their ranges.
+    It is stateless: the random numbers depend only on the seed and the trial's number, unless the
+    sampler is reseeded.
     """
 
     MAX_CHANGES = 4
@@ -217,13 +217,13 @@ class HillClimbSampler(SpaceSampler):
 
 
 def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
-    """Return any value of a parameter except the best configuration's."""
+    """Return a random value of a parameter that differs from its value in the best configuration."""
     other_values = [value for value in axis.values if value != leader[axis.dimension.name]]
     return other_values[int(rng.integers(len(other_values)))]
 
 
 def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
-    """Return the searched values of the best configuration that works, or of the baseline."""
+    """Return the searched values of the best feasible configuration, or else of the baseline."""
     completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable_trials = [
         trial for trial in completed_trials if is_feasible_trial(trial) and trial.value is not None
@@ -236,7 +236,7 @@ def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ChosenSampler:
-    """A sampler, its name, and the reason why it was chosen."""
+    """A sampler with its name and the reason why it was chosen."""
 
     name: str
     reason: str
@@ -244,7 +244,7 @@ class ChosenSampler:
 
 
 def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
-    """Return Optuna's tree-structured Parzen estimator, with every argument given."""
+    """Return Optuna's tree-structured Parzen estimator, configured for the task."""
     return TPESampler(
         n_startup_trials=8,
         n_ei_candidates=48,
@@ -260,9 +260,9 @@ def build_random_sampler(task: SamplerTask) -> BaseSampler:
 
 
 def build_sobol_sampler(task: SamplerTask) -> BaseSampler:
-    """Return a sampler of scrambled Sobol points: an even spread, independent of results."""
+    """Return a sampler of scrambled Sobol points, which cover the space evenly and ignore results."""
     with warnings.catch_warnings():
-        # Optuna has marked it as experimental since 2022.
+        # Optuna has marked this sampler as experimental since 2022.
         warnings.simplefilter("ignore", ExperimentalWarning)
         return QMCSampler(
             qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False

@@ -3,11 +3,11 @@
 Presets and the search change settings that contribute nothing to the gain. Before the proof of a
 winner, measurements decide which changes to revert to the baseline. The model estimates the probability
 that reverting a block of changes costs almost nothing. A block contains all changes of a service, only
-its changes with a restart, or the changes of one class of effect. It may also contain the changes that
-are least likely to matter. The most promising block is reverted and measured, and the model learns from
-the result. The first block contains all changes that hardly matter according to guides. The next block
-extends an accepted one. A rejected block is never tried again inside a larger one. The simplified
-winner is then proven.
+its changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
+that are least likely to matter. The most promising block is reverted and measured, and the model learns
+from the result. The first block contains all changes that hardly matter according to guides. The next
+block extends an accepted one. A rejected block is never tried again inside a larger one. Finally, the
+simplified winner is proven.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# The maximum cost of all reverted changes: a share of the gain or a log ratio of the capacity,
+# The maximum loss from all reverted changes: a share of the gain or a log ratio of the capacity,
 # whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# The model's probability that a block stays within this cost. From PROMISING_PROBABILITY on, a block is
-# worth one of the reserved measurements. From ACCEPTED_PROBABILITY on, it may be reverted after its
+# Minimum probabilities that a block stays within this loss, according to the model. At
+# PROMISING_PROBABILITY, the block is measured. At ACCEPTED_PROBABILITY, it may be reverted after its
 # measurement.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
-# The log capacity that one change fewer is worth: a block is reverted only if its expected loss is no
-# more than that. One measurement hardly shows the cost of a block. An uncertain loss is acceptable for
-# twenty fewer changes, but not for one or two.
+# The log capacity that one change fewer is worth. A block is reverted only if its expected loss is not
+# larger than this per change, because one measurement hardly shows the loss. An uncertain loss is
+# acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
 RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
@@ -45,9 +45,9 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """``settings`` with the ``reverted`` changes back at the baseline.
+    """The winner's ``settings`` with the ``reverted`` changes back at the baseline.
 
-    ``probability`` is the model's probability that this costs almost nothing.
+    ``probability`` is the model's probability that reverting them costs almost nothing.
     """
 
     settings: Settings
@@ -65,8 +65,8 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted``.
 
-    The reverted changes contain no set in ``rejected``. They equal ``accepted`` if no further set is
-    promising.
+    The reverted changes do not contain all changes of any set in ``rejected``. They equal ``accepted``
+    if no larger set is promising.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
@@ -112,7 +112,7 @@ def keep_probabilities(
     surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
 ) -> list[float]:
     """Return, for each set of changes, the probability that ``winner`` loses almost nothing
-    without it.
+    without that set.
     """
     if not sets:
         return []
@@ -150,8 +150,8 @@ def _list_blocks(
 ) -> Iterator[frozenset[str]]:
     """Yield sets of changes to revert, each including the accepted changes.
 
-    The last sets grow by one change at a time, starting with the least important. A change is skipped
-    if the set with it is not allowed (``is_allowed``).
+    The last sets grow by one change at a time, the least important change first. A change is skipped if
+    ``is_allowed`` rejects the set with that change.
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
     remaining_names = [name for name in changed if name not in accepted]
@@ -198,8 +198,7 @@ def _change_weight(space: SearchSpace, name: str) -> float:
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Return a predicate that is true if reverting a set of changes breaks no rule further than
-    ``winner`` does.
+    """Return a predicate: reverting a set of changes breaks no rule by more than ``winner`` does.
 
     The winner breaks only rules about sizes that were measured after it was suggested.
     """

@@ -1,12 +1,13 @@
 """A grey-box model: the capacity of each part of a stack (a service instance), and the soft minimum of
 these capacities.
 
-A stack sustains no more than its narrowest part. If all capacities are known, a trial shows a
-parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation of
-composite functions (Astudillo & Frazier, 2019). Each part is an additive process over the parameters of
-its tiers. The tiers that a request occupies at the same time have smaller effects. The peak is measured
-far more precisely than any part, and therefore refines the capacity of the narrowest part. A small
-process over all parameters covers the rest, so that a wrong capacity does little harm.
+A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
+shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation
+of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled by an additive
+Gaussian process over the parameters of its tiers. Tiers that a request occupies at the same time have
+smaller effects. The peak is measured far more precisely than the capacity of any part, and therefore
+refines the capacity of the narrowest one. A small process over all parameters models what the parts do
+not explain, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-MIN_CAPACITY_TRIALS = 4  # trials with a capacity of a part, before it is modelled
+MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # sharpness of the soft minimum: queues of several parts add up
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 PREDICTION_DRAWS = 48
-# Prior variance of a parameter's effect on the demand in a related tier, relative to its own tier. For
+# Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# Most trials varied another, narrower part. A typical effect learned from these alone would shrink
-# until no untried setting looked worth a trial.
+# Most trials varied another, narrower part. A typical effect learned from those trials alone would
+# shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
+MIN_COMPARED_TRIALS = 6  # minimum number of trials to find outliers among them
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
-# log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
-# the soft minimum was disturbed.
+# log peak must also be within NEAR_BEST_MARGIN of the best log peak. A peak more than DISTURBED_SDS sds
+# below the soft minimum counts as disturbed.
 LIMITING_MARGIN, NEAR_BEST_MARGIN, DISTURBED_SDS = 0.3, 0.7, 3.0
 
 
@@ -64,8 +65,8 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the mean at ``points``; at the observed points (``rows``), the prediction from the
-        other trials.
+        """Return the predicted mean at ``points``. In ``rows``, which were observed, predict each point
+        from the other trials.
         """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
@@ -74,9 +75,9 @@ class CapacityModel:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """A part's log capacities ``logs`` in the trials ``rows``, with ``variances``, and its ``axes``.
+    """A part's log capacities ``logs`` in the trials ``rows``, with their ``variances``.
 
-    ``weights`` scale the prior variance of each axis.
+    ``axes`` are the parameters of the part, and ``weights`` scale the prior variance of each axis.
     """
 
     axes: GridPoints
@@ -99,8 +100,8 @@ class _Evidence:
 class CompositeModel:
     """The model of a log peak: the soft minimum of the parts, plus ``offset``.
 
-    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of compressed log peaks
-    that are predicted from the other trials.
+    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of the compressed log
+    peaks if each is predicted from the other trials.
     """
 
     capacity_models: tuple[CapacityModel, ...]
@@ -151,7 +152,7 @@ class CompositeModel:
 
 
 def soft_minimum(parts: Array, sharpness: float) -> Array:
-    """Return the soft minimum of logarithms along the first axis: slightly below the smallest of them."""
+    """Return the soft minimum along the first axis, which is slightly below the smallest value."""
     minimum = parts.min(axis=0)
     return np.asarray(
         minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
@@ -159,7 +160,7 @@ def soft_minimum(parts: Array, sharpness: float) -> Array:
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
-    """Return log peaks relative to ``best_log_peak``, with those far below it compressed."""
+    """Return log peaks relative to ``best_log_peak``, with differences far below it compressed."""
     loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
@@ -173,10 +174,10 @@ def fit_composite(
     sds: Array,
     shared_sds: Array | None = None,
 ) -> CompositeModel | None:
-    """Return the model of the parts; ``None`` if too few parts were observed.
+    """Return the model of the parts; ``None`` if too few parts were measured.
 
-    ``sds`` belong to the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to the log
-    peaks and to the capacities.
+    ``sds`` are the errors of the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to both
+    log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
     fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
@@ -221,7 +222,7 @@ def _select_parts(
 ) -> tuple[float, list[int]]:
     """Return the sharpness of the soft minimum, and the parts that predict the peaks best.
 
-    A part with a wrong capacity that looks narrower than it is makes the predictions worse.
+    A part whose measured capacity is too low makes the predictions worse, and is left out.
     """
     selected_rows = list(range(len(left_out_peaks)))
     error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
@@ -250,7 +251,7 @@ def _refine_capacity(
     """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
     for it.
 
-    A part that never was the narrowest keeps its model.
+    A part that was never the narrowest one keeps its ``fitted`` model.
     """
     if np.isinf(peaks[1]).all():
         return fitted
@@ -258,10 +259,10 @@ def _refine_capacity(
 
 
 def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
-    """Return the mean error of each peak, predicted from all others.
+    """Return the mean error of the peaks if each is predicted from all other trials.
 
-    ``rest`` is the peak minus the prediction of the parts without that trial's capacities. The residual
-    process then predicts each rest from the others.
+    ``rest`` contains each peak minus the parts' prediction without that trial's capacities. The
+    residual process predicts each entry of ``rest`` from the other entries.
     """
     errors, _ = replace(residual, values=rest).leave_one_out()
     return float(np.abs(errors).mean())
@@ -274,12 +275,12 @@ def _infer_from_peaks(
     log_peaks: Array,
     sds: Array,
 ) -> tuple[Array, Array]:
-    """Return log capacities of the limiting parts inferred from peaks, and variances: ``[part,
-    trial]``.
+    """Return the log capacities of parts that the peaks imply, and their variances: ``[part, trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
     (Anderson & Moore, 1979, §8.2). The derivative of the soft minimum with respect to a part is that
-    part's share in the minimum. The uncertainty of the other parts widens the variance.
+    part's share in the minimum. The uncertainty of the other parts increases the variance, which is
+    infinite for parts that did not limit the peak.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft_minima = soft_minimum(means, sharpness)
@@ -300,7 +301,7 @@ def _infer_from_peaks(
 def _select_sharpness(
     left_out: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
-    """Return the smallest mean error, and the sharpness that gives it."""
+    """Return the smallest mean error of the predicted peaks, and the sharpness with this error."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
         soft_minima = soft_minimum(left_out, sharpness)
@@ -317,7 +318,9 @@ def _select_sharpness(
 
 
 def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
-    """Return the height of the peaks above the soft minimum: the median of the better half."""
+    """Return the median difference of the peaks from the soft minimum, over the better half of the
+    trials.
+    """
     is_upper_half = log_peaks >= np.median(log_peaks)
     return float(np.median((log_peaks - soft_minima)[is_upper_half]))
 
@@ -354,9 +357,9 @@ def _fit_capacity(
     similar: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
-    that the others contradict.
+    that the other capacities contradict.
 
-    ``similar`` is a process fitted to almost the same evidence: the fit starts from it.
+    The fit starts from ``similar``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)

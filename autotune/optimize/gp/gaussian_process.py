@@ -1,7 +1,7 @@
 """A Gaussian process for many parameters, few of which matter, and few trials.
 
-The function is a constant, an effect per parameter, and an interaction per pair. κ_d is the
-covariance of parameter d's effect times its squared amplitude:
+The function is the sum of a constant, an effect per parameter, and an interaction per pair of
+parameters. κ_d is the covariance of parameter d's effect times its squared amplitude:
 
     k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
 
@@ -31,18 +31,18 @@ from autotune.optimize.gp.grid import GridAxis, GridPoints
 
 Array = npt.NDArray[np.float64]
 
-# Smallest squared amplitude relative to the scale, as a logarithm: after few trials, no parameter is
-# certain to be without effect.
+# Logarithm of the smallest squared amplitude relative to the common scale. A few trials cannot prove
+# that a parameter has no effect.
 MIN_LOG_AMPLITUDE = -3.0
-# A fit stops at a relative step of minus the log posterior below this. No observation could tell the
-# difference to the optimum, less than 0.01.
+# A fit stops when the relative change of the log posterior is below this. The remaining difference from
+# the optimum is less than 0.01, which no observation could show.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
-LEVEL_VARIANCE = 1.0  # variance of the level of log values
-# Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
-# They are the highest ones and an even selection of the others. Predictions use all observations.
+LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
+# Hyperparameters are learned from at most this many observations, because the cost grows with the cube
+# of their number. Selected are the highest ones and an even sample of the rest. Predictions use all.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
-# Matérn length scales, as fractions of a range.
+# Matérn length scales as fractions of a parameter's range, and the weight of the short one.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
     1.0,
     0.25,
@@ -54,12 +54,12 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
     average.
 
-    The effect is zero at ``anchor``, the level of the leading configuration. Without an anchor it is
-    zero on average over the range (functional ANOVA: Durrande et al., 2013). A sum of effects then
-    separates main effects, and a product of two is purely an interaction. Uncertainty is small near the
-    anchor and grows with every changed parameter. Two Matérn 5/2 processes bend over the whole range
-    and over a quarter of it. They cover slopes, valleys and thresholds without a length scale that few
-    trials would have to determine.
+    The effect is zero at ``anchor``, the level in the leading configuration. Without an anchor, the
+    effect is zero on average over the range (functional ANOVA: Durrande et al., 2013). Each term of the
+    sum is therefore a main effect, and each product of two is purely an interaction. Uncertainty is
+    small near the anchor and grows with every changed parameter. The covariance mixes two Matérn 5/2
+    processes, with length scales of the whole range and a quarter of it. They fit slopes, valleys and
+    thresholds, so no length scale must be learned from few trials.
     """
     if axis.is_ordered:
         raw_covariance = _mixture_covariance(tuple(axis.unit_positions.tolist()))
@@ -80,7 +80,7 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
 
 @lru_cache(maxsize=256)
 def _mixture_covariance(units: tuple[float, ...]) -> Array:
-    """Return the covariance without an anchor, cached because every suggestion needs the same tables."""
+    """Return the covariance without an anchor, cached because every suggestion needs the same one."""
     locations = np.array(units)
     distance = np.abs(locations[:, None] - locations[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
@@ -89,13 +89,13 @@ def _mixture_covariance(units: tuple[float, ...]) -> Array:
 
 
 def matern_correlation(distance: Array) -> Array:
-    """Return the Matérn 5/2 correlation at these distances, in units of the length scale."""
+    """Return the Matérn 5/2 correlation; ``distance`` is in units of the length scale."""
     scaled_distance = np.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
 
 
 def factorize(matrix: Array) -> Array:
-    """Return the lower Cholesky factor, with undefined numbers above its diagonal.
+    """Return the lower Cholesky factor; the entries above its diagonal are undefined.
 
     LAPACK is called directly: with few trials, the checks of scipy's functions cost more than the
     arithmetic. Raises LinAlgError if the matrix is not positive definite.
@@ -107,7 +107,7 @@ def factorize(matrix: Array) -> Array:
 
 
 def solve(factor: Array, right: Array) -> Array:
-    """Return the solution of a system, from the lower Cholesky factor of its matrix."""
+    """Return the solution of a linear system, given the lower Cholesky factor of its matrix."""
     solution, _ = lapack.dpotrs(factor, right, lower=1)
     return np.asarray(solution)
 
@@ -117,7 +117,7 @@ class ProcessPriors:
     """Priors in the unit of the observations: the typical ``effect_size`` of a parameter and
     ``noise_sd``.
 
-    ``scale_width`` is the uncertainty of ``effect_size``, as the sd of the logarithm of its square.
+    ``scale_width`` is the sd of the logarithm of the squared effect size, which is uncertain.
     """
 
     effect_size: float = 0.1
@@ -127,9 +127,12 @@ class ProcessPriors:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """A fitted process. ``amplitudes`` are per parameter, squared; ``noise_variance`` is a variance;
-    ``values`` are relative to ``level``. ``shared_sds``: see `fit_process`. ``log_scale`` is the
-    logarithm of the amplitudes' common scale."""
+    """A fitted process.
+
+    ``amplitudes`` are the squared amplitudes of the parameters, and ``log_scale`` is the logarithm of
+    their common scale. ``values`` are the observations relative to ``level``. ``shared_sds``: see
+    `fit_process`.
+    """
 
     tables: tuple[Array, ...]
     points: GridPoints
@@ -164,9 +167,7 @@ class GaussianProcess:
         return self._covariance_effects(self.points)
 
     def _covariance_effects(self, points: GridPoints) -> LevelEffects:
-        """Return the covariance of each parameter's effect at each level with its effect at each
-        point.
-        """
+        """Return the covariance of each parameter's effect, between each level and each point."""
         axes = list_varied_axes(self._effect_variances, points)
         values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
         for place, d in enumerate(axes):
@@ -175,11 +176,11 @@ class GaussianProcess:
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
-        """Return the level, the effects and their interactions at each point, ``[point, column]``."""
+        """Return the covariance of level, effects and interactions at each point, ``[point, column]``."""
         return self._interact(*effects.sum_at(points))
 
     def _interact(self, first: Array, squares: Array) -> Array:
-        """Return the covariance from the sums of all effects' covariances and of their squares."""
+        """Return the total covariance, from the sums of the effects' covariances and of their squares."""
         return LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
 
     def covariance(self, left: GridPoints, right: GridPoints) -> Array:
@@ -212,8 +213,8 @@ class GaussianProcess:
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """Return the process as if ``points`` had been measured with the predicted results: it is less
-        uncertain there.
+        """Return the process as if ``points`` had been measured with the predicted results, which makes
+        it less uncertain at these points.
         """
         if not len(points):
             return self
@@ -227,7 +228,7 @@ class GaussianProcess:
         )
 
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Return the difference of each observation from its prediction by the others, and its sd."""
+        """Return each observation minus its prediction from all others, and the sd of this difference."""
         inverse_covariance = solve(self.cholesky_factor, np.eye(len(self.points)))
         variance = 1.0 / inverse_covariance.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
@@ -255,8 +256,8 @@ def fit_process(
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have
     in common, such as the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. ``similar`` is a process fitted to almost the same
-    observations: the fit starts from it.
+    differences between these observations. The fit starts from ``similar``, a process fitted to almost
+    the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
@@ -299,9 +300,9 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
 class _FitProblem:
     """The negative log posterior of the hyperparameters, with its gradient.
 
-    θ = (log squared amplitude relative to the scale per varied parameter …, log scale², log β', log
-    noise²). β = β' / scale², so that an interaction is relative to its two effects. The
-    amplitude of a parameter that no trial varied is the mode of its prior.
+    θ = (log squared amplitude relative to the scale for each varied parameter …, log scale², log β',
+    log noise²). β = β' / scale², so that an interaction is relative to its two effects. A parameter
+    that no trial varied gets the amplitude at the mode of the prior.
     """
 
     def __init__(
@@ -311,7 +312,7 @@ class _FitProblem:
         self.values, self.variances = values, variances
         self.parameter_count = len(tables)
         self.axes = list_varied_axes(tabulate_variances(tables), points)
-        # Covariances are symmetric: each pair of observations is one column.
+        # Covariances are symmetric, so each pair of observations is stored once, as one column.
         self.pairs = np.tril_indices(len(points))
         self.times = np.where(self.pairs[0] == self.pairs[1], 1.0, 2.0)
         first, second = points[self.pairs[0]], points[self.pairs[1]]
@@ -330,7 +331,7 @@ class _FitProblem:
         self.opening = np.concatenate([np.full(len(self.axes), -1.0), self.middle])
 
     def opening_from(self, process: GaussianProcess) -> Array:
-        """Return θ of a fitted process, from which another fit can start."""
+        """Return the θ of a fitted process as the start of another fit."""
         relative = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
         return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
@@ -370,7 +371,7 @@ class _FitProblem:
         inverse_covariance = solve(cholesky_factor, self.identity)
         solved_values = inverse_covariance @ self.values
         fit_loss = 0.5 * self.values @ solved_values + np.log(cholesky_factor.diagonal()).sum()
-        # Half of the sum over all pairs in both orders.
+        # Half of the sum over all ordered pairs, because each pair is stored once.
         covariance_gradient = (
             0.5
             * self.times
@@ -393,10 +394,10 @@ class _FitProblem:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
         of the rest.
 
-        The half-Cauchy density is taken in the logarithm of the squared amplitude. For a parameter that
-        has not been tried, the mode is the common scale, not zero. Without the Jacobian (as in
+        The half-Cauchy density is that of the logarithm of the squared amplitude. For an untried
+        parameter, the mode is therefore the common scale, not zero. Without the Jacobian (as in
         BoTorch's MAP-SAAS), the search would assume that the parameter has no effect and never try it.
-        The prior of a parameter's class limits how many parameters may matter
+        The prior variance of each class of parameters limits how many of them matter
         (`surrogate.EFFECT_VARIANCES`).
         """
         axis_count = len(self.axes)

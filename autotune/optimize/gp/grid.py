@@ -1,8 +1,9 @@
 """The search space as a grid: each parameter in about a hundred steps on its own scale.
 
 A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of one
-parameter is a small table (`axis_covariance`), so a model of many parameters needs look-ups instead of
-exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the model.
+parameter is a small table (`axis_covariance`). A model therefore looks up covariances instead of
+computing exponentials. Inactive parameters are set to their baseline levels, so that they cannot
+mislead the model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_LEVELS = 101
 
 @dataclass(frozen=True)
 class GridAxis:
-    """One parameter: the value and the position (0 to 1) of each level; ``choices`` have no order."""
+    """One parameter, with the value and the position (0 to 1) of each level; choices have no order."""
 
     dimension: Dimension
     values: tuple[Value, ...]
@@ -44,8 +45,8 @@ class GridAxis:
             return cls(dimension, tuple(integers), locations)
         units = np.linspace(0.0, 1.0, MAX_LEVELS)
         values = [from_unit(dimension, unit) for unit in units]
-        # Preset values stay exact. Rounding a setting that a suggestion does not change would restart
-        # its service unnecessarily.
+        # Preset values are not rounded to a level. Rounding would change settings that a suggestion
+        # keeps, and restart services unnecessarily.
         for preset in (
             dimension.published,
             dimension.advised,
@@ -88,7 +89,7 @@ def _has_integer_levels(dimension: Dimension) -> bool:
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """Return the position of a number in its range, 0 to 1; a logarithmic range that starts at 0 is
+    """Return the position of a number in its range, 0 to 1. A logarithmic range that starts at 0 is
     shifted to start at 1.
     """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
@@ -114,21 +115,22 @@ def _log_shift(low: float) -> float:
 
 @dataclass(frozen=True)
 class ParameterGrid:
-    """The tunable parameters. ``conditions`` lists child axis, parent axis, and the parent's levels at
-    which the child is active. ``baseline`` is a point. ``get_effective`` returns values as a suggestion
-    contains them: a value with the same effect as the baseline value is replaced by it. All
-    configurations with the same effect then have the same point.
+    """The tunable parameters, each as an axis of levels.
+
+    ``conditions`` lists child axis, parent axis, and a mask of the parent's levels at which the child
+    is active. ``baseline`` is a point. ``get_effective`` replaces values that have the same effect as
+    the baseline value by that value. Configurations with the same effect then have the same point.
     """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
     get_effective: Callable[[Settings], Settings] | None = None
-    # Points by configuration, because each suggestion encodes all earlier configurations.
+    # Cached points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
     )
-    # Levels by axis and value, because repaired candidates have most values in common.
+    # Cached levels by axis and value, because repaired candidates have most values in common.
     _level_cache: dict[tuple[int, Value], int] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -199,9 +201,9 @@ class ParameterGrid:
 
 
 def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
-    """Return the indices of the points that differ from all earlier ones.
+    """Return the indices of the points that differ from all earlier points.
 
-    A configuration that is measured repeatedly, such as the drift reference or the baseline of each
-    test bed, is one configuration.
+    A configuration that was measured repeatedly, such as the drift reference or the baseline of each
+    test bed, is counted once.
     """
     return np.sort(np.unique(points, axis=0, return_index=True)[1])

@@ -1,12 +1,12 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis shows which of a hundred parameters to change, and in which direction. The measured peak
-does not contain this information. The diagnosis does not show how far to change a parameter. A move
-goes far until a configuration ahead of it fails, and then half as far. A harmful value bounds a
-parameter for the whole study, and `bisect_harm` closes in on that bound.
+A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. The
+measured peak alone does not show this. A move takes long steps until a value in its direction fails, and
+then goes half as far. A harmful value limits a parameter for the whole study, and `bisect_harm` halves
+the distance to that value.
 
-The gain of a long step ends where another part becomes the limit. The rest of the step may cost
-memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
+A long step brings no further gain once another part of the stack becomes the limit. The rest of the step
+may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
 
-# Lengths of a move as fractions of the parameter's range: on a logarithmic range from 2 to 512
-# children, the first nearly doubles their number.
+# Lengths of a move as fractions of the parameter's range. On a logarithmic range from 2 to 512, the
+# first length nearly doubles a value.
 STEP_FRACTIONS = (0.1, 0.25)
-LONG_STEP_FACTOR = 3.0  # factor of a long step on a logarithmic range
+LONG_STEP_FACTOR = 3.0  # a long step multiplies a value on a logarithmic range by this factor
 MIN_STEP = 0.05  # fraction of a range; the effect of a shorter move is not measurable
 MIN_GAIN = 0.03  # in log peak; a move with a smaller gain is a failure
-MIN_LONG_STEP_GAIN = 0.1  # in log peak; from this gain on, another long step is made
+MIN_LONG_STEP_GAIN = 0.1  # in log peak; after at least this gain, another long step is made
 # A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
-MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
-MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts against each of them
+MAX_FAILED_STEPS = 2  # after this many failed long steps from a leader, the model suggests instead
+MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
 @dataclass(frozen=True)
 class Move:
-    """A change of one axis: a ``direction`` (1 or -1) for numbers, a ``level`` for choices."""
+    """A change of one parameter: a ``direction`` (1 or -1) for numbers, a ``level`` for choices."""
 
     axis: int
     direction: int = 0
@@ -50,9 +50,9 @@ class Move:
 
 
 def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
-    """Return the moves written as `name+`, `name-` or `name=choice`.
+    """Parse moves that are written as `name+`, `name-` or `name=choice`.
 
-    Parameters that are not on the grid, and choices that are not available, are left out.
+    Moves of parameters that are not on the grid, or to unavailable choices, are left out.
     """
     index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
     readable_moves = []
@@ -75,8 +75,8 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 class FailedMove:
     """A configuration ``point`` that was no better than its origin ``start``, or could not be used.
 
-    ``start_log_peak`` is the log peak of the origin. ``loss`` is the drop in log peak from there to the
-    point.
+    ``start_log_peak`` is the log peak of the origin. ``loss`` is that log peak minus the log peak of
+    ``point``.
     """
 
     start: GridPoints
@@ -86,7 +86,7 @@ class FailedMove:
 
     @property
     def is_harmful(self) -> bool:
-        """True if the move itself reduced capacity, and did not merely reach another limit."""
+        """True if the move itself reduced the capacity, and did not merely reach another limit."""
         is_small_change = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
         return is_small_change and self.loss >= MIN_LONG_STEP_GAIN
 
@@ -95,9 +95,9 @@ class FailedMove:
 class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
-    ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
-    better, by ``gain`` in log peak. ``previous_moves`` were recommended for the origin.
-    ``unusable_count`` is the number of configurations made from ``start`` that could not be used.
+    ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
+    from, if ``start`` is clearly better, by ``gain`` in log peak. ``previous_moves`` were recommended
+    for ``previous``. ``unusable_count`` is the number of unusable configurations made from ``start``.
     """
 
     start: GridPoints
@@ -109,10 +109,10 @@ class MoveHistory:
     previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """Yield the failures of changes of this axis that still count.
+        """Yield the failed changes of this axis that still count.
 
-        A move without a gain reached another limit. That limit may be gone if the origin was clearly
-        worse and differed in another parameter. A harmful move always counts.
+        A move without a gain reached another limit. That limit may be gone if the origin of the move
+        was clearly worse and differed in another parameter. A harmful move always counts.
         """
         for each in self.failures:
             if each.point[axis] != each.start[axis]:
@@ -122,7 +122,7 @@ class MoveHistory:
                     yield each
 
     def is_exhausted(self, move: Move) -> bool:
-        """True if a choice failed alone, or together with few other changes."""
+        """True if this choice failed before, alone or together with few other changes."""
         return any(
             each.point[move.axis] == move.level
             and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
@@ -130,8 +130,8 @@ class MoveHistory:
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if a move reverts a change of this parameter that brought a gain without a
-        recommendation.
+        """True if the move would revert a change of this parameter that brought a gain, and that was
+        not recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
@@ -139,10 +139,10 @@ class MoveHistory:
         return self._distance_moved(move) < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
-        """Return the number of levels to move, for a move of ``step`` levels.
+        """Return by how many levels to change the parameter, if ``step`` levels are intended.
 
-        A repeat of the move that led to the current configuration goes twice as far. A failure ahead
-        halves the distance to that value. Two failures ahead that did no harm end the move.
+        A repeat of the move that led to the current configuration goes twice as far. A failed value
+        ahead is approached by half the distance. Two failed values ahead that did no harm end the move.
         """
         distance_moved = self._distance_moved(move)
         step = (
@@ -154,7 +154,7 @@ class MoveHistory:
         return min([step, *(distance // 2 for distance, _ in steps_ahead)])
 
     def _list_ahead(self, move: Move) -> list[tuple[int, bool]]:
-        """Return the distance in levels of each failure ahead, and whether it was harmful."""
+        """Return the distance in levels of each failed value ahead, and whether it was harmful."""
         current_level = int(self.start[move.axis])
         steps_ahead = [
             ((int(each.point[move.axis]) - current_level) * move.direction, each.is_harmful)
@@ -163,13 +163,13 @@ class MoveHistory:
         return [(distance, harmful) for distance, harmful in steps_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
-        """True if the value was moved this way before, without a gain."""
+        """True if the parameter was changed in this direction before, without a gain."""
         return bool(self._list_ahead(move))
 
     def find_harm(self, move: Move) -> int | None:
-        """Return the distance in levels of the nearest harmful failure ahead.
+        """Return the distance in levels to the nearest harmful value ahead.
 
-        Return ``None`` if there is none, or if there are several and the move has never helped.
+        Return ``None`` if there is none, or if there are several and the move has never brought a gain.
         """
         harmful_distances = [distance for distance, harmful in self._list_ahead(move) if harmful]
         if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
@@ -180,7 +180,9 @@ class MoveHistory:
         return self._distance_moved(move) > 0
 
     def _distance_moved(self, move: Move) -> int:
-        """Return how many levels the last gain moved along this move; negative if against it."""
+        """Return by how many levels the last gain changed the parameter in the direction of this move;
+        negative for the opposite direction.
+        """
         if self.previous is None:
             return 0
         return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
@@ -211,8 +213,8 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
-    """Return the row of the most similar point, the best of equally similar ones; ``None`` if all
-    differ too much.
+    """Return the row of the most similar point, or of the best among equally similar points; ``None``
+    if all points differ too much.
     """
     if not len(points):
         return None
@@ -229,10 +231,10 @@ def apply_moves(
 ) -> GridPoints:
     """Return the start configuration of ``past`` after these moves.
 
-    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or
-    crosses a quarter of a range that is not logarithmic. No move leaves the range. A move stops at
-    a bound of the guides. A move that starts there may pass the bound, because the diagnosis
-    recommends it on this stack.
+    ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
+    ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
+    range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
+    it, because the diagnosis recommends it for this stack.
     """
     point = past.start.copy()
     for move in moves:
@@ -250,9 +252,9 @@ def apply_moves(
 
 
 def _count_room(axis: GridAxis, here: int, direction: int) -> int:
-    """Return the levels from ``here`` to the next bound in ``direction``.
+    """Return the number of levels from ``here`` to the next bound in ``direction``.
 
-    The next bound is the guides' bound or, beyond that, the end of the range.
+    The next bound is the guides' bound or, beyond the guides' bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
@@ -261,7 +263,7 @@ def _count_room(axis: GridAxis, here: int, direction: int) -> int:
 
 
 def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
-    """True if a step is long enough to be informative or to bring a gain.
+    """True if a step is long enough to be informative, or to bring a measurable gain.
 
     A capacity grows no faster than the number that limits it.
     """
@@ -294,10 +296,10 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the start of ``past`` with the recommended moves, all moves together and each move alone,
-    at each length.
+    """Return the points after the recommended moves from the start of ``past``, at each length.
 
-    Duplicate points are listed only once, because every point must be repaired and predicted.
+    All moves are made together, and each move alone. Duplicates are removed, because repairing and
+    predicting a point takes time.
     """
     readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
@@ -321,8 +323,8 @@ def suggest_long_step(
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
-    Return ``None`` without such moves, or if the model should suggest instead. If presets are wrong,
-    they are wrong by large factors. The diagnosis shows which parameters are wrong. A model of few
+    Return ``None`` if no move is recommended, or if the model should suggest instead. Presets that are
+    wrong are wrong by large factors. The diagnosis shows which parameters are wrong. A model with few
     trials and a hundred parameters cannot show that.
     """
     if not observations.recommended_changes:
@@ -357,8 +359,8 @@ def _list_long_steps(
 
 
 def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
-    """Return the start, with each value that is too high reduced by half of its surplus on a
-    logarithmic scale.
+    """Return the start with each excessive value reduced by half of its surplus, on a logarithmic
+    scale.
 
     The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
     peak.
@@ -382,8 +384,8 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The result therefore follows from the
-    highest lower value for which an increase was the diagnosis's first recommendation. It is
+    A capacity grows no faster than the number that limits it. The result is therefore computed from lower
+    values whose increase was the diagnosis's first recommendation; the highest of these is used. Return
     ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
@@ -408,7 +410,7 @@ def _find_sufficient_value(
 def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
     """Return points half-way from the start to a harmful value, one point for each recommended move.
 
-    Moves that can no longer gain ``MIN_LONG_STEP_GAIN`` are left out.
+    Moves that can no longer bring a gain of ``MIN_LONG_STEP_GAIN`` are left out.
     """
     points = [np.empty((0, len(grid.axes)), np.intp)]
     for move in read_moves(grid, moves):
@@ -423,7 +425,7 @@ def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) ->
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:
-    """True if the leader is a preset, or gained enough for another long step."""
+    """True if the leader is a preset, or brought enough gain for another long step."""
     earlier_best = observations.log_peaks[:leader].max(initial=-inf)
     suggested_count = sum(observations.suggested[: leader + 1])
     return not suggested_count or bool(

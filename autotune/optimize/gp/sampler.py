@@ -1,8 +1,8 @@
-"""The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
+"""autotune's own sampler: expected improvement of a Gaussian process in which few parameters matter.
 
-Candidates are mutations of the leaders, crossovers with them, random points, and the leaders after the
-moves that a diagnosis recommends for them. As long as such moves bring large gains, they are made without
-a model (`moves.suggest_long_step`).
+Candidates are mutations and crossovers of the leaders, random points, and the leaders after the moves
+that a diagnosis recommends. As long as such moves bring large gains, they are made without a model
+(`moves.suggest_long_step`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
-# A model needs trials to compare. Without a measured preset, the search starts with a Latin hypercube
-# of this size.
+# A model needs several different trials. Without a measured preset, the search starts with a Latin
+# hypercube of this many configurations.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With fewer trials, the model understates its uncertainty and must not stop the search.
+# With fewer trials, the model understates its uncertainty, so it must not stop the search.
 MIN_STOP_TRIALS = 20
-# Below this probability of a gain from the core parameters, all others are searched too.
+# If the probability of a gain from the core parameters is below this, all others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
 # One suggestion in this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
@@ -55,12 +55,12 @@ MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """The project's sampler. It is stateless except for a cache: suggestions depend only on the
+    """autotune's own sampler. It is stateless except for a cache: suggestions depend only on the
     stored trials and the seed.
 
-    After a reseed, suggestions differ from those in other processes. ``improvement_probability``
-    belongs to the last suggestion: it is the probability that any configuration is better than the best
-    known one by ``MIN_RELEVANT_GAIN``. It is ``None`` if it is too early to tell.
+    After a reseed, suggestions differ from those in other processes. ``improvement_probability`` is the
+    probability, at the last suggestion, that any configuration is better than the best known one by
+    ``MIN_RELEVANT_GAIN``. It is ``None`` if there are too few trials to estimate it.
     """
 
     improvement_probability: float | None = None
@@ -111,9 +111,10 @@ class GpSampler(SpaceSampler):
         core_region: SearchRegion,
         started_count: int,
     ) -> tuple[GridPoints, float | None]:
-        """Return the most promising point, and the probability that any is clearly better.
+        """Return the most promising point, and the probability that any point is clearly better than
+        the best known one.
 
-        If the region is exhausted, the point is from the whole grid.
+        If no gain is likely inside ``core_region``, the point is from the whole grid.
         """
         point, runners_up = propose_points(
             surrogate, self._repair_points, rng, current_point, core_region
@@ -132,8 +133,8 @@ class GpSampler(SpaceSampler):
         """Return a preset with a few changes, for a test bed that is free while other beds measure the
         presets.
 
-        Most stacks sustain far more with presets than with their baseline, but it is not yet known
-        which preset is best.
+        Most stacks sustain far more with a preset than with their baseline, but the best preset is not
+        known yet.
         """
         grid, space = self._task.grid, self._task.space
         presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
@@ -149,7 +150,8 @@ class GpSampler(SpaceSampler):
         return np.asarray(points[int(is_new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
-        """Return the points as they would be measured, with every rule satisfied if possible.
+        """Return the points after repair, as they would be measured. Points that cannot satisfy the
+        rules are left out, unless this applies to all points.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
@@ -162,9 +164,9 @@ class GpSampler(SpaceSampler):
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
-        """Return one point as it would be measured; ``None`` if no point satisfies the rules.
+        """Return one point as it would be measured; ``None`` if it cannot satisfy the rules.
 
-        Suggestions from the same leader repeat most of its moves, so results are cached.
+        Results are cached, because suggestions from the same leader repeat most of its moves.
         """
         grid, space = self._task.grid, self._task.space
         if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
@@ -180,11 +182,11 @@ class GpSampler(SpaceSampler):
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """Return the parameters of a move that keep their values if the rules allow it.
+    """Return the parameters that keep their values after a move, if the rules allow that.
 
-    If the move lowers no parameter, the result contains the changed parameters, so that prerequisites
-    of a raise are raised too. If the move lowers any parameter, the result contains all parameters
-    except the lowered ones.
+    If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
+    parameters that limit them. If the move lowers any parameter, all parameters except the lowered ones
+    are kept.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
@@ -192,7 +194,7 @@ def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints)
 
 
 def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
-    """Return the settings with the rules satisfied, if possible without changes to the parameters in
+    """Return settings that satisfy the rules, if possible without changes to the parameters in
     ``keep``.
     """
     if keep:
@@ -215,9 +217,7 @@ class SearchRegion:
 
     @classmethod
     def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
-        """Return the region of the parameters known to matter, between the levels without warnings in
-        guides.
-        """
+        """Return the region of the parameters known to matter, except levels that guides warn against."""
         if not space.searches_core_first:
             return cls.from_grid(grid)
         names = {dimension.name for dimension in space.core_dimensions}
@@ -231,7 +231,7 @@ class SearchRegion:
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
     def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
-        """Return points drawn uniformly from the levels."""
+        """Return points whose levels are drawn uniformly from the region."""
         sizes = self.high - self.low + 1
         return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
 
@@ -241,21 +241,24 @@ PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
 PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
-RESTART_PENALTY = 0.02  # cost of a restart, in units of the logarithm of the improvement
-TRIED_SCORE = -1e9  # score of a configuration that is measured already, or in progress
+RESTART_PENALTY = (
+    0.02  # subtracted from a score (the logarithm of the improvement) for each restart
+)
+TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
-# A suggestion changes at most this many parameters of a leader: many changes at once are rarely good
-# and show little. Each further change costs the penalty, in units of the logarithm of the improvement.
+# Maximum and minimum number of parameters of a leader to change at once: many changes are rarely good
+# and show little. Each further change reduces the score by the penalty.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# A suggestion moves a number by at most this share of its range. The ends of ranges are uncertain and
-# rarely good, but without this limit most suggestions would go there.
+# A suggestion changes a number by at most this share of its range. Predictions at the ends of ranges are
+# uncertain, so most suggestions would be there without this limit, but they are rarely good.
 MAX_STRIDE = 0.25
-# Consecutive failures that halve the number of changes, and successes that double it (TuRBO).
+# Number of consecutive failures that halve the number of changes, and of successes that double it
+# (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
-# Bonus for a recommended move, because a diagnosis contains information that the model lacks.
+# Added to the score of a recommended move, because the model lacks the information from a diagnosis.
 RECOMMENDATION_BONUS = log(3.0)
 # The improvement is multiplied by the probability that the configuration works, to the power
-# FEASIBILITY_POWER. From LIKELY_FEASIBLE on, the configuration is likely to work.
+# FEASIBILITY_POWER. Configurations with a probability below LIKELY_FEASIBLE get a penalty.
 FEASIBILITY_POWER, LIKELY_FEASIBLE = 4.0, 0.5
 DIRECTION_SIGNS, GUIDED_STEP = {"": 0, "+": 1, "-": -1}, 1 / 3
 EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
@@ -275,7 +278,7 @@ class _Acquisition:
     max_changes: int
 
     def near_score(self, points: GridPoints) -> Array:
-        """Return the score, minus a penalty for points that are too far from every incumbent."""
+        """Return the score, minus a penalty for points with too many changes from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - distance_penalty)
@@ -292,7 +295,7 @@ class _Acquisition:
 
 
 def _find_current_point(grid: ParameterGrid, trials: Sequence[FrozenTrial]) -> GridPoints | None:
-    """Return the most recent deployment that the sampler knows of."""
+    """Return the point of the last finished trial, which is probably still deployed."""
     deployed_settings = [t.params for t in trials if t.params and t.state.is_finished()]
     if not deployed_settings:
         return None
@@ -306,8 +309,8 @@ def propose_points(
     current: GridPoints | None = None,
     region: SearchRegion | None = None,
 ) -> tuple[GridPoints, GridPoints]:
-    """Return the configuration with the highest expected improvement that likely works, and the
-    runners-up.
+    """Return the configuration that likely works and has the highest expected improvement, and the
+    other candidates.
 
     Among nearly equal ones, the configuration with the fewest restarts from ``current`` is chosen. The
     suggestion changes a few parameters of a leader inside ``region``, takes a whole tier from another
@@ -317,7 +320,7 @@ def propose_points(
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
-    # A configuration that was measured again is not suggested again: at most one leader is repeated.
+    # A configuration that was measured several times counts as one leader.
     distinct_rows = distinct_indices(observations.points)
     leading_rows = distinct_rows[select_plausible(mean[distinct_rows], sd[distinct_rows])]
     leaders = observations.points[leading_rows]
@@ -365,12 +368,11 @@ def _list_advised(
 def list_recommended(
     grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first: bool
 ) -> Iterator[tuple[GridPoints, float]]:
-    """Yield the points after moves from a configuration, with the bonus of the recommendation for their
-    score.
+    """Yield the points after moves from a configuration, with the bonus for their score.
 
     A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
-    leader, moves recommended for other configurations are therefore candidates as well. After failed
-    steps from the leader, its moves get no bonus.
+    leader, moves that were recommended for other configurations are therefore candidates, too. After
+    failed steps from a leader, the moves recommended for it get no bonus.
     """
     if not observations.recommended_changes:
         return
@@ -388,7 +390,7 @@ def list_recommended(
 
 
 def has_nothing_compared(observations: TrialObservations) -> bool:
-    """True if at most one configuration works and none failed."""
+    """True if at most one configuration was measured successfully, and none failed."""
     return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(
         observations.failed_points
     )
@@ -402,7 +404,7 @@ def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
 
 
 def choose_change_count(log_peaks: Array) -> int:
-    """Return the number of parameters to change at once, according to the results of recent trials."""
+    """Return the number of parameters to change at once, based on the results of recent trials."""
     maximum, failures, successes = MAX_CHANGES, 0, 0
     best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
@@ -419,9 +421,9 @@ def choose_change_count(log_peaks: Array) -> int:
 def count_changes(
     grid: ParameterGrid, points: GridPoints, leaders: GridPoints
 ) -> npt.NDArray[np.intp]:
-    """Return the number of parameters of each leader that each point changes: ``[point, leader]``.
+    """Return the number of parameters in which each point differs from each leader: ``[point, leader]``.
 
-    A parameter does not count if the parameter that it depends on changes as well.
+    A parameter does not count if the parameter that it depends on differs as well.
     """
     is_changed = points[:, None, :] != leaders[None, :, :]
     for child, parent, _ in grid.conditions:
@@ -435,8 +437,8 @@ def _evolve_pool(
     rng: np.random.Generator,
     region: SearchRegion | None,
 ) -> GridPoints:
-    """Return points near the leaders, offspring of the best, and leaders with a tier from another
-    configuration, best first.
+    """Return candidates, best first: points near the leaders, their best offspring, and leaders with
+    one tier from another configuration.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
@@ -461,7 +463,7 @@ def _evolve_pool(
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
 
-    A changed choice is combined with the usual values of the parameters that depend on it.
+    If a choice changes, the parameters that depend on it get their values from the leader.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
@@ -474,8 +476,9 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
 
 
 def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
-    """Return each leader with one tier taken from another configuration, because a good tier stays
-    good.
+    """Return each leader with the settings of one tier taken from another configuration.
+
+    Settings that are good for a tier in one configuration are often good in others.
     """
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
     blocks = [leaders[:0]]
@@ -505,9 +508,7 @@ def scatter_leaders(
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
-    """Return a random number below one for each parameter inside the region, and larger numbers for all
-    others.
-    """
+    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all others."""
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
@@ -516,10 +517,10 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
 def _find_untried(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
-    """Return the first batch of ``candidates``, projected, that contains an untried point; otherwise
-    the last batch.
+    """Return the first batch of projected ``candidates`` that contains an untried point, or else the
+    last batch, with scores.
 
-    The rules may map several points to one that was already tried.
+    The projection may map several points to one that was already tried.
     """
     for first in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
@@ -539,7 +540,7 @@ def mutate_points(
     changes: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return parents with about ``changes`` of the open parameters changed, mostly by a small amount."""
+    """Return parents with about ``changes`` parameters in ``region`` changed, mostly by small amounts."""
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
@@ -550,13 +551,13 @@ def mutate_points(
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
-    # Guides advise a direction: two out of three steps go that way.
+    # If guides recommend a direction, about two out of three steps take that direction.
     guided_signs = np.array(
         [DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes]
     )
     is_guided = (guided_signs != 0) & (rng.random(points.shape) < GUIDED_STEP)
     step = np.where(is_guided, guided_signs * np.abs(step), step)
-    # A value that is already outside the region does not change, or moves inwards.
+    # A value that is already outside the region may not move further outwards.
     moved_points = np.clip(
         points + step, np.minimum(region.low, points), np.maximum(region.high, points)
     )
@@ -576,10 +577,9 @@ def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> G
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
-    """Return the number of services that must be restarted to get from ``current`` to each point.
+    """Return the number of services that must be restarted to change from ``current`` to each point.
 
-    Switching between configurations without a restart is cheap, so such configurations are measured one
-    after the other.
+    A change without a restart takes less time, so configurations that need no restart are preferred.
     """
     owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
     needs_restart = np.array(
