@@ -1,12 +1,13 @@
 """A user's own benchmark: a command that receives parameters and prints a value.
 
 The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
-target's directory. It inherits autotune's environment, with ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``
-added. It leads its own process group, and autotune kills the rest of the group when the command exits.
+target's directory. It inherits autotune's environment variables; autotune adds ``AUTOTUNE_STUDY`` and
+``AUTOTUNE_TRIAL``. The command leads its own process group. When it exits, autotune kills the rest of
+the group.
 
-The last line of its output is the result, one JSON object: ``{"value": 41.2}`` or ``{"infeasible":
-"why"}`` for an unusable configuration. A command that knows its own standard deviation adds ``"sd"``.
-Users may add other keys.
+The last line of the output is the result as one JSON object: ``{"value": 41.2}``, or ``{"infeasible":
+"why"}`` for an unusable configuration. The command may add the standard deviation of the value as
+``"sd"``. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class UnusableConfiguration:
 
 @dataclass(frozen=True)
 class BenchmarkFault:
-    """A failure of the command, which proves nothing about the configuration.
+    """A failure of the command, which reveals nothing about the configuration.
 
-    ``said`` contains the last lines of the command's output, under the same name as in journals.
+    ``said`` contains the last lines of the command's standard error. The field has the same name in
+    journals.
     """
 
     why: str
@@ -120,8 +122,8 @@ class ProcessGroupWatchdog:
     """A watchdog that kills a process group when this process exits, even if this process is
     killed.
 
-    A shell waits at the other end of a pipe, which the kernel closes when this process exits. Until
-    then, the shell only stores the id of the last group.
+    A shell reads group ids from a pipe, which the kernel closes when this process exits. The shell then
+    kills the last group.
     """
 
     def __init__(self) -> None:
@@ -130,7 +132,7 @@ class ProcessGroupWatchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C must not reach the shell
+            start_new_session=True,  # Ctrl-C must not stop the shell
         )
 
     def watch_group(self, group: int) -> None:
@@ -154,7 +156,7 @@ MAX_STDERR_LINES = 12  # lines of standard error to keep
 
 
 class Benchmark:
-    """A user's benchmark command: runs ``argv`` without a shell, for at most ``timeout`` seconds per
+    """A user's benchmark command: ``argv`` runs without a shell, for at most ``timeout`` seconds per
     call.
     """
 
@@ -180,7 +182,7 @@ class Benchmark:
             tempfile.TemporaryFile() as printed,
             tempfile.TemporaryFile() as stderr,
         ):
-            # Files replace pipes here, because a pipe could block on unread input or unclosed output.
+            # Use files, because a pipe could block: on input that is not read or output left open.
             question_file.write(json.dumps(question).encode() + b"\n")
             question_file.seek(0)
             try:
@@ -221,7 +223,7 @@ class Benchmark:
             if not has_ended:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
-            # The process is not reaped yet, so the kernel cannot reuse the id of its group.
+            # The process is not reaped yet, so the kernel cannot reuse its group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._watchdog.release_group()

@@ -1,10 +1,11 @@
-"""Likelihoods for counts whose fraction varies over orders of magnitude: binomial, with a logit-normal
-fraction.
+"""Likelihoods for counts of violations whose fraction varies over orders of magnitude. Counts are
+binomial, with a logit-normal fraction.
 
-A queue's wait may exceed the limit for a moment or for seconds, and requests that waited almost that
-long are occasionally late. Most readings near the peak therefore contain fewer violations than the
-mean, and a few contain many times as many. A beta distribution with the same mean has a shorter tail.
-It would interpret the many readings with few violations as evidence of a higher peak.
+The wait in a queue may exceed the latency limit for a moment or for seconds. Requests that waited almost
+as long as the limit are occasionally late, too. Most readings near the peak therefore contain fewer
+violations than the mean, and a few contain many times more. A beta distribution with the same mean has a
+shorter tail. With such a distribution, the many readings with few violations would indicate a higher
+peak.
 """
 
 from __future__ import annotations
@@ -40,13 +41,12 @@ def solve_mean_logit(fraction: Array, spread: Array) -> Array:
 
 
 def count_likelihood(violations: float, intended: float, centre: Array, spread: Array) -> Array:
-    """Return the likelihood of the mean logit ``solve_mean_logit`` and its sd ``spread`` given the
-    counts.
+    """Return the likelihood of the logit's mean ``centre`` and sd ``spread``, given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables. Averaged over a normal logit, it is close to a normal density with both
-    variances added. Without violations (or without correct responses), a Gumbel variable replaces the
-    logarithm, and the normal distribution function replaces the density.
+    ratio of gamma variables. Averaged over a normal logit, this likelihood is close to a normal density
+    with both variances added. Without violations (or without correct responses), a Gumbel variable
+    replaces the logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
 
@@ -63,7 +63,7 @@ def count_likelihood(violations: float, intended: float, centre: Array, spread: 
 
 
 def exceedance_probability(share: float, centre: Array, spread: Array) -> Array:
-    """Return the probability that the fraction exceeds ``share``."""
+    """Return the probability that the fraction of violations exceeds ``share``."""
     from scipy.special import ndtr
 
     return np.asarray(ndtr((centre - log(share / (1.0 - share))) / spread))
@@ -71,7 +71,7 @@ def exceedance_probability(share: float, centre: Array, spread: Array) -> Array:
 
 @cache
 def _tabulate_means() -> Array:
-    """Return ``[spread, centre]``: the logit of the mean fraction, by Gauss-Hermite quadrature."""
+    """Return the logit of the mean fraction, ``[spread, centre]``, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _MEAN_GRID[None, :, None] + _SD_GRID[:, None, None] * nodes
     bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))

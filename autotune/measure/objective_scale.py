@@ -1,12 +1,13 @@
-"""Values of any sign, maximized or minimized, as scores: positive numbers, higher is better.
+"""Conversion of benchmark values to scores. Values have any sign and are maximized or minimized; scores
+are positive, and higher is better.
 
 A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
 difference that can change its sign. The study's first value, usually the baseline's, sets the scale:
 
-- If it is above zero, values compare by their ratios. The log of the score is the log of the value, or
-  its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues
-  as an inverse hyperbolic sine, so that zero and negative values get a score too.
-- Otherwise values compare by their differences, in units of the first value's magnitude.
+- If the first value is positive, values are compared by their ratios. The log score is the log of the
+  value, or its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log
+  continues as an inverse hyperbolic sine, so that zero and negative values have a score, too.
+- Otherwise, values are compared by their differences, in units of the first value's magnitude.
 
 Both scales are smooth, strictly monotone and invertible.
 """
@@ -30,7 +31,7 @@ class ObjectiveScale:
 
     @property
     def compares_ratios(self) -> bool:
-        """True if values compare by their ratios."""
+        """True if values are compared by their ratios."""
         return self.reference > 0
 
     def log_score(self, value: float) -> float:
@@ -38,7 +39,7 @@ class ObjectiveScale:
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value`` itself, if values are maximized and it is neither tiny nor
+        """Return the score: ``value`` itself if values are maximized and ``value`` is neither tiny nor
         negative.
         """
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
@@ -99,16 +100,16 @@ def _sinh_bounded(x: float) -> float:
     return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, x)))
 
 
-# The scatter before any value was repeated, as on a dedicated machine. Measured scatter soon outweighs
-# it.
+# Assumed scatter before any value is repeated, as on a dedicated machine. Measured scatter soon
+# outweighs it.
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
 EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
 
 
 def pool_sd(groups: Iterable[Sequence[float]]) -> float:
-    """Return the sd of one value, pooled over groups of log scores; each group belongs to one
-    configuration.
+    """Return the sd of a single log score, pooled over groups. Each group contains the log scores of
+    one configuration.
     """
     freedom, squares = 0, 0.0
     for group in groups:

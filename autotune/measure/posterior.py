@@ -1,9 +1,9 @@
-"""The posterior over log peak, shape of onset and noise, given the readings.
+"""The posterior over log peak, onset shape and noise, given the readings.
 
 Requests of one reading are not independent: a busy period makes many of them late together. Counts are
-beta-binomial, with the expected fraction of violations and the ``likeness``. The likeness is the
-correlation between any two requests of the reading: 0 for independent requests, 1 if either all or none
-are late. With a soft onset, counts are binomial with a logit-normal fraction.
+therefore beta-binomial, with the expected fraction of violations and the correlation between any two
+requests of the reading. The correlation is 0 for independent requests, and 1 if either all or none are
+late. With a soft onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 # Pseudo-count for the fraction of correct responses in overload, and for servers without a peak.
 _OVERLOAD_PRECISION = 3.0
 _OUTLIER_SHARE = 0.01  # fraction of readings that fit none of the shapes
-# Weight of an overload that fits none of the shapes, as a multiple of the failed fraction.
+# Weight of an overload that fits none of the shapes, as a multiple of the expected violation fraction.
 _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
 def shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
-    """Return ``[shape, offset]``: the likelihood of each shape given the counts."""
+    """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
     failing_weight = (
         2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
@@ -59,7 +59,7 @@ def shape_likelihood(violations: float, intended: float, expected: onset.Onset) 
 
 
 def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
-    """Return the likelihood of the servers ``onset.FLAT_FRACTIONS`` given the counts."""
+    """Return the likelihood of each of ``onset.FLAT_FRACTIONS``, given the counts."""
     share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
     return _beta_binomial(
         violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
@@ -67,7 +67,9 @@ def flat_likelihood(violations: float, intended: float, allowed_share: float) ->
 
 
 def lower_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
-    """Return the likelihood of ``fraction`` given the counts so far, which are a lower bound."""
+    """Return the likelihood of the violation fraction ``fraction``, given counts that are only a lower
+    bound.
+    """
     counted_fraction = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     clipped_fraction = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess_logit = np.log(clipped_fraction / (1.0 - clipped_fraction)) - log(
@@ -79,8 +81,8 @@ def lower_bound_likelihood(violations: float, intended: float, fraction: Array) 
 
 
 def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
-    """Return the probability, by shape, that more than this share of a reading violates the objective,
-    as in a burst.
+    """Return, for each shape and offset, the probability that more than ``share`` of a reading's
+    requests violate the objective.
     """
     from scipy.special import betainc
 
@@ -96,7 +98,7 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
 
 
 class _BetaTable(NamedTuple):
-    """Beta distributions of fractions: their parameters, and the logarithms of the beta functions."""
+    """Beta distributions of violation fractions: their parameters, and logarithms of beta functions."""
 
     violation_parameter: Array
     success_parameter: Array
@@ -114,9 +116,10 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 
 @lru_cache(maxsize=32)  # a search uses few different reading lengths
 def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
-    """Return a weight of each shape for unlimited overload, and the distributions of its fractions.
+    """Return the terms of the likelihood that do not depend on counts.
 
-    Neither depends on counts. The distributions leave out the soft shapes.
+    The first is, for each shape and offset, the weight of an overload of unknown extent. The second
+    contains the distributions of the violation fraction, without the soft shapes.
     """
     is_unknown = np.isnan(expected.violation_fraction)
     overload_fractions = np.where(
@@ -148,25 +151,27 @@ def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Arra
     return np.asarray(np.exp(np.maximum(log_combinations + log_beta_terms, -600.0)))
 
 
-_PRIOR_FREEDOM = (
-    3.0  # degrees of freedom of the prior, so that a peak three times the expected one is plausible
-)
+# Degrees of freedom of the prior: few, so that a peak far from the expected one is plausible.
+_PRIOR_FREEDOM = 3.0
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
-# Peaks whose log weight is this far below the best are dropped. About eight readings could not make
-# them probable again.
+# Peaks whose log weight is this far below the best one are dropped. Eight further readings could hardly
+# make them probable again.
 _NEGLIGIBLE_NATS = 40.0
-_EARLY_END_SHARE = 0.5  # share of violations at which a reading is stopped early
-_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity left after CPU steal
-_LOG_SECONDS_STEP = 0.1  # log step of a reading's length, so that readings share tables
+_EARLY_END_SHARE = 0.5  # a reading stops early at this share of violations
+_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that remains despite CPU steal
+_LOG_SECONDS_STEP = (
+    0.1  # lengths of readings are rounded to this log step, so that they share tables
+)
 
 
 @dataclass(frozen=True)
 class ViolationCounts:
     """The violation counts of a reading, for the part of the SLO that it is closest to violating.
 
-    The reading contains ``violations`` out of ``intended`` requests, and the SLO allows the fraction
-    ``allowed_share``. ``are_errors`` is true if that part concerns errors, and false for lateness.
+    The reading contains ``violations`` among ``intended`` requests, and the SLO allows the fraction
+    ``allowed_share``. ``are_errors`` is true if that part limits errors, and false if it limits late
+    requests.
     """
 
     violations: float
@@ -195,8 +200,8 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 def _truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
-    """Return the likelihoods of a truncated reading without and with a peak. A truncated reading
-    failed, even if it contains few violations.
+    """Return the likelihoods of a truncated reading for servers without and with a peak. A truncated
+    reading failed, even if it contains few violations.
     """
     minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
     violations = max(counts.violations, minimum)
@@ -215,9 +220,9 @@ def _truncated_likelihoods(
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` contains the log weights of the servers without a peak,
-    ``onset.FLAT_FRACTIONS``. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the
-    effect of CPU steal on the capacity. Before the first steal, ``weights`` contains one level for all
+    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, the servers without a
+    peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible effects of
+    CPU steal on the capacity. Before the first CPU steal, ``weights`` contains a single entry for all
     effects.
     """
 
@@ -237,10 +242,10 @@ class PeakPosterior:
         highest: float,
         expected_log_rate: float,
     ) -> PeakPosterior:
-        """Return the posterior before any reading: peaks from ``lowest`` to ``highest``.
+        """Return the posterior before any reading, for peaks from ``lowest`` to ``highest``.
 
-        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. Its tails are
-        heavy, so a peak several times higher or lower only costs a few more readings.
+        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. The prior has heavy
+        tails, so a peak that is several times higher or lower only takes a few more readings.
         """
         steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
@@ -301,11 +306,10 @@ class PeakPosterior:
         )
 
     def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``weights`` after a reading at ``rate``, the logarithm relative to
-        ``log_rate_origin``.
+        """Return ``weights`` after a reading at ``rate``, a log rate relative to ``log_rate_origin``.
 
-        ``stolen_share`` is the reading's CPU steal. Each possible effect turns it into a reading at a
-        lower capacity.
+        ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
+        steal corresponds to a different loss of capacity.
         """
         losses = [
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
@@ -324,7 +328,7 @@ class PeakPosterior:
         return np.asarray(added_columns)
 
     def summarize(self) -> PosteriorSummary:
-        """Return the marginals of the posterior."""
+        """Return the marginal distributions of the posterior."""
         weights = np.exp(self.weights)
         flat_weight = float(np.exp(self.unmeetable_weights).sum())
         total_weight = float(weights.sum())
@@ -339,12 +343,12 @@ class PeakPosterior:
 
 @dataclass(frozen=True)
 class PosteriorSummary:
-    """Marginals of a posterior.
+    """The marginal distributions of a posterior.
 
     - ``cumulative_probability``: distribution function of the log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
-    - ``unmeetable_probability``: probability of a server without a peak, which the other marginals
-      exclude.
+    - ``unmeetable_probability``: probability of a server without a peak. The other distributions assume
+      that there is a peak.
     - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, if there was CPU steal.
     """
 
@@ -387,7 +391,9 @@ class PosteriorSummary:
 
 
 def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithms of the few columns that ``_add_columns`` uses for ``size`` peaks."""
+    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``size``
+    peaks; the other columns are undefined.
+    """
     logarithms = np.empty_like(table)
     first, last = min(offsets) + TABLE_REACH_STEPS - size + 1, max(offsets) + TABLE_REACH_STEPS + 1
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
@@ -396,10 +402,11 @@ def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
 
 
 def _add_columns(weights: Array, table: Array, offset: int) -> Array:
-    """Return ``weights`` plus, for each grid point, the column of ``table`` for its distance.
+    """Return ``weights`` plus, for each grid point, the column of ``table`` for the point's distance from
+    a reading.
 
-    The distance is measured from a reading ``offset`` steps above the first point. Beyond its ends, the
-    table keeps its last values.
+    The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
+    values.
     """
     # The table's column of the first point; later points have earlier columns.
     size, first = (
