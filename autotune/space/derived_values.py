@@ -1,8 +1,8 @@
 """Values that are computed from other parameters instead of being searched, such as the product of two
 settings.
 
-Targets (``derive: ServerLimit * ThreadsPerChild``) and the catalogue refer to parameters of the same
-service by their bare names, and to all others by their full names. Expressions are in base units.
+Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue. They use
+short names for parameters of the same service, and full names for all others. Numbers are in base units.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.read_target import TargetFile
 
 
 def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
-    """Return the expression that a service declares for one of its parameters, over full names."""
+    """Return the expression that a service declares for one of its parameters, with full names."""
     return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
@@ -46,8 +46,8 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions, with expressions over searched parameters only, and with computed
-    baselines and presets.
+    """Return all dimensions. In each derived one, the expression contains only searched parameters, and
+    the baseline and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """

@@ -1,4 +1,6 @@
-"""Kernel settings: baselines and choices read from the hosts, without settings that cannot be tuned."""
+"""Read the baselines and choices of kernel settings from hosts, and exclude settings that cannot be
+tuned.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from autotune.target.model import Target
 
 
 def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
-    """Return a kernel setting with the host's value as its baseline."""
+    """Return the dimension of a kernel setting with the host's current value as its baseline."""
     key = dimension.parameter.name
     if key not in facts.kernel_values:
         return dimension
@@ -28,7 +30,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     current_value = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
         return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
-    # The kernel defines the choices, as far as this host offers them.
+    # The kernel lists the choices that this host offers.
     offered_choices = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
@@ -41,7 +43,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
 
 
 def find_kernel_parameter(target: Target, host: str, key: str) -> str:
-    """Return the full name of the parameter that sets a kernel value on a host, if it is tuned."""
+    """Return the full name that the parameter for this kernel setting has if it is tuned on the host."""
     tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
 
@@ -62,10 +64,9 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
 def exclude_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """Return the dimensions without kernel settings that cannot be tuned, and a line with the reason
-    for each exclusion.
+    """Return the dimensions without kernel settings that cannot be tuned, and lines with the reasons.
 
-    Each kernel is tuned in the first tier on its host.
+    If several tiers are on a host, the host's kernel is tuned as part of the first one.
     """
     owners: dict[str, str] = {}
     for name, tier in target.tiers.items():
@@ -87,7 +88,7 @@ def exclude_unsettable(
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
-    """Yield the excluded settings: one line for all tiers with the same settings and reason."""
+    """Yield the excluded settings as text: one line for all tiers with the same settings and reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
         subject_text = f"without {', '.join(names)}: " if host else ""
@@ -109,8 +110,8 @@ def _find_exclusion_reasons(
     owners: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
-    """Yield each host and the reason why the setting cannot be tuned there. An empty host means that
-    the reason holds for every kernel setting of the tier.
+    """Yield pairs of a reason why the setting cannot be tuned and a host. If the host is empty, the
+    reason applies to every kernel setting of the tier.
     """
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
@@ -126,8 +127,8 @@ def _find_exclusion_reasons(
 def _describe_differences(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
-    """Yield a line for each value that currently differs between a tier's hosts. In a study they share
-    one value.
+    """Yield a line for each kernel setting that now differs between a tier's hosts. In a study, these
+    hosts share one value.
     """
     for dimension in filter(_is_kernel_setting, dimensions):
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts

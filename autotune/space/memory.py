@@ -1,5 +1,5 @@
-"""The memory of hosts as a limit: values in a target that exceed it are refused, and ranges are cut
-to it.
+"""The memory of hosts as a limit: values in a target that need more memory are rejected, and ranges are
+cut to values that fit.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from autotune.target.read_target import TargetFile
 # The keys of a parameter rule that set a value, in order of precedence.
 VALUE_KEYS = ("fixed", "range", "choices", "default")
 
-# Lowest credible measurement as a share of a service's estimate. Workers of nginx that share most of
-# their memory were measured at 0.13 of it, and PHP-FPM's at 0.27.
+# Lowest credible measurement as a share of a service's estimate. Measured workers, which share most of
+# their memory, used 0.13 of the estimate in nginx and 0.27 in PHP-FPM.
 MIN_MEASURED_SHARE = 0.1
 
 
@@ -25,7 +25,7 @@ MIN_MEASURED_SHARE = 0.1
 class HostMemory:
     """The memory rule of a ``host`` under some settings, in bytes.
 
-    ``needed`` is the maximum use, ``allowed`` the limit, and ``memory`` the host's size.
+    ``needed`` is the maximum use, ``allowed`` the limit, and ``memory`` the host's total memory.
     ``of_baseline`` is true if the baseline exceeds the host's share, so that ``allowed`` is the
     baseline's use.
     """
@@ -65,8 +65,8 @@ def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
 def compute_memory_use(
     rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
 ) -> Iterator[HostMemory]:
-    """Yield the memory use by host, for the rules that apply to ``settings``; ``names`` are the
-    settings and all facts.
+    """Yield the memory use of each host, for the rules that apply to ``settings``. ``names`` contains
+    the settings and all facts.
     """
     for rule in rules:
         if (host := find_rule_host(rule)) is not None and rule.applies(settings):
@@ -93,7 +93,7 @@ class MemoryCheck:
     def check(self) -> None:
         """Raise TargetError if the target's values cannot fit into a host's memory.
 
-        Parameters without a value in the target count with their lowest value.
+        For parameters without a value in the target, the lowest value is assumed.
         """
         own_names = self.file.target.parameters.keys() & self.dimensions.keys()
         values = {name: self._lowest_given(name) for name in own_names if self._value_key(name)}
@@ -116,7 +116,7 @@ class MemoryCheck:
         mistakes.raise_all()
 
     def limit_range(self, dimension: Dimension) -> Dimension:
-        """Return the dimension with a user's range cut to the memory of each host."""
+        """Return the dimension with a user's range cut to values that fit into each host's memory."""
         rule = self.file.target.parameters.get(dimension.name)
         if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
             return dimension
@@ -129,7 +129,7 @@ class MemoryCheck:
         return dimension if high == dimension.high else replace(dimension, high=high)
 
     def _value_key(self, name: str) -> str | None:
-        """Return the key with which the target sets a parameter's value; ``None`` if it sets none."""
+        """Return the key with which the target sets a parameter's value; ``None`` if there is none."""
         rule = self.file.target.parameters[name]
         return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
@@ -156,8 +156,8 @@ def _lowest_value(dimension: Dimension) -> float:
 def _find_highest_value(
     rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
 ) -> int | float:
-    """Return the highest value that satisfies the rule while all other parameters are at their lowest,
-    by bisection.
+    """Return the highest value that satisfies the rule while all other parameters have the values in
+    ``names``, by bisection.
     """
 
     def keeps(value: float) -> bool:

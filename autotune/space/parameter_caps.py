@@ -1,4 +1,4 @@
-"""Values that do not take effect: the host replaces each with a value that it can use."""
+"""Values that do not take effect, because the host replaces each of them with a value that it can use."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from autotune.space.facts import HostFacts
 from autotune.space.repair import RepairedValue
 from autotune.target.model import Target
 
-# Software also rounds, for example to pages or powers of two. A rounded value differs by less than this
-# factor.
+# Software also rounds values, for example to pages or powers of two. A rounded value differs from the
+# requested one by less than this factor.
 ROUNDING_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class Clamp:
-    """The range of values that take effect, as seen in deployments: values outside are replaced by its
-    ends.
+    """The range of values that take effect, as observed in deployments. Values outside this range are
+    replaced by its ends.
     """
 
     minimum: float = -inf
     maximum: float = inf
 
     def allows(self, effective: Value) -> bool:
-        """True if ``effective`` may be the result of a requested value; always true unless it is a
-        positive number.
-        """
+        """True if ``effective`` is inside the range, or is not a positive number."""
         if isinstance(effective, str | bool) or effective <= 0:
             return True
         return self.minimum <= effective <= self.maximum
@@ -41,10 +39,10 @@ UNLIMITED = Clamp()
 
 
 def infer_clamp(asked: Value, effective: Value) -> Clamp:
-    """Return the clamp that one deployment shows for a parameter.
+    """Return the clamp that one deployment reveals for a parameter.
 
-    Return `UNLIMITED` for a value that was only rounded, and for a value that is not positive, because
-    0 often stands for a default.
+    Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
+    because 0 often stands for a default.
     """
     if isinstance(asked, str | bool) or isinstance(effective, str | bool):
         return UNLIMITED
@@ -57,11 +55,11 @@ def infer_clamp(asked: Value, effective: Value) -> Clamp:
 
 @dataclass(frozen=True)
 class ParameterCap:
-    """The limits of a parameter by the kernel setting ``kernel_key`` and by the ``observed_clamp`` from
+    """The limits of a parameter: the kernel setting ``kernel_key``, and the ``observed_clamp`` from
     deployments.
 
-    ``host_values`` contains the kernel setting's value on each host. ``tuned_by`` lists the parameters
-    that set it on other hosts.
+    ``host_values`` contains the kernel setting's value on each host where it is not tuned. ``tuned_by``
+    lists the parameters that set it on the other hosts.
     """
 
     kernel_key: str = ""
@@ -70,7 +68,7 @@ class ParameterCap:
     observed_clamp: Clamp = UNLIMITED
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
-        """Return the largest value that takes effect under these settings, and its cause."""
+        """Return the largest value that takes effect under these settings, and what limits it."""
         limits = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
@@ -79,7 +77,7 @@ class ParameterCap:
         return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
     def compute_effective(self, value: float, settings: Settings) -> tuple[float, str]:
-        """Return the value that takes effect for ``value``, and the reason if they differ."""
+        """Return the value that takes effect if ``value`` is set, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
             return maximum, f"{reason} = {maximum:.0f} is the largest effective value"
@@ -94,7 +92,7 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """Return each parameter's cap by full name, as far as it is known before a deployment."""
+    """Return the caps of parameters that are known before any deployment, by full name."""
     all_dimensions = tuple(dimensions)
     names = {dimension.name for dimension in all_dimensions}
     limits: dict[str, ParameterCap] = {}
@@ -123,11 +121,10 @@ def _kernel_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[s
 
 
 def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
-    """Return a numeric dimension without values that have no effect; its baseline stays in the range.
+    """Return a numeric dimension without values that have no effect. The baseline stays in the range.
 
-    A range that starts at 0 keeps its low end, because 0 often stands for a default. Without 0, a
-    logarithmic range would also change its scale, and Optuna refuses another scale for an existing
-    parameter.
+    A range that starts at 0 keeps its low end, because 0 often stands for a default. Without 0, the
+    range would also get another scale, which Optuna rejects for an existing parameter.
     """
     if dimension.is_fixed:
         return dimension

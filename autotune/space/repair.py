@@ -1,4 +1,4 @@
-"""Repair of a suggestion that breaks rules, with as few changes as possible, in pure functions."""
+"""Repair a suggestion that breaks rules, with as few changes as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.space.rules import Rule, convert_to_base
 
 @dataclass(frozen=True)
 class RepairedValue:
-    """A rule that changed a parameter, with its arithmetic at the time of the change."""
+    """A change of a parameter that a rule required; ``rule`` is the rule's text with its arithmetic."""
 
     rule: str
     parameter: str
@@ -25,7 +25,7 @@ class RepairedValue:
 
 
 class InfeasibleRule(AutotuneError):
-    """``rule`` cannot be satisfied by any change; the message shows the rule with its arithmetic."""
+    """Raised if no change can satisfy ``rule``; the message shows the rule with its arithmetic."""
 
     def __init__(self, arithmetic: str, rule: Rule) -> None:
         super().__init__(arithmetic, hint="relax the rule, or widen the ranges of its parameters")
@@ -41,13 +41,13 @@ def repair_settings(
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return settings that satisfy every rule, and each change that this required.
 
-    A repair lowers the parameter on the rule's smaller side that is furthest above its lowest value. If
-    no parameter alone suffices, that one goes to its lowest value and the next follows. If all are at
-    their lowest values, the repair raises parameters on the larger side. Parameters in ``keep`` are
-    changed last, except for rules about memory. Raises InfeasibleRule.
+    On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
+    above its lowest value. If no single parameter suffices, that parameter gets its lowest value, and
+    the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
+    Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
     """
     repair_state = _RepairState(requested, dimensions, facts, keep)
-    # Rules that undo each other's repairs lead back to the same settings.
+    # If two rules undo each other's repairs, earlier settings occur again.
     reached: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
         state = tuple(repair_state.settings.values())
@@ -85,7 +85,7 @@ class _RepairState:
         )
 
     def repair_rule(self, rule: Rule) -> None:
-        """Change one parameter so that ``rule`` holds or is closer to holding."""
+        """Change one parameter so that ``rule`` is satisfied, or is broken by less."""
         arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
@@ -112,10 +112,10 @@ class _RepairState:
     def _list_movable(
         self, names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
-        """Return the numbers that are not yet at their lowest (0) or highest (1) value, with that
-        value.
+        """Return the numeric parameters that are not yet at bound ``bound_index``, each with that bound
+        (0: lowest, 1: highest).
 
-        The number with the largest ratio to that value comes first.
+        The parameter with the largest ratio to its bound comes first.
         """
 
         def ratio(pair: tuple[Dimension, float]) -> float:

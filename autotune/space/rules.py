@@ -1,8 +1,8 @@
 """Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
-In addition to parameters and facts, a rule may name the total requirement of a tier's services
-(``web.workers``: see `ResourceNeeds`). There is one such rule for each of the tier's deployments, over
-that deployment's own parameters. It applies only if that deployment runs.
+In addition to parameters and facts, a rule may name the total resource needs of a tier's services
+(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule per deployment of the tier, which
+contains that deployment's own parameters. It applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.target.quantities import SIZE_UNITS
 
-# The fields of `ResourceNeeds` that a rule may name for a whole tier, and the memory that it occupies,
-# in bytes.
+# The resource needs that a rule may name for a whole tier: fields of `ResourceNeeds`, and the memory in
+# bytes that the tier occupies.
 OCCUPIED_MEMORY = "occupied"
 SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY}) - {
     "rss",
     "source",
     "memory",
 }
-# Share of a host's memory for its services; the kernel, its buffers and other processes use the rest.
+# Share of a host's memory that services may use; the kernel, its buffers and other processes need the
+# rest.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
@@ -53,10 +54,10 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
-    ``text`` is its source. ``is_size`` is true if its two sides are bytes, and ``is_built_in`` if
-    it does not come from a target. ``baseline_excess`` is the amount by which the baseline's side
-    that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
-    Candidates may then break it by the same amount at most.
+    ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which the baseline's
+    side that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
+    Candidates may then break the rule by the same amount at most.
     """
 
     text: str
@@ -71,7 +72,7 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """True if the rule's services are running under these settings."""
+        """True if the services that the rule is about run under these settings."""
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, names: NameValues) -> bool:
@@ -91,7 +92,7 @@ class Rule:
         """Return the amount by which the side that should be smaller exceeds the other side, with
         ``parameters`` as in ``baseline``.
 
-        Sizes of processes remain names in the expression, because they are measured later.
+        Process sizes stay in the expression as names, because they are measured later.
         """
 
         def use_baseline(part: Expression) -> Expression | None:
@@ -115,8 +116,8 @@ class Rule:
         """Return the rule, its numbers, and the values of its two sides as text."""
 
         def quantity(value: float) -> str:
-            # A rule about bytes also contains counts, so only values as large as a memory size are
-            # shown as bytes.
+            # A rule about memory also contains counts, so only values that are as large as a memory
+            # size get a unit.
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
         def with_numbers(side: Expression) -> str:
@@ -136,7 +137,9 @@ class Rule:
 
 
 class RuleVocabulary:
-    """The names that rules may use in one target: parameters, derived values, facts and tier sizes."""
+    """The names that a target's rules may contain: parameters, derived values, facts, and resource needs
+    of tiers.
+    """
 
     def __init__(
         self, target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, float]
@@ -152,8 +155,8 @@ class RuleVocabulary:
         return frozenset({*self._dimensions, *self._facts, *sizes})
 
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
-        """Return one rule, or one for each combination of deployments of the tiers whose sizes the rule
-        names.
+        """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
+        their deployments.
 
         Raises KeyError with an unknown name.
         """
@@ -189,8 +192,8 @@ class RuleVocabulary:
         return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
-        """Return a sum such as ``sum(web.memory)``: over a fact of all hosts, or over a setting that
-        they share.
+        """Return a term such as ``sum(web.memory)`` in terms of known names: a fact of all hosts, or a
+        setting that the hosts share.
         """
         match operand:
             case Operation(symbol=symbol, operands=(Name(name=name),)):
@@ -203,7 +206,7 @@ class RuleVocabulary:
     def _expand_size(
         self, operand: Expression, deployments: Mapping[str, str]
     ) -> Expression | None:
-        """Return a tier's size as the sum over the services of its deployment."""
+        """Return a resource need of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
         name, _, size = operand.name.partition(".")
@@ -228,8 +231,8 @@ class RuleVocabulary:
 
 
 def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
-    """Return the conditions of each service. A service with several conditions is active if any of the
-    conditions is met.
+    """Return the conditions of each service. A service that occurs several times is active if the
+    conditions of any occurrence are met.
     """
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
@@ -238,8 +241,8 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
 
 
 def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
-    """Return conditions that hold if any of the alternatives holds. An empty alternative always
-    holds, so the result is then empty.
+    """Return conditions that are met if any of the alternatives is met. An alternative without
+    conditions is always met, and makes the result empty.
     """
     joined: dict[str, tuple[Value, ...]] = {}
     for conditions in alternatives:
@@ -251,8 +254,8 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES`, over its own parameters; empty if it
-    declares none.
+    """Return a service's expressions for one of `SIZE_NAMES`, which contain its own parameters; empty if
+    the service declares none.
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
@@ -274,7 +277,7 @@ def format_bytes(size: float) -> str:
 
 
 def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str:
-    """Return an expression over a service's own parameters, with their full names."""
+    """Return an expression with full names in place of the short names of a service's own parameters."""
     names = frozenset(parameters)
 
     def qualify_name(match: re.Match[str]) -> str:
@@ -284,7 +287,7 @@ def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str
 
 
 def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
-    """Return the numbers of a configuration by name, in base units."""
+    """Return the numeric values of a configuration by name, in base units."""
     return {
         d.name: float(value) * d.unit_factor
         for d in dimensions
@@ -296,9 +299,9 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 
 
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
-    """Return the facts of hosts for rules: their number, memory (bytes), CPUs and descriptors.
+    """Return the facts for rules: number of hosts, memory (bytes), CPUs and maximum open files.
 
-    ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` cover all hosts.
+    ``web.memory`` is that of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a tier.
     ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
@@ -318,7 +321,7 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules that software sets for the order of its values."""
+    """Yield the rules about the order of values that the software itself requires."""
     by_name = {d.name: d for d in dimensions}
     for location in list_target_services(target):
         for pair in location.service.ordering_rules:
@@ -329,7 +332,7 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
 
 
 def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the upper bounds of derived values."""
+    """Yield a rule for each derived value with an upper bound."""
     for dimension in dimensions:
         if dimension.expression is not None and dimension.high is not None:
             yield parse_comparison(
@@ -338,9 +341,9 @@ def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
-    """Yield the limits of hosts and of called tiers: memory, connections and descriptors."""
+    """Yield the rules about limits of hosts and of called tiers: memory, connections, descriptors."""
     yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
-    # The limit applies to the descriptors that one process opens.
+    # The kernel limits the descriptors that one process opens.
     for location in list_target_services(target):
         names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
         for text in find_size_expressions(location, "descriptors"):
@@ -362,8 +365,8 @@ def _memory_rules(target: Target) -> Iterator[str]:
 
 
 def _connection_rules(target: Target) -> Iterator[str]:
-    """Yield rules for connections: each worker of an application holds one to each host of the tiers
-    that it calls. A memcached server therefore gets workers × web hosts connections.
+    """Yield rules about connections: each worker of an application holds one connection to each host of
+    the tiers that it calls. A memcached server therefore gets one connection per worker on all web hosts.
     """
     for behind in target.tiers:
         users = [
@@ -377,6 +380,6 @@ def _connection_rules(target: Target) -> Iterator[str]:
 
 
 def _states_size(target: Target, tier: str, size: str) -> bool:
-    """True if any deployment of a tier declares this size."""
+    """True if any deployment of a tier declares this resource need."""
     services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
     return any(find_size_expressions(location, size) for location in services)

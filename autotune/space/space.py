@@ -71,10 +71,10 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that satisfy every rule, and the changes that this required.
+    """Complete settings of all tiers that satisfy every rule, and the repairs that this required.
 
-    ``capped_parameters`` are parameters whose suggested value has no effect and was replaced by the
-    effective value.
+    ``capped_parameters`` are parameters whose suggested value would not take effect and was replaced by
+    the effective value.
     """
 
     settings: Settings
@@ -88,10 +88,10 @@ class SearchSpace:
     ``count(web)``.
 
     ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
-    the baseline breaks. ``try_first`` are the changes of configurations that the user wants to try
-    first. ``caps`` limit the effective values of parameters, by name. ``searches_core_first`` is true
-    if parameters known to matter are searched before the rest. ``catalogue`` contains the services
-    of the target.
+    the baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
+    changes to the baseline. ``caps`` limit the effective values of parameters, by name.
+    ``searches_core_first`` is true if parameters known to matter are searched before the rest.
+    ``catalogue`` contains the services of the target.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -105,7 +105,9 @@ class SearchSpace:
 
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
-        """Return the dimensions that have more than one value, and an effect under some settings."""
+        """Return the dimensions that have more than one value, and an effect under at least some
+        settings.
+        """
         choices_by_name = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
             d
@@ -136,13 +138,13 @@ class SearchSpace:
     def deployments(self) -> tuple[dict[str, Value], ...]:
         """Return every combination of the tiers' deployments, the baseline's first.
 
-        Each item contains the settings that select the combination. A target without such choices has a
-        single, empty one.
+        Each item contains the settings that select the combination. A target without such choices has
+        one combination, which is empty.
         """
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """Return the values of one of `NAMED_SETTINGS` over the baseline, inside this space's bounds.
+        """Return the complete settings of one of `NAMED_SETTINGS`, clipped to this space's bounds.
 
         ``deployment`` is one of `deployments`; the default is the baseline's.
         """
@@ -177,7 +179,7 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def for_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
-        """Return the space for a load with these traits, which make some parameters part of the core."""
+        """Return the space for a load with these traits, which add some parameters to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
             if d.parameter.decides & traits else d
@@ -194,7 +196,7 @@ class SearchSpace:
             if name in self.facts
         }
         facts = {**self.facts, **sizes}
-        # Sizes may come from an export: an implausible size must not justify a broken rule.
+        # Sizes may come from an export, and an implausible size must not allow candidates to break rules.
         constraints = tuple(
             rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
@@ -206,7 +208,7 @@ class SearchSpace:
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
     def select_active(self, settings: Settings) -> dict[str, Value]:
-        """Return the ``settings`` that have an effect."""
+        """Return ``settings`` without values that have no effect."""
         active_names = self.active_parameters(settings)
         return {name: value for name, value in settings.items() if name in active_names}
 
@@ -257,16 +259,16 @@ class SearchSpace:
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """Return ``settings``, with each value that is invalid for its parameter replaced by the value
-        from ``instead``.
+        """Return ``settings`` with each value that is invalid for its parameter replaced by the
+        parameter's value in ``instead``.
         """
         dimensions = {d.name: d for d in self.dimensions}
         return {name: instead[name] if _find_problem(dimensions, name, value) else value
                 for name, value in settings.items()}  # fmt: skip
 
     def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
-        """True if both ``value`` and the parameter's value in ``settings`` have ``value`` as their
-        effective value.
+        """True if ``value`` takes effect unchanged, and is also the effective value of the parameter
+        under ``settings``.
         """
         current_value = settings.get(name)
         if current_value == value or name not in self.caps or isinstance(value, str):
@@ -277,8 +279,8 @@ class SearchSpace:
         return all(each == float(value) for each, _ in effective_values)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
-        """Return the settings completed but not repaired, because a repeated measurement must not
-        change them.
+        """Return a candidate with the settings completed but not repaired, because a repeated
+        measurement must use the same settings.
         """
         return Candidate(self._with_derived({**self.baseline, **settings}))
 
@@ -290,7 +292,7 @@ class SearchSpace:
         return rule.relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
-        """Return the rule and the values of its two sides as text."""
+        """Return the rule as text, with the values of its two sides."""
         return rule.format_arithmetic(self.to_names(settings))
 
     def compute_memory_use(self, settings: Settings) -> tuple[HostMemory, ...]:
@@ -341,7 +343,7 @@ def build_space(
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, every, named_facts)
     order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, every)]
-    # The software accepts the user's files, and corrects values such as Apache's spare processes.
+    # The baseline from a user's files may break such rules: the software itself corrects the values.
     accepted_rules = [group for group in order_rules if _keeps_user_files(target, group)]
     bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(every)]
     rules = _build_target_rules(file, vocabulary)
@@ -381,7 +383,7 @@ def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
 
 
 def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
-    """True if the rules are about a tier whose baseline comes from the user's own files."""
+    """True if the rules concern only tiers whose baselines come from the user's own files."""
     names = (name for rule in rules for name in rule.names())
     tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
     return all(
@@ -405,8 +407,8 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
 
 
 def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
-    """Return the place to change in a target if a rule cannot be satisfied with a combination of
-    deployments.
+    """Return the location in the target that the user should change if a rule cannot be satisfied with
+    this combination of deployments.
     """
     if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
@@ -420,9 +422,10 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
 def _add_rules(
     space: SearchSpace, limiting: Iterable[tuple[Rule, ...]], *, are_built_in: bool
 ) -> SearchSpace:
-    """Return the space with rules added, one for each combination of deployments.
+    """Return the space with rules added; each item of ``limiting`` contains one rule per combination of
+    deployments.
 
-    If the baseline breaks a rule, candidates may break it by the same amount at most.
+    If the baseline breaks a rule, candidates may break the rule by the same amount at most.
     """
     constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
     numbers, parameters = space.to_names(baseline), baseline.keys()
@@ -447,8 +450,8 @@ def _add_rules(
 
 
 def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
-    """Return the space with ranges cut to the hosts' memory. Raises TargetError for values that do not
-    fit.
+    """Return the space with ranges cut to the hosts' memory. Raises TargetError if the target sets
+    values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
     by_name = {d.name: d for d in space.dimensions}
@@ -494,10 +497,11 @@ def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: 
 def build_dimensions(
     file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
 ) -> tuple[Dimension, ...]:
-    """Return every parameter that the target does not exclude, including fixed ones (low = high =
-    baseline).
+    """Return every parameter of the target's services. Excluded and fixed parameters have only one
+    value (low = high = baseline).
 
-    Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
+    Raises TargetError for an unknown service or parameter, an empty range, or a default outside the
+    range.
     """
     for error in find_unknown_deployments(file):
         raise error
@@ -508,9 +512,8 @@ def build_dimensions(
         for dimension in build_tier_dimensions(tier_name, tier, common_facts, catalogue):
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
-                # The service has two roles in the tier, and the parameter has an effect in both. Both
-                # lists of conditions start with the one on the deployment; the parameter's own
-                # conditions follow.
+                # The service has two roles in the tier, and the parameter has an effect in both. Each
+                # list starts with the condition on the deployment; the parameter's own conditions follow.
                 (choice_name, values), (_, more) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
@@ -533,7 +536,7 @@ def build_dimensions(
 def _apply_target_rules(
     file: TargetFile, by_name: Mapping[str, Dimension], server: AdoptedValues
 ) -> dict[str, Dimension]:
-    """Return the dimensions that the target changes. Raises TargetError with all errors at once."""
+    """Return the dimensions that the target's rules change. Raises one TargetError with all errors."""
     changed: dict[str, Dimension] = {}
     mistakes = TargetErrorCollector()
     for location, pattern in list_unmatched_patterns(file.target, by_name):
@@ -553,7 +556,7 @@ def _apply_target_rules(
 def _collect_advice(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
-    """Yield the advice of published tools for each service on its hosts, given the adopted values."""
+    """Yield names and values that published tuning tools advise, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
         for location in catalogue_of(file.target).list_tier_services(tier_name, tier):
@@ -581,14 +584,14 @@ def _apply_parameter_rule(
         hint = "leave it out of `parameters:`"
         raise file.document.build_error(["parameters", name], reason, hint=hint)
     if rule.drop or name in server.skipped:
-        # An excluded parameter keeps its baseline, because configuration files still need a value.
+        # An excluded parameter is fixed at its baseline, because configuration files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
     adjusted_dimension = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
-    # A parameter with values from the user is worth searching, even if guides rate it as unimportant.
+    # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
     return replace(
         adjusted_dimension,
         parameter=replace(adjusted_dimension.parameter, effect=Effect.CAPACITY),
@@ -597,7 +600,9 @@ def _apply_parameter_rule(
 
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each service of a tier that does not exist, or not with its runtime."""
+    """Yield an error for each service of a tier that is unknown or does not support the tier's
+    runtime.
+    """
     catalogue = catalogue_of(file.target)
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
