@@ -99,15 +99,15 @@ def build_ceiling_request(
 
 def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     try:
-        clients = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
+        client_counts = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
     except ValueError:
-        clients = ()
-    if not clients or not all(1 <= number <= MAX_CLIENTS for number in clients):
+        client_counts = ()
+    if not client_counts or not all(1 <= number <= MAX_CLIENTS for number in client_counts):
         raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
-    return clients
+    return client_counts
 
 
 def measure_ceilings(
@@ -145,11 +145,11 @@ def _measure_stack(
 
     run(request.client_counts[0], WARM_UP_SECONDS)
     ceilings = []
-    for clients in request.client_counts:
-        ceilings.append(run(clients, LOAD_SECONDS))
+    for client_count in request.client_counts:
+        ceilings.append(run(client_count, LOAD_SECONDS))
         example_text = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
         context.progress.note(
-            f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{example_text}"
+            f"{generator.name}, {client_count} concurrent: {ceilings[-1].rate:.0f}/s{example_text}"
         )
     return StackCeilings(generator.name, tuple(map(StackCeiling.from_result, ceilings)))
 
@@ -286,8 +286,8 @@ class CacheLoadTest:
 
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
         """Return a ceiling, or a result with the reason why there is none."""
-        maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
-        if reason := find_excess_rate(UNKNOWN_RATE, maximum):
+        max_rate = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
+        if reason := find_excess_rate(UNKNOWN_RATE, max_rate):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"
             return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failure)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
@@ -295,7 +295,7 @@ class CacheLoadTest:
         command = LoadCommand(
             host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, timeout, shape.build_config()
         )
-        (result,) = run_together([command], maximum)
+        (result,) = run_together([command], max_rate)
         if result.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.MEMCASLAP_PACKAGES)}"
             raise LoadError(f"memcaslap is not installed on {host.name}", hint=hint)

@@ -41,14 +41,16 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
-    limits: dict[str, set[Clamp]] = {}
+    clamps_by_parameter: dict[str, set[Clamp]] = {}
     for trial in trials:
         for name in trial.clamped_parameters:
             clamp = infer_clamp(trial.settings[name], trial.effective[name])
             if clamp != UNLIMITED:
-                limits.setdefault(name, set()).add(clamp)
+                clamps_by_parameter.setdefault(name, set()).add(clamp)
     common_clamps = {
-        name: limit for name, clamps in limits.items() if (limit := _common_clamp(clamps))
+        name: limit
+        for name, clamps in clamps_by_parameter.items()
+        if (limit := _common_clamp(clamps))
     }
     return {
         name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
@@ -63,11 +65,11 @@ def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> boo
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
-    lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
-    highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
-    if len(lows) > 1 or len(highs) > 1:
+    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
+    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
+    if len(minimums) > 1 or len(maximums) > 1:
         return None
-    return Clamp(max(lows, default=UNLIMITED.minimum), min(highs, default=UNLIMITED.maximum))
+    return Clamp(max(minimums, default=UNLIMITED.minimum), min(maximums, default=UNLIMITED.maximum))
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:

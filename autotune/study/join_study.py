@@ -77,7 +77,7 @@ def join_study(
         for bed, bed_environment in environment.environments.items()
     }
     write_study_target(study, directory)
-    create_store = partial(SharedStore, database=storage, study=study, pulse=heartbeat)
+    create_store = partial(SharedStore, database=storage, study=study, heartbeat_policy=heartbeat)
     with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)
         store.join_beds(beds)
@@ -157,10 +157,10 @@ def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
     with TemporaryDirectory() as directory:
         target = write_study_target(study, Path(directory)).target
     changes = list_differences(target, file.target)
-    if breaking := [
+    if breaking_changes := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
-        differences = "\n".join(breaking)
+        differences = "\n".join(breaking_changes)
         raise TargetError(
             f"{file.path} differs from the target of study {study.name}:\n{differences}",
             hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "

@@ -72,18 +72,21 @@ def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Es
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
     is replaced by a later one.
     """
-    measured: dict[int, list[Trial]] = {}
+    trials_by_configuration: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
-        measured.setdefault(state.configuration_number(trial), []).append(trial)
-    return {number: _pool_estimates(state, tried) for number, tried in measured.items()}
+        trials_by_configuration.setdefault(state.configuration_number(trial), []).append(trial)
+    return {
+        number: _pool_estimates(state, configuration_trials)
+        for number, configuration_trials in trials_by_configuration.items()
+    }
 
 
-def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
-    full_trials = [trial for trial in tried if trial.peak and not trial.peak.is_pruned] or tried[
+def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
+    full_trials = [trial for trial in trials if trial.peak and not trial.peak.is_pruned] or trials[
         -1:
     ]
-    levels = [state.normalized_peak(trial) for trial in full_trials]
-    return Estimate.pool(levels) if len(levels) > 1 else levels[0]
+    peaks = [state.normalized_peak(trial) for trial in full_trials]
+    return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
@@ -142,8 +145,15 @@ def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
     """Return the peaks of unpruned configurations, pooled with their repeats as the drift reference."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
-    peaks, again = _list_first_estimates(state, full_trials), _group_repeats(state, Phase.REFERENCE)
-    pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
+    peaks, repeats = (
+        _list_first_estimates(state, full_trials),
+        _group_repeats(state, Phase.REFERENCE),
+    )
+    pooled_peaks = {
+        n: Estimate.pool([peaks[n], *repeated_peaks])
+        for n, repeated_peaks in repeats.items()
+        if n in peaks
+    }
     return peaks | pooled_peaks
 
 
@@ -191,8 +201,8 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     incumbent = find_incumbent(state) if pruned_trials else None
     doubtful_trials = (
         trial
-        for trial, ceiling in pruned_trials
-        if incumbent and probability_better(ceiling, incumbent) >= min_probability
+        for trial, upper_bound in pruned_trials
+        if incumbent and probability_better(upper_bound, incumbent) >= min_probability
     )
     return next(doubtful_trials, None)
 
@@ -237,10 +247,10 @@ def find_best_trial(state: State) -> int | None:
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
-    number, simplified = find_leader(state), state.simplification
-    if number is None or simplified is None or simplified.of != number:
+    number, simplification = find_leader(state), state.simplification
+    if number is None or simplification is None or simplification.of != number:
         return number
-    return number if simplified.accepted is None else simplified.accepted
+    return number if simplification.accepted is None else simplification.accepted
 
 
 def find_leader(state: State) -> int | None:
@@ -317,7 +327,7 @@ def list_final_peaks(state: State, number: int) -> list[Estimate]:
 
 def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
     """Return an estimate from ``count`` measurements, with the noise between measurements added."""
-    return estimate.add_noise(_selection_noise(state) / max(1, count) ** 0.5)
+    return estimate.add_noise(_get_selection_noise(state) / max(1, count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
@@ -332,8 +342,8 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
     """Return the final measurements, with the noise of a single measurement added."""
     repeats = _group_repeats(state, *phases)
     return {
-        number: [_add_study_noise(state, peak) for peak in peaks]
-        for number, peaks in repeats.items()
+        number: [_add_study_noise(state, peak) for peak in repeated_peaks]
+        for number, repeated_peaks in repeats.items()
     }
 
 
@@ -352,23 +362,23 @@ def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
     repeats. Repeats in the proof are excluded, because they must not change which configuration is
     proven.
     """
-    estimate_with_noise = estimate.add_noise(_selection_noise(state))
+    estimate_with_noise = estimate.add_noise(_get_selection_noise(state))
     repeat_noise = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
     return replace(estimate_with_noise, sd=max(estimate_with_noise.sd, repeat_noise))
 
 
-def _model_noise(state: State) -> float:
+def _get_model_noise(state: State) -> float:
     """Return the model's estimate of the sd of one additional measurement's logarithm."""
     return state.posterior.noise if state.posterior else 0.0
 
 
-def _selection_noise(state: State) -> float:
+def _get_selection_noise(state: State) -> float:
     """Return the noise to add to estimates when a configuration is selected.
 
     The sd of values from a benchmark command already includes all of their noise.
     """
     if state.posterior is None or state.values:
-        return _model_noise(state)
+        return _get_model_noise(state)
     return state.posterior.reading_noise
 
 
@@ -383,8 +393,8 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     for trial in select_feasible_trials(state.list_finished(*phases)):
         key = (trial.bed, state.configuration_number(trial))
         repeats.setdefault(key, []).append(state.normalized_peak(trial).log_mean)
-    steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
-    return repeat_sd(steps) if len(steps) >= MIN_REPEATS else 0.0
+    log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
+    return repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
 
 def find_baseline(state: State) -> Trial | None:
@@ -439,18 +449,20 @@ def estimate_study_drift(state: State) -> StudyDrift:
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     """Return the drift of each of the state's `stacks`."""
     reference = find_reference(state)
-    measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
-    numbers: dict[str | None, list[int]] = {bed: [] for bed in measured}
+    peaks_by_bed: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
+    trial_numbers_by_bed: dict[str | None, list[int]] = {bed: [] for bed in peaks_by_bed}
     for trial in state.trials:
-        if trial.bed in numbers:
-            numbers[trial.bed].append(trial.number)
+        if trial.bed in trial_numbers_by_bed:
+            trial_numbers_by_bed[trial.bed].append(trial.number)
     # The measurement that selected the reference is excluded. It is probably too high, and later
     # measurements would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
         is_reference = reference and state.configuration_number(trial) == reference.number
-        if is_reference and trial.bed in measured and trial.peak:
-            measured[trial.bed][trial.number] = trial.peak.estimate
-    return {bed: estimate_drift(measured[bed], numbers[bed]) for bed in measured}
+        if is_reference and trial.bed in peaks_by_bed and trial.peak:
+            peaks_by_bed[trial.bed][trial.number] = trial.peak.estimate
+    return {
+        bed: estimate_drift(peaks_by_bed[bed], trial_numbers_by_bed[bed]) for bed in peaks_by_bed
+    }
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
@@ -493,7 +505,7 @@ def list_confirmations(
     model_noise = repeat_noise = 0.0
     if not state.values:
         model_noise, repeat_noise = (
-            _model_noise(state),
+            _get_model_noise(state),
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
     estimates = [
@@ -529,13 +541,13 @@ def fails_in_proof(state: State, challenger: int) -> bool:
     affect winner and baseline equally often.
     """
     failures = list_proof_failures(state)
-    own_count = sum(state.configuration_number(trial) == challenger for trial in failures)
-    return 2 * own_count > len(failures)
+    winner_failures = sum(state.configuration_number(trial) == challenger for trial in failures)
+    return 2 * winner_failures > len(failures)
 
 
-def _keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
+def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
     """Return only the measurements that form whole pairs."""
-    return measured[: len(measured) // 2 * 2]
+    return measurements[: len(measurements) // 2 * 2]
 
 
 def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
@@ -589,24 +601,24 @@ def decide_verdict(state: State) -> Verdict:
     """Return the verdict of a study after its last measurement."""
     challenger, meets_slo = find_best_trial(state), baseline_meets_slo(state)
     if challenger is None:
-        return _conclude("no-improvement" if meets_slo else "unmeetable", None)
+        return _build_verdict("no-improvement" if meets_slo else "unmeetable", None)
     if not meets_slo:
         # If the baseline has no capacity, meeting the objective is the improvement.
         verdict_name = "improved" if is_reproduced(state, challenger) else "unmeetable"
-        return _conclude(verdict_name, challenger)
+        return _build_verdict(verdict_name, challenger)
     if fails_in_proof(state, challenger):
-        return _conclude("no-improvement", challenger)
+        return _build_verdict("no-improvement", challenger)
     proof = collect_proof(state, challenger)
     gains = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
     verdict = (
-        _conclude("improved", challenger, proof.compute_proven_gain())
+        _build_verdict("improved", challenger, proof.compute_proven_gain())
         if proof.is_proven
-        else _conclude("no-improvement", challenger, proof.compute_gain())
+        else _build_verdict("no-improvement", challenger, proof.compute_gain())
     )
     return replace(verdict, beds=gains, disagree=proof.beds_disagree if gains else None)
 
 
-def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
+def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
     """Return a verdict whose displayed peaks come from the proof alone."""
     return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 

@@ -147,7 +147,10 @@ def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], An
             raise ValueError(f"{location}: expected {len(decoders)} values")
         decoders_with_items = zip(decoders, value, strict=True)
         return build(
-            [item(each, f"{location}[{n}]") for n, (item, each) in enumerate(decoders_with_items)]
+            [
+                decoder(item, f"{location}[{n}]")
+                for n, (decoder, item) in enumerate(decoders_with_items)
+            ]
         )
 
     return decode_items

@@ -148,10 +148,10 @@ def _restore_unlocked(study: Path) -> list[str]:
 
 
 def _stop_private_servers(study: Path, directory: Path) -> list[str]:
-    run = run_directories.find_run_directory(directory)
-    if run is None:
+    run_directory = run_directories.find_run_directory(directory)
+    if run_directory is None:
         return []
-    stopped_servers = stop_orphaned(run)
+    stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
     lines = [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]

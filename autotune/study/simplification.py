@@ -14,17 +14,24 @@ def select_next_block(
     state: State, surrogate: SurrogateModel, space: SearchSpace, trial_number: int
 ) -> Simplification:
     """Return the record with the changes of trial ``trial_number`` to revert in the next measurement."""
-    leader, earlier = state.find_trial(trial_number), state.simplification or Simplification()
+    leader, previous_record = (
+        state.find_trial(trial_number),
+        state.simplification or Simplification(),
+    )
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
-    blocks = state.list_finished(Phase.SIMPLIFIED)
-    accepted, without, refused_blocks = earlier.accepted, earlier.without, earlier.refused
-    if (block := earlier.reverted) and blocks:
+    simplified_trials = state.list_finished(Phase.SIMPLIFIED)
+    accepted, without, refused_blocks = (
+        previous_record.accepted,
+        previous_record.without,
+        previous_record.refused,
+    )
+    if (block := previous_record.reverted) and simplified_trials:
         # The model treats an unexpected loss as a disturbance, but a clear loss must count.
-        keeps_peak = select_feasible_trials(blocks[-1:]) and not is_clearly_worse(
-            state, trial_number, blocks[-1]
+        keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
+            state, trial_number, simplified_trials[-1]
         )
         if keeps_peak and is_expendable(surrogate, space, winner, block, without):
-            accepted, without = blocks[-1].number, block
+            accepted, without = simplified_trials[-1].number, block
         else:
             refused_blocks = (*refused_blocks, block)
     simplified_winner = simplify_winner(surrogate, space, winner, without, refused_blocks)

@@ -267,15 +267,15 @@ class StudyDatabase:
         The storage's only database session holds the writer lock. If this session loses its
         connection, all later writes fail.
         """
-        lock = text("SELECT pg_try_advisory_lock(:first, :second)")
+        lock_query = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.
         with self.engine.connect() as connection:
             connection.detach()
             with connection.begin():
                 # Records that a power failure loses in this storage are written again from the journal.
                 connection.execute(text("SET synchronous_commit = off"))
-                key = {"first": COPY_LOCK_KEY, "second": study.study_id}
-                is_writer = connection.execute(lock, key).scalar_one()
+                lock_parameters = {"first": COPY_LOCK_KEY, "second": study.study_id}
+                is_writer = connection.execute(lock_query, lock_parameters).scalar_one()
             session: Any = connection.connection.dbapi_connection
             sessions = [session]
 
@@ -350,8 +350,8 @@ class StudyDatabase:
 
         Readings are not in the database; only the journals of the workers contain them.
         """
-        location = _resolve_below(directory, study.name)
-        durable_files.make_directory(location, 0o700)
+        study_directory = _resolve_below(directory, study.name)
+        durable_files.make_directory(study_directory, 0o700)
         lines, leases = self.run_transaction(
             lambda connection: (
                 read_lines_after(connection, study.study_id, 0),
@@ -359,37 +359,37 @@ class StudyDatabase:
             )
         )
         target = study.target_text.encode()
-        durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
+        durable_files.write_file(study_directory / TARGET_FILE_NAME, target, 0o600, sync=False)
         ownership.seal_study(
-            location, target, study.first_record
+            study_directory, target, study.first_record
         )  # the user named the database and trusts its targets
         event_lines = b"".join(line + b"\n" for line in lines)
-        durable_files.write_file(location / EVENTS_FILE, event_lines, 0o600, sync=False)
+        durable_files.write_file(study_directory / EVENTS_FILE, event_lines, 0o600, sync=False)
         active_workers = [
             f"{lease.location} on bed {bed}" for bed, lease in leases.items() if lease.is_alive
         ]
         durable_files.write_file(
-            location / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
+            study_directory / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
         )
-        self.copy_files(study, parse_lines(lines), location)
-        return location
+        self.copy_files(study, parse_lines(lines), study_directory)
+        return study_directory
 
     def copy_files(
         self, study: SharedStudy, records: Iterable[Mapping[str, Any]], directory: Path
     ) -> None:
         """Copy the rendered files of trials that are missing in ``directory``."""
-        missing: dict[str, list[Path]] = {}
+        missing_paths: dict[str, list[Path]] = {}
         for record in records:
             for name, digest in _list_file_digests(record):
                 path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
                 if not path.exists():
-                    missing.setdefault(digest, []).append(path)
+                    missing_paths.setdefault(digest, []).append(path)
         rows = self.run_transaction(lambda c: c.execute(
             text("SELECT digest, content FROM autotune_files WHERE study = :study"),
             {"study": study.study_id},
-        ).all()) if missing else ()  # fmt: skip
+        ).all()) if missing_paths else ()  # fmt: skip
         for row in rows:
-            for path in missing.get(row.digest, ()):
+            for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
                 content = _decompress(row.content, MAX_RECORD_BYTES)
                 durable_files.write_file(path, content, 0o600, sync=False)
@@ -482,7 +482,7 @@ def lock_record_count(connection: Connection, study: int) -> int:
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def lock_decision_lines(connection: Connection, study: int, number: int) -> list[bytes]:
+def lock_and_read_lines(connection: Connection, study: int, number: int) -> list[bytes]:
     """Return the journal lines after record ``number``, and block other decisions until the end of this
     transaction.
     """
@@ -648,10 +648,12 @@ def _unwrap_error(error: BaseException) -> BaseException | None:
 
 def _is_restarting(error: BaseException) -> bool:
     """True if the server reports that it is stopping or starting (SQLSTATE class 57P)."""
-    answer = getattr(_unwrap_error(error), "orig", None)
+    database_error = getattr(_unwrap_error(error), "orig", None)
     # A refused connection has no SQLSTATE, only a message from the server.
-    state = getattr(answer, "sqlstate", None)
-    return state.startswith("57P") if state else "the database system is " in str(answer)
+    sqlstate = getattr(database_error, "sqlstate", None)
+    return (
+        sqlstate.startswith("57P") if sqlstate else "the database system is " in str(database_error)
+    )
 
 
 def _acquire_lock(connection: Connection, key: int) -> None:

@@ -146,10 +146,10 @@ class StudyLoop:
 
     def _prefetch_proposal(self, context: TrialContext, trial: Trial) -> None:
         """Request the next suggestion during a trial of a shared study with many beds."""
-        is_large = (
+        has_many_beds = (
             self._store.is_shared and len(context.store.state.active_beds) >= PREFETCH_MIN_BEDS
         )
-        if is_large and trial.phase in COUNTED_PHASES:
+        if has_many_beds and trial.phase in COUNTED_PHASES:
             self._proposals[context.bed] = self._prefetcher.submit(self._propose_suggestion)
 
     def _propose_suggestion(self) -> Proposal:

@@ -121,9 +121,9 @@ class Trial:
     @cached_property
     def effective_settings(self) -> Settings:
         """Return the settings with their effective values, in the parameters' own types."""
-        values = {name: _convert_effective_value(self.settings[name], self.effective[name])
+        clamped_values = {name: _convert_effective_value(self.settings[name], self.effective[name])
                   for name in self.clamped_parameters}  # fmt: skip
-        return {**self.settings, **values}
+        return {**self.settings, **clamped_values}
 
     @property
     def learned_settings(self) -> Settings:
@@ -247,7 +247,7 @@ class State:
         """
         total_seconds = sum(self.seconds.values())
         share = self.elapsed_seconds / total_seconds if self.bed_seconds and total_seconds else 1.0
-        return {kind: share * seconds for kind, seconds in self.seconds.items()}
+        return {activity: share * seconds for activity, seconds in self.seconds.items()}
 
     @cached_property
     def active_beds(self) -> tuple[str, ...]:
@@ -276,9 +276,9 @@ class State:
 
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
-        active, repeated = frozenset(self.active_beds), self.repeated_numbers
+        active_beds, repeated_numbers = frozenset(self.active_beds), self.repeated_numbers
         return tuple(t for bed, t in self.last_trial_by_bed.items()
-                     if bed in active and not t.is_finished and t.number not in repeated
+                     if bed in active_beds and not t.is_finished and t.number not in repeated_numbers
                      and (not phases or t.phase in phases))  # fmt: skip
 
     def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -367,19 +367,19 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
     """
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
-    for location, trial in enumerate(trials):
+    for index, trial in enumerate(trials):
         if trial.number == number:
-            return location
+            return index
     raise KeyError(number)
 
 
-def replay_records(journal: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
+def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
     """Return the state after these records in order, starting from ``state`` if given.
 
     Raises AutotuneError if a record lacks required content.
     """
     state = state or State()
-    for record in journal:
+    for record in event_records:
         with _convert_errors(record):
             state = apply_record(state, record)
     return state
@@ -487,8 +487,8 @@ def _replace_trial(state: State, number: int, **changes: Any) -> State:
     """Return the state with fields of a trial changed; the same state if the trial is missing."""
     trials = list(state.trials)
     with suppress(LookupError):
-        location = _find_index(trials, number)
-        trials[location] = replace(trials[location], **changes)
+        index = _find_index(trials, number)
+        trials[index] = replace(trials[index], **changes)
     return replace(state, trials=tuple(trials))
 
 
@@ -530,9 +530,17 @@ def _apply_spent(record: records.TimeSpent, state: State) -> State:
     return replace(state, bed_seconds=add_seconds(state.bed_seconds, seconds_by_bed))
 
 
-def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+def add_seconds(
+    seconds: Mapping[str, float], added_seconds: Mapping[str, float]
+) -> Mapping[str, float]:
     """Return the sums of seconds by activity."""
-    return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
+    return {
+        **seconds,
+        **{
+            activity: seconds.get(activity, 0.0) + value
+            for activity, value in added_seconds.items()
+        },
+    }
 
 
 @_apply.register

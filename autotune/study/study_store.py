@@ -81,7 +81,7 @@ class StudyStore:
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
         self._lock = threading.RLock()  # several test beds may record at the same time
-        self._deciding = threading.Lock()
+        self._decision_lock = threading.Lock()
 
     def close(self) -> None:
         self._events.close()
@@ -89,20 +89,20 @@ class StudyStore:
 
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``, which selects and records the next step, while no other test bed does so."""
-        with self._deciding:
+        with self._decision_lock:
             return action()
 
     def release_bed(self, bed: str) -> None:
         """Record that this process no longer measures on this test bed."""
 
-    def record_study_start(self, name: str, target_text: str, **described: Any) -> None:
+    def record_study_start(self, name: str, target_text: str, **environment_fields: Any) -> None:
         """Write the target and the first record of a new study: see ``build_first_record``."""
-        target = target_text.encode()
+        target_bytes = target_text.encode()
         durable_files.write_file(
-            foreign_files.check_writable_path(self.directory, TARGET_FILE_NAME), target, 0o600
+            foreign_files.check_writable_path(self.directory, TARGET_FILE_NAME), target_bytes, 0o600
         )
-        record = build_first_record(name, **described)
-        ownership.seal_study(self.directory, target, record)
+        record = build_first_record(name, **environment_fields)
+        ownership.seal_study(self.directory, target_bytes, record)
         self._record_event(record.pop("event"), **record)
 
     def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
@@ -159,12 +159,14 @@ class StudyStore:
 
     def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
         """Record the effective values, and write the rendered files."""
-        configs = PurePath("configs", str(trial.number))
+        config_directory = PurePath("configs", str(trial.number))
         digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
         for path, content in deployed.files.items():
-            foreign_files.make_directories(self.directory, (configs / path).parent)
-            target = foreign_files.check_writable_path(self.directory, configs / path)
-            durable_files.write_file(target, content, 0o600)
+            foreign_files.make_directories(self.directory, (config_directory / path).parent)
+            written_path = foreign_files.check_writable_path(
+                self.directory, config_directory / path
+            )
+            durable_files.write_file(written_path, content, 0o600)
         self._record_event(
             "deployed",
             trial=trial.number,
@@ -377,14 +379,14 @@ class JournalTail:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / EVENTS_FILE
-        self._read = 0
+        self._read_bytes = 0
         self._state = State()
 
     def __call__(self) -> State:
         with suppress(FileNotFoundError), journal.open_journal(self._path) as events:
-            events.seek(self._read)
+            events.seek(self._read_bytes)
             for line in journal.read_lines(self._path, events):
-                record = journal.parse_record(f"{self._path}, byte {self._read}", line)
+                record = journal.parse_record(f"{self._path}, byte {self._read_bytes}", line)
                 self._state = replay_records([record], self._state)
-                self._read += len(line)
+                self._read_bytes += len(line)
         return self._state
