@@ -80,8 +80,8 @@ class SamplerTask:
     def with_space(self, space: SearchSpace) -> SamplerTask:
         """Return the task for ``space``. The grid is kept if the parameters and caps are the same."""
         task = replace(self, space=space)
-        before = self.space
-        if (before.dimensions, before.baseline, before.caps) == (
+        old_space = self.space
+        if (old_space.dimensions, old_space.baseline, old_space.caps) == (
             space.dimensions,
             space.baseline,
             space.caps,
@@ -90,7 +90,7 @@ class SamplerTask:
         return task
 
 
-class Narrowing(BaseSampler):
+class NarrowingSampler(BaseSampler):
     """A sampler that accepts a new task, because a study may find values that have no effect."""
 
     def narrow(self, task: SamplerTask) -> None:
@@ -98,7 +98,7 @@ class Narrowing(BaseSampler):
         self._task = task
 
 
-class SpaceSampler(Narrowing):
+class SpaceSampler(NarrowingSampler):
     """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
     ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from those in other

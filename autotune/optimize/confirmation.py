@@ -20,7 +20,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist, fmean, median
 
 from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
-from autotune.optimize.outliers import find_outlier_threshold, max_repeat_difference
+from autotune.optimize.outliers import compute_max_repeat_difference, find_outlier_threshold
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
@@ -66,7 +66,7 @@ def compute_gain(
     measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
 ) -> Gain | None:
     """Return the gain from these measurements in chronological order; ``None`` before the first pair."""
-    ratios = _undisturbed_ratios(measurements)
+    ratios = _list_undisturbed_ratios(measurements)
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
@@ -97,14 +97,14 @@ class _PairMean:
         prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
         return cls(mean, sqrt((prior + scatter) / freedom / count), freedom, pairs)
 
-    def half_width(self, coverage: float) -> float:
+    def _compute_half_width(self, coverage: float) -> float:
         """Return half the width of the interval with this coverage, as a log ratio."""
         from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
         return float(stdtrit(self.freedom, 0.5 + coverage / 2)) * self.error
 
     def build_gain(self, coverage: float) -> Gain:
-        half_width = self.half_width(coverage)
+        half_width = self._compute_half_width(coverage)
         return Gain(
             exp(self.mean), exp(self.mean - half_width), exp(self.mean + half_width), self.pairs
         )
@@ -113,7 +113,7 @@ class _PairMean:
         """Return the gain with a median-unbiased ratio. The correction assumes that the mean exceeds
         the limit for claiming a gain.
         """
-        gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
+        gain, limit = self.build_gain(INTERVAL_COVERAGE), self._compute_half_width(CLAIM_COVERAGE)
         if self.mean <= limit:
             return gain
         low, high = log(gain.low), self.mean
@@ -128,14 +128,14 @@ class _PairMean:
         return replace(gain, ratio=exp(high))
 
 
-def _proves_gain(claim: Gain | None) -> bool:
-    return claim is not None and claim.pairs >= MIN_PAIRS and claim.low > 1.0
+def _proves_gain(gain: Gain | None) -> bool:
+    return gain is not None and gain.pairs >= MIN_PAIRS and gain.low > 1.0
 
 
-def _decides_early(early: Gain | None) -> bool:
-    if early is None or early.pairs < MIN_PAIRS:
+def _decides_early(gain: Gain | None) -> bool:
+    if gain is None or gain.pairs < MIN_PAIRS:
         return False
-    return early.low > 1.0 or early.high < 1.0
+    return gain.low > 1.0 or gain.high < 1.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Proof:
     def beds_disagree(self) -> bool:
         from scipy.special import chdtrc
 
-        mean_ratios = self._mean_ratios()
+        mean_ratios = self._compute_mean_ratios()
         if len(mean_ratios) < 2:
             return False
         weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
@@ -188,11 +188,11 @@ class Proof:
         return mean.build_proven_gain() if mean else None
 
     def _summarize_pairs(self) -> _PairMean | None:
-        ratios = [ratio for each in self._pair_ratios() for ratio in each]
+        ratios = [ratio for bed_ratios in self._list_pair_ratios() for ratio in bed_ratios]
         if not ratios:
             return None
         return _PairMean.from_ratios(
-            self._mean_ratios() if self.beds_disagree else ratios, len(ratios)
+            self._compute_mean_ratios() if self.beds_disagree else ratios, len(ratios)
         )
 
     @property
@@ -212,30 +212,37 @@ class Proof:
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
-    def _pair_ratios(self) -> list[list[Estimate]]:
+    def _list_pair_ratios(self) -> list[list[Estimate]]:
         return [
             ratios
             for measured in self.measured.values()
-            if (ratios := _undisturbed_ratios(measured))
+            if (ratios := _list_undisturbed_ratios(measured))
         ]
 
-    def _mean_ratios(self) -> list[Estimate]:
+    def _compute_mean_ratios(self) -> list[Estimate]:
         """Return the mean log ratio of each bed, with an sd from the scatter of all beds' pairs."""
-        ratios = self._pair_ratios()
+        ratios_by_bed = self._list_pair_ratios()
         spread = sum(
-            (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
+            (r.log_mean - fmean(q.log_mean for q in bed_ratios)) ** 2
+            for bed_ratios in ratios_by_bed
+            for r in bed_ratios
         )
-        count = sum(map(len, ratios))
-        prior = PRIOR_WEIGHT * sum(r.sd**2 for each in ratios for r in each) / max(count, 1)
-        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios))
+        count = sum(map(len, ratios_by_bed))
+        prior = (
+            PRIOR_WEIGHT
+            * sum(r.sd**2 for bed_ratios in ratios_by_bed for r in bed_ratios)
+            / max(count, 1)
+        )
+        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios_by_bed))
         return [
-            Estimate(fmean(r.log_mean for r in each), sqrt(variance / len(each))) for each in ratios
+            Estimate(fmean(r.log_mean for r in bed_ratios), sqrt(variance / len(bed_ratios)))
+            for bed_ratios in ratios_by_bed
         ]
 
 
-def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
+def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
     """Return the ratio of winner to baseline for each pair without a disturbed measurement."""
-    lowest_by_side = {
+    threshold_by_side = {
         side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
     }
@@ -243,21 +250,24 @@ def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimat
     for first, second in zip(measurements[::2], measurements[1::2], strict=False):
         winner, baseline = (first, second) if first.is_winner else (second, first)
         if (
-            winner.peak.value >= lowest_by_side[True]
-            and baseline.peak.value >= lowest_by_side[False]
+            winner.peak.value >= threshold_by_side[True]
+            and baseline.peak.value >= threshold_by_side[False]
         ):
             ratios.append(winner.peak.ratio_to(baseline.peak))
     return ratios
 
 
-def repeat_sd(log_differences: Sequence[float]) -> float:
+def estimate_repeat_sd(log_differences: Sequence[float]) -> float:
     """Return the sd of one measurement's logarithm.
 
     ``log_differences`` contains the log difference of each repeat from the previous measurement of the
     same configuration. Differences that involve a disturbed measurement are left out.
     """
     # Half of the differences are within ``normal_half_width(0.5)`` sds, so the quotient is their sd.
-    maximum = max_repeat_difference(
-        median(abs(step) for step in log_differences) / normal_half_width(0.5)
+    max_difference = compute_max_repeat_difference(
+        median(abs(difference) for difference in log_differences) / normal_half_width(0.5)
     )
-    return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)
+    return sqrt(
+        fmean(difference**2 for difference in log_differences if abs(difference) <= max_difference)
+        / 2
+    )

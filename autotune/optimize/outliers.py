@@ -24,7 +24,7 @@ MAX_PREDICTION_SDS = 3.0  # a measurement farther from its prediction (in sds) i
 MIN_REPEATS = 3  # with fewer repeats, a disturbed one cannot be recognized
 
 
-def max_repeat_difference(sd: float) -> float:
+def compute_max_repeat_difference(sd: float) -> float:
     """Return the log difference from the median above which a repeat counts as disturbed; ``sd`` is
     that of one repeat.
     """
@@ -39,7 +39,7 @@ def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
         return 0.0
     sorted_values = sorted(peak.value for peak in peaks)
     sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-max_repeat_difference(sd))
+    return sorted_values[len(sorted_values) // 2] * exp(-compute_max_repeat_difference(sd))
 
 
 def exceeds_prediction(differences: Array, sds: Array) -> npt.NDArray[np.bool_]:

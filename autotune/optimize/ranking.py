@@ -52,7 +52,8 @@ def find_winner(
         return leader
     return (
         leader
-        if probability_better(estimates[leader], estimates[preset]) >= REPLACE_PRESET_PROBABILITY
+        if compute_win_probability(estimates[leader], estimates[preset])
+        >= REPLACE_PRESET_PROBABILITY
         else preset
     )
 
@@ -73,10 +74,10 @@ def find_rivals(
 
 def is_undecided(first: Estimate, second: Estimate) -> bool:
     """True if it is not clear enough whether ``first`` or ``second`` is better."""
-    return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
+    return 1 - DECIDED_PROBABILITY < compute_win_probability(first, second) < DECIDED_PROBABILITY
 
 
-def probability_better(challenger: Estimate, preset: Estimate) -> float:
+def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
     """Return the probability that the challenger sustains more than the preset."""
     lead_ratio = challenger.ratio_to(preset)
     return NormalDist().cdf(lead_ratio.log_mean / max(lead_ratio.sd, MIN_LOG_SD))
@@ -120,7 +121,7 @@ def transfer_settings(
     ``baseline`` is the other study's baseline. Only the changes from this baseline are copied, clipped
     to the bounds of this space. Configurations that become equal are returned once.
     """
-    presets: list[dict[str, Value]] = []
+    configurations: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}
     for settings in ranked:
         changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
@@ -131,7 +132,7 @@ def transfer_settings(
         if (
             len(applicable_values) >= MIN_SHARED_CHANGES * len(changed_settings)
             and new_values
-            and new_values not in presets
+            and new_values not in configurations
         ):
-            presets.append(new_values)
-    return tuple(presets[:max_settings])
+            configurations.append(new_values)
+    return tuple(configurations[:max_settings])

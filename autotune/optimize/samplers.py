@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune import plugins
 from autotune.errors import AutotuneError
 from autotune.optimize.base import (
-    Narrowing,
+    NarrowingSampler,
     SamplerTask,
     SpaceSampler,
     build_distributions,
@@ -70,7 +70,7 @@ class SkoptSampler(SpaceSampler):
             # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
-                points, [-float(height) for height in to_logarithms(values)]
+                points, [-float(log_value) for log_value in to_logarithms(values)]
             )
         return {
             d.name: _decode_value(d, value)
@@ -80,7 +80,7 @@ class SkoptSampler(SpaceSampler):
     def _suggest_point(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer
 
-        def build(constraint: Any) -> Any:
+        def build_optimizer(constraint: Any) -> Any:
             optimizer = Optimizer(
                 [_build_skopt_dimension(d) for d in self._task.space.tunable_dimensions],
                 base_estimator=self._surrogate,
@@ -97,13 +97,17 @@ class SkoptSampler(SpaceSampler):
             return optimizer
 
         if not self._task.space.constraints:
-            return list(build(None).ask())
+            return list(build_optimizer(None).ask())
         try:
-            return list(build(lambda point: list(point) in points or self._is_allowed(point)).ask())
+            return list(
+                build_optimizer(
+                    lambda point: list(point) in points or self._is_allowed(point)
+                ).ask()
+            )
         except RuntimeError:
             # Too few random points satisfy the rules, so sample without rules and repair the suggestion
             # later.
-            return list(build(None).ask())
+            return list(build_optimizer(None).ask())
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
@@ -137,7 +141,7 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
     return dimension.clip(value.item() if hasattr(value, "item") else value)
 
 
-class CoreFirstSampler(Narrowing):
+class CoreFirstSampler(NarrowingSampler):
     """A sampler that applies another sampler to the parameters known to matter. The other parameters
     keep the values of the best configuration.
     """
@@ -149,7 +153,7 @@ class CoreFirstSampler(Narrowing):
     def narrow(self, task: SamplerTask) -> None:
         super().narrow(task)
         self._core = {dimension.name for dimension in task.space.core_dimensions}
-        if isinstance(self._inner, Narrowing):
+        if isinstance(self._inner, NarrowingSampler):
             self._inner.narrow(task)
 
     def infer_relative_search_space(
@@ -168,7 +172,7 @@ class CoreFirstSampler(Narrowing):
             core_values[name] = self._inner.sample_independent(
                 study, trial, name, search_space[name]
             )
-        return {**_best_searched_values(study, self._task.space), **core_values}
+        return {**_find_best_values(study, self._task.space), **core_values}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str,
@@ -202,27 +206,34 @@ class HillClimbSampler(SpaceSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
-        leader = _best_searched_values(study, self._task.space)
-        active_names = self._task.space.active_parameters({**self._task.space.baseline, **leader})
+        best_values = _find_best_values(study, self._task.space)
+        active_names = self._task.space.active_parameters(
+            {**self._task.space.baseline, **best_values}
+        )
         axes = [axis for axis in self._task.grid.axes if axis.dimension.name in search_space]
         movable_axes = [
             axis for axis in axes if axis.dimension.name in active_names and len(axis.values) > 1
         ]
-        count = min(len(movable_axes), int(rng.integers(1, self.MAX_CHANGES + 1)))
-        moved_axes = [movable_axes[i] for i in rng.choice(len(movable_axes), count, replace=False)]
+        change_count = min(len(movable_axes), int(rng.integers(1, self.MAX_CHANGES + 1)))
+        moved_axes = [
+            movable_axes[i] for i in rng.choice(len(movable_axes), change_count, replace=False)
+        ]
         return {
-            **leader,
-            **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved_axes},
+            **best_values,
+            **{
+                axis.dimension.name: _draw_other_value(axis, best_values, rng)
+                for axis in moved_axes
+            },
         }
 
 
-def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
+def _draw_other_value(axis: GridAxis, best_values: Settings, rng: np.random.Generator) -> Value:
     """Return a random value of a parameter that differs from its value in the best configuration."""
-    other_values = [value for value in axis.values if value != leader[axis.dimension.name]]
+    other_values = [value for value in axis.values if value != best_values[axis.dimension.name]]
     return other_values[int(rng.integers(len(other_values)))]
 
 
-def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
+def _find_best_values(study: Study, space: SearchSpace) -> dict[str, Any]:
     """Return the searched values of the best feasible configuration, or else of the baseline."""
     completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable_trials = [
@@ -302,9 +313,16 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
 
 
 def _describe_task(task: SamplerTask) -> str:
-    every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
-    core_text = f", {core} core parameters first" if core < every else ""
-    return f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{core_text}"
+    parameter_count, core_count = (
+        len(task.space.tunable_dimensions),
+        len(task.space.core_dimensions),
+    )
+    core_text = f", {core_count} core parameters first" if core_count < parameter_count else ""
+    trials_text, parameters_text = (
+        format_count(task.trial_budget, "trial"),
+        format_count(parameter_count, "parameter"),
+    )
+    return f"{trials_text} of {parameters_text}{core_text}"
 
 
 def _choose_automatically(task: SamplerTask) -> ChosenSampler:

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimate import Estimate
 from autotune.optimize.base import (
-    Narrowing,
+    NarrowingSampler,
     SamplerTask,
     build_distributions,
     clip_to_dimensions,
@@ -120,7 +120,7 @@ class Searcher:
         self._use_sampler(SamplerTask(space, trials, seed, several))
         self.chosen = choose_sampler(kind, self._task)
         # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
-        self._elsewhere: dict[int, int] = {}
+        self._numbers_elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
             study_name=name,
@@ -132,7 +132,7 @@ class Searcher:
         # before it wrote the value.
         completed_trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in completed_trials}
-        self._lowest = min(
+        self._lowest_peak = min(
             (t.value for t in completed_trials if t.value is not None and is_feasible_trial(t)),
             default=inf,
         )
@@ -140,7 +140,7 @@ class Searcher:
     def _use_sampler(self, task: SamplerTask) -> None:
         self._task, self._dimensions = task, task.space.tunable_dimensions
         self._distributions = build_distributions(self._dimensions)
-        self._left_out = {d.name: d.baseline for d in self._dimensions
+        self._omitted_baselines = {d.name: d.baseline for d in self._dimensions
                           if self._condensed and not d.is_core}  # fmt: skip
 
     @property
@@ -157,7 +157,7 @@ class Searcher:
         if space == self._task.space:
             return
         self._use_sampler(self._task.with_space(space))
-        if isinstance(self.chosen.sampler, Narrowing):
+        if isinstance(self.chosen.sampler, NarrowingSampler):
             self.chosen.sampler.narrow(self._task)
 
     def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
@@ -170,18 +170,20 @@ class Searcher:
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
-        asked_values = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective(asked_values)
+        suggested_values = strip_numpy_types(trial.params)
+        values = self._task.space.get_effective(suggested_values)
         number = (
-            trial.number if values == asked_values else self._replace_sampler(trial.number, values)
+            trial.number
+            if values == suggested_values
+            else self._replace_suggestion(trial.number, values)
         )
         return Suggestion(number, values, probability)
 
-    def _replace_sampler(self, asked: int, values: Settings) -> int:
+    def _replace_suggestion(self, suggestion_number: int, values: Settings) -> int:
         """Replace a suggestion by a pending one with these values; return Optuna's number of the new
         suggestion.
         """
-        self.discard_trial(asked)
+        self.discard_trial(suggestion_number)
         return self._add_pending(values)
 
     def _add_pending(self, values: Settings) -> int:
@@ -218,11 +220,14 @@ class Searcher:
     def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` for the samplers of all processes, but only if it changed."""
         shifts_by_trial = {
-            str(location): [s.log_mean, s.sd] for location, s in drift.shifts.items()
+            str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
         }
-        for name, noted in ((DRIFT_KEY, shifts_by_trial), (BED_DRIFT_KEY, dict(drift.bed_sds))):
-            if noted != self._study.user_attrs.get(name, {}):
-                self._study.set_user_attr(name, noted)
+        for name, attribute_value in (
+            (DRIFT_KEY, shifts_by_trial),
+            (BED_DRIFT_KEY, dict(drift.bed_sds)),
+        ):
+            if attribute_value != self._study.user_attrs.get(name, {}):
+                self._study.set_user_attr(name, attribute_value)
 
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
@@ -235,7 +240,7 @@ class Searcher:
         """
         if outcome.notes["trial"] in self._recorded:
             return
-        worst_value = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
+        worst_value = INFEASIBLE_SHARE * self._lowest_peak if self._lowest_peak < inf else 0.0
         value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)
         if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
@@ -252,7 +257,7 @@ class Searcher:
             self._tell_outcome(pending_trial, value, violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
-            self._lowest = min(self._lowest, outcome.peak)
+            self._lowest_peak = min(self._lowest_peak, outcome.peak)
 
     def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
         """Return the suggestion with this number, if it has no outcome yet."""
@@ -275,7 +280,7 @@ class Searcher:
             trial.set_constraint(FEASIBLE_KEY, violation)
         self._study.tell(trial, value)
 
-    def recorded_trials(self) -> frozenset[int]:
+    def list_recorded_trials(self) -> frozenset[int]:
         """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
         return frozenset(self._recorded)
 
@@ -284,17 +289,21 @@ class Searcher:
 
         The model assumes that they will give the predicted results.
         """
-        for number in self._elsewhere.keys() - pending.keys():
-            self.discard_trial(self._elsewhere.pop(number))
-        for number in sorted(pending.keys() - self._elsewhere.keys()):
-            self._elsewhere[number] = self._add_pending(pending[number])
+        for number in self._numbers_elsewhere.keys() - pending.keys():
+            self.discard_trial(self._numbers_elsewhere.pop(number))
+        for number in sorted(pending.keys() - self._numbers_elsewhere.keys()):
+            self._numbers_elsewhere[number] = self._add_pending(pending[number])
 
-    def _build_trial(self, values: Settings, **more: Any) -> FrozenTrial:
+    def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
         """Return an Optuna trial for values that the sampler did not suggest."""
-        params = {name: value for name, value in clip_to_dimensions(values, self._dimensions).items()
-                  if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
+        clipped_values = clip_to_dimensions(values, self._dimensions)
+        params = {
+            name: value
+            for name, value in clipped_values.items()
+            if name not in self._omitted_baselines or value != self._omitted_baselines[name]
+        }
         distributions = {name: self._distributions[name] for name in params}
-        return optuna.trial.create_trial(params=params, distributions=distributions, **more)
+        return optuna.trial.create_trial(params=params, distributions=distributions, **trial_fields)
 
     def discard_trial(self, suggestion_number: int | None) -> None:
         """Discard the suggestion with this number, because it will not be measured or its measurement

@@ -71,26 +71,30 @@ def simplify_winner(
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
     ]
-    chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
-    first_names = chosen | _find_unimportant(space, winner, changed_names)
-    weights = {name: _change_weight(space, name) for name in changed_names}
-    effective, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
+    chosen_names, probability, best_promise = frozenset(accepted), 1.0, (False, 0.0)
+    first_names = chosen_names | _find_unimportant(space, winner, changed_names)
+    weights = {name: _get_change_weight(space, name) for name in changed_names}
+    active_names, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def is_allowed(names: frozenset[str]) -> bool:
         return keeps_rules(names) and not any(names >= set(block) for block in rejected)
 
-    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen, is_allowed)
-    sets = [
+    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
+    candidate_sets = [
         names for names in dict.fromkeys(blocks)
-        if names > chosen and effective & set(changed_names) - names and is_allowed(names)
+        if names > chosen_names and active_names & set(changed_names) - names and is_allowed(names)
     ]  # fmt: skip
-    for names, chance in zip(sets, keep_probabilities(surrogate, space, winner, sets), strict=True):
+    for names, keep_probability in zip(
+        candidate_sets,
+        compute_keep_probabilities(surrogate, space, winner, candidate_sets),
+        strict=True,
+    ):
         weight = sum(weights[name] for name in names - frozenset(accepted))
-        promise = (names == first_names, chance * weight)
-        if chance >= PROMISING_PROBABILITY and promise > value:
-            chosen, probability, value = names, chance, promise
-    order = tuple(name for name in changed_names if name in chosen)
-    return SimplifiedWinner(revert_changes(space, winner, chosen), order, probability)
+        promise = (names == first_names, keep_probability * weight)
+        if keep_probability >= PROMISING_PROBABILITY and promise > best_promise:
+            chosen_names, probability, best_promise = names, keep_probability, promise
+    ordered_names = tuple(name for name in changed_names if name in chosen_names)
+    return SimplifiedWinner(revert_changes(space, winner, chosen_names), ordered_names, probability)
 
 
 def _find_unimportant(
@@ -108,7 +112,7 @@ def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str])
     return {**winner, **{name: space.baseline[name] for name in names}}
 
 
-def keep_probabilities(
+def compute_keep_probabilities(
     surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
 ) -> list[float]:
     """Return, for each set of changes, the probability that ``winner`` loses almost nothing
@@ -120,9 +124,12 @@ def keep_probabilities(
         surrogate,
         [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)],
     )
-    gain = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
-    limit = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gain)), MIN_LOSS)
-    return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
+    gains = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
+    max_losses = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gains)), MIN_LOSS)
+    return [
+        float((log_peaks[:, 0] - set_log_peaks <= max_losses).mean())
+        for set_log_peaks in log_peaks[:, 2:].T
+    ]
 
 
 def is_expendable(
@@ -133,11 +140,13 @@ def is_expendable(
     accepted: Collection[str],
 ) -> bool:
     """True if a measured ``block`` should be reverted, in addition to the ``accepted`` changes."""
-    if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
+    if compute_keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
-    sets = [revert_changes(space, winner, names) for names in (accepted, block)]
-    with_it, without_it = draw_log_peaks(surrogate, sets).mean(axis=0)
-    return bool(with_it - without_it <= CHANGE_PRICE * len(set(block) - set(accepted)))
+    configurations = [revert_changes(space, winner, names) for names in (accepted, block)]
+    accepted_log_peak, block_log_peak = draw_log_peaks(surrogate, configurations).mean(axis=0)
+    return bool(
+        accepted_log_peak - block_log_peak <= CHANGE_PRICE * len(set(block) - set(accepted))
+    )
 
 
 def _list_blocks(
@@ -192,7 +201,7 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
     return np.where(drawn_peaks > 0, drawn_peaks, decompress(drawn_peaks))
 
 
-def _change_weight(space: SearchSpace, name: str) -> float:
+def _get_change_weight(space: SearchSpace, name: str) -> float:
     action = next(d.parameter.action for d in space.tunable_dimensions if d.name == name)
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
 

@@ -31,7 +31,7 @@ class ConnectionTracker:
 
     def __init__(self, *pragmas: str) -> None:
         self._pragmas = pragmas
-        self._open: set[Any] = set()
+        self._open_connections: set[Any] = set()
 
     @property
     def pool_events(self) -> list[tuple[Any, str]]:
@@ -40,16 +40,16 @@ class ConnectionTracker:
 
     def close_all(self) -> None:
         """Close all open connections."""
-        while self._open:
-            self._open.pop().close()
+        while self._open_connections:
+            self._open_connections.pop().close()
 
     def _add_connection(self, connection: Any, _: object) -> None:
-        self._open.add(connection)
+        self._open_connections.add(connection)
         for pragma in self._pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
 
     def _remove_connection(self, connection: Any, _: object) -> None:
-        self._open.discard(connection)
+        self._open_connections.discard(connection)
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from math import hypot, log
 from autotune.estimate import Estimate
 from autotune.optimize import ranking
 from autotune.optimize.bed_differences import BedReading
-from autotune.optimize.confirmation import Gain, Proof, SideMeasurement, repeat_sd
+from autotune.optimize.confirmation import Gain, Proof, SideMeasurement, estimate_repeat_sd
 from autotune.optimize.drift import StudyDrift, estimate_drift
 from autotune.optimize.ranking import (
     DECIDED_PROBABILITY,
+    compute_win_probability,
     find_winner,
     pool_peaks,
-    probability_better,
 )
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
@@ -202,7 +202,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     doubtful_trials = (
         trial
         for trial, upper_bound in pruned_trials
-        if incumbent and probability_better(upper_bound, incumbent) >= min_probability
+        if incumbent and compute_win_probability(upper_bound, incumbent) >= min_probability
     )
     return next(doubtful_trials, None)
 
@@ -288,7 +288,7 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
         number
     ]
     return (
-        probability_better(estimate, _add_study_noise(state, state.normalized_peak(trial)))
+        compute_win_probability(estimate, _add_study_noise(state, state.normalized_peak(trial)))
         >= DECIDED_PROBABILITY
     )
 
@@ -394,7 +394,7 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
         key = (trial.bed, state.configuration_number(trial))
         repeats.setdefault(key, []).append(state.normalized_peak(trial).log_mean)
     log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
-    return repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
+    return estimate_repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
 
 def find_baseline(state: State) -> Trial | None:

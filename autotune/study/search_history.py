@@ -76,7 +76,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
     """Report the outcomes that are still missing in a search."""
-    recorded_trials = searcher.recorded_trials()
+    recorded_trials = searcher.list_recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded_trials:
             record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -23,8 +23,8 @@ from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
 from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
     ProcessPriors,
-    disregard,
     fit_process,
+    inflate_variances,
 )
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.scale import compress_loss, compress_shared
@@ -88,11 +88,11 @@ class _Evidence:
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
         """Return this evidence combined with the peaks; a peak with infinite variance adds nothing."""
-        precisions, weighted = 1.0 / variances, logs / variances
+        precisions, weighted_logs = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
-        np.add.at(weighted, self.rows, self.logs / self.variances)
+        np.add.at(weighted_logs, self.rows, self.logs / self.variances)
         rows = np.flatnonzero(precisions)
-        logs, variances = weighted[rows] / precisions[rows], 1.0 / precisions[rows]
+        logs, variances = weighted_logs[rows] / precisions[rows], 1.0 / precisions[rows]
         return replace(self, rows=rows, logs=logs, variances=variances)
 
 
@@ -180,41 +180,50 @@ def fit_composite(
     log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
-    fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
+    fitted_models = [
+        _fit_capacity(tables, points, shared_sds, part_evidence) for part_evidence in evidence
+    ]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     parts_with_evidence = zip(fitted_models, evidence, strict=True)
     left_out_peaks = np.array(
-        [model.predict_left_out(points, each.rows) for model, each in parts_with_evidence]
+        [
+            model.predict_left_out(points, part_evidence.rows)
+            for model, part_evidence in parts_with_evidence
+        ]
     )
-    top = float(log_peaks.max())
-    sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
+    best_log_peak = float(log_peaks.max())
+    sharpness, chosen_indices = _select_parts(left_out_peaks, log_peaks, best_log_peak)
     peak_inferences = _infer_from_peaks(
-        [fitted_models[index] for index in chosen], sharpness, points, log_peaks, sds
+        [fitted_models[index] for index in chosen_indices], sharpness, points, log_peaks, sds
     )
     capacity_models = [
         _refine_capacity(tables, points, shared_sds, evidence[index], fitted_models[index], peaks)
-        for index, peaks in zip(chosen, zip(*peak_inferences, strict=True), strict=True)
+        for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
     soft_minima = soft_minimum(
         np.array([part.predict(points)[0] for part in capacity_models]), sharpness
     )
-    left_out_minima = soft_minimum(left_out_peaks[chosen], sharpness)
+    left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     residual_process = fit_process(
-        tables, points, _compute_remainder(log_peaks, soft_minima, top), sds**2, RESIDUAL_PRIORS,
-        level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
+        tables, points, _compute_remainder(log_peaks, soft_minima, best_log_peak), sds**2,
+        RESIDUAL_PRIORS, level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
     )  # fmt: skip
-    error = _leave_one_out_error(
-        residual_process, _compute_remainder(log_peaks, left_out_minima, top)
+    error = _compute_leave_one_out_error(
+        residual_process, _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     )
-    return CompositeModel(tuple(capacity_models), sharpness, offset, top, residual_process, error)
+    return CompositeModel(
+        tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
+    )
 
 
-def _compute_remainder(log_peaks: Array, soft_minima: Array, top: float) -> Array:
+def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
     """Return the part of the compressed log peaks that the soft minima do not explain."""
     explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
-    return compress_log_peaks(log_peaks, top) - compress_log_peaks(explained, top)
+    return compress_log_peaks(log_peaks, best_log_peak) - compress_log_peaks(
+        explained, best_log_peak
+    )
 
 
 def _select_parts(
@@ -231,8 +240,11 @@ def _select_parts(
             [row for row in selected_rows if row != omitted] for omitted in selected_rows
         ]
         scored_sets = [
-            (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
-            for rest in smaller_sets
+            (
+                *_select_sharpness(left_out_peaks[remaining_rows], log_peaks, best_log_peak),
+                remaining_rows,
+            )
+            for remaining_rows in smaller_sets
         ]
         if min(scored_sets)[0] > 0.95 * error:
             break
@@ -258,13 +270,13 @@ def _refine_capacity(
     return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
 
 
-def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
+def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -> float:
     """Return the mean error of the peaks if each is predicted from all other trials.
 
-    ``rest`` contains each peak minus the parts' prediction without that trial's capacities. The
-    residual process predicts each entry of ``rest`` from the other entries.
+    ``remainders`` contains each peak minus the parts' prediction without that trial's capacities. The
+    residual process predicts each entry of ``remainders`` from the other entries.
     """
-    errors, _ = replace(residual, values=rest).leave_one_out()
+    errors, _ = replace(residual, values=remainders).leave_one_out()
     return float(np.abs(errors).mean())
 
 
@@ -282,17 +294,19 @@ def _infer_from_peaks(
     part's share in the minimum. The uncertainty of the other parts increases the variance, which is
     infinite for parts that did not limit the peak.
     """
-    means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
+    means, own_sds = (
+        np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True)
+    )
     soft_minima = soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
-    uncertain, noise = (shares * own) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
+    part_variances, noise = (shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
     is_usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
-        log_excess > -DISTURBED_SDS * np.sqrt(noise + uncertain.sum(axis=0))
+        log_excess > -DISTURBED_SDS * np.sqrt(noise + part_variances.sum(axis=0))
     )
     slopes = np.maximum(shares, LIMITING_MARGIN)
-    variances = (noise + uncertain.sum(axis=0) - uncertain) / slopes**2
+    variances = (noise + part_variances.sum(axis=0) - part_variances) / slopes**2
     return means + log_excess / slopes, np.where(
         is_usable & (shares > LIMITING_MARGIN), variances, np.inf
     )
@@ -330,22 +344,29 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
     trials.
     """
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
-    groups = {frozenset(capacity.tiers) for each in capacities for capacity in each.values()}
+    tier_groups = {
+        frozenset(capacity.tiers)
+        for trial_capacities in capacities
+        for capacity in trial_capacities.values()
+    }
     evidence = []
-    for name in sorted({name for each in capacities for name in each}):
-        rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)
+    for name in sorted({name for trial_capacities in capacities for name in trial_capacities}):
+        rows = np.array(
+            [row for row, trial_capacities in enumerate(capacities) if name in trial_capacities],
+            np.intp,
+        )
         own_capacities = [capacities[row][name] for row in rows]
         direct_tiers = {tier for capacity in own_capacities for tier in capacity.tiers}
         related_tiers = {
-            tier for group in groups if group & direct_tiers for tier in group
+            tier for group in tier_groups if group & direct_tiers for tier in group
         } | direct_tiers
         axes = np.array([d for d, tier in enumerate(tiers) if tier in related_tiers], np.intp)
         weights = np.array([1.0 if tiers[d] in direct_tiers else RELATED_VARIANCE for d in axes])
         if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
-            logs, sds = (
+            log_capacities, sds = (
                 np.array([getattr(c, field) for c in own_capacities]) for field in ("log", "sd")
             )
-            evidence.append(_Evidence(axes, weights, rows, logs, sds**2))
+            evidence.append(_Evidence(axes, weights, rows, log_capacities, sds**2))
     return evidence
 
 
@@ -377,5 +398,5 @@ def _fit_capacity(
         error, sd = process.leave_one_out()
         is_outlier = exceeds_prediction(np.abs(error), sd)
         if is_outlier.any():
-            process = fit(disregard(evidence.variances, is_outlier, error, sd), process)
+            process = fit(inflate_variances(evidence.variances, is_outlier, error, sd), process)
     return CapacityModel(evidence.axes, process)

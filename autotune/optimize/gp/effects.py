@@ -44,13 +44,14 @@ class LevelEffects:
 
     def sum_at(self, points: GridPoints) -> tuple[Array, Array]:
         """Return, for each point, the sums of the effects and of their squares: ``[point, column]``."""
-        count, levels = self.variances.shape[1], points[:, self.axes]
-        cells = levels + count * np.arange(len(self.axes))
-        rows, places = np.nonzero(self._has_effect.take(cells))
+        level_count, levels = self.variances.shape[1], points[:, self.axes]
+        flat_indices = levels + level_count * np.arange(len(self.axes))
+        rows, places = np.nonzero(self._has_effect.take(flat_indices))
         row_ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
         values, squares = self._flat_values
         selection = csr_array(
-            (np.ones(len(rows)), cells[rows, places], row_ends), shape=(len(points), len(values))
+            (np.ones(len(rows)), flat_indices[rows, places], row_ends),
+            shape=(len(points), len(values)),
         )
         return selection @ values, selection @ squares
 

@@ -50,7 +50,7 @@ LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
 )
 
 
-def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
+def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
     average.
 
@@ -62,7 +62,7 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     thresholds, so no length scale must be learned from few trials.
     """
     if axis.is_ordered:
-        raw_covariance = _mixture_covariance(tuple(axis.unit_positions.tolist()))
+        raw_covariance = _compute_mixture_covariance(tuple(axis.unit_positions.tolist()))
         weights = (
             np.gradient(axis.unit_positions)
             if len(axis.unit_positions) > 2
@@ -72,17 +72,17 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
         raw_covariance = np.eye(len(axis.values))
         weights = np.ones(len(axis.values))
     weights = weights / weights.sum()
-    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
-    mean = raw_covariance @ pivot
-    centred_covariance = raw_covariance - np.outer(mean, mean) / float(pivot @ mean)
+    anchor_weights = np.eye(len(weights))[anchor] if anchor is not None else weights
+    mean = raw_covariance @ anchor_weights
+    centred_covariance = raw_covariance - np.outer(mean, mean) / float(anchor_weights @ mean)
     return np.asarray(centred_covariance / float(weights @ centred_covariance.diagonal()))
 
 
 @lru_cache(maxsize=256)
-def _mixture_covariance(units: tuple[float, ...]) -> Array:
+def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
     """Return the covariance without an anchor, cached because every suggestion needs the same one."""
-    locations = np.array(units)
-    distance = np.abs(locations[:, None] - locations[None, :])
+    positions = np.array(unit_positions)
+    distance = np.abs(positions[:, None] - positions[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
         distance / LONG_LENGTH_SCALE
     ) + SHORT_SCALE_WEIGHT * matern_correlation(distance / SHORT_LENGTH_SCALE)
@@ -170,18 +170,18 @@ class GaussianProcess:
         """Return the covariance of each parameter's effect, between each level and each point."""
         axes = list_varied_axes(self._effect_variances, points)
         values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
-        for place, d in enumerate(axes):
+        for row, d in enumerate(axes):
             table = self.tables[d]
-            values[place, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
+            values[row, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
         """Return the covariance of level, effects and interactions at each point, ``[point, column]``."""
         return self._interact(*effects.sum_at(points))
 
-    def _interact(self, first: Array, squares: Array) -> Array:
+    def _interact(self, sums: Array, squares: Array) -> Array:
         """Return the total covariance, from the sums of the effects' covariances and of their squares."""
-        return LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
+        return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
     def covariance(self, left: GridPoints, right: GridPoints) -> Array:
         """Return the prior covariance of the function, ``[left, right]``."""
@@ -208,8 +208,8 @@ class GaussianProcess:
         total_covariance = self.covariance(points, points) - cross_covariance @ solve(
             self.cholesky_factor, cross_covariance.T
         )
-        size, shape = np.linalg.eigh(total_covariance)
-        covariance_root = shape * np.sqrt(np.maximum(size, 0.0))
+        eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
+        covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
@@ -234,11 +234,13 @@ class GaussianProcess:
         return self.observation_weights * variance, np.sqrt(variance)
 
 
-def disregard(variances: Array, is_void: npt.NDArray[np.bool_], errors: Array, sds: Array) -> Array:
-    """Return the variances of the observations, increased for those marked in ``is_void``.
+def inflate_variances(
+    variances: Array, is_disregarded: npt.NDArray[np.bool_], errors: Array, sds: Array
+) -> Array:
+    """Return the variances of the observations, increased for those marked in ``is_disregarded``.
     `GaussianProcess.leave_one_out` returns ``errors`` and ``sds``.
     """
-    return variances + np.where(is_void, 4.0 * np.maximum(errors**2, sds**2), 0.0)
+    return variances + np.where(is_disregarded, 4.0 * np.maximum(errors**2, sds**2), 0.0)
 
 
 def fit_process(
@@ -271,8 +273,8 @@ def fit_process(
         priors,
     )
     optimum = minimize(
-        problem.loss_and_gradient,
-        problem.opening if similar is None else problem.opening_from(similar),
+        problem.compute_loss_and_gradient,
+        problem.default_start if similar is None else problem.build_start_from(similar),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
@@ -307,37 +309,37 @@ class _FitProblem:
 
     def __init__(
         self, tables: tuple[Array, ...], points: GridPoints, values: Array, variances: Array,
-        shared_sds: Array, beliefs: ProcessPriors,
+        shared_sds: Array, priors: ProcessPriors,
     ) -> None:  # fmt: skip
         self.values, self.variances = values, variances
         self.parameter_count = len(tables)
         self.axes = list_varied_axes(tabulate_variances(tables), points)
         # Covariances are symmetric, so each pair of observations is stored once, as one column.
-        self.pairs = np.tril_indices(len(points))
-        self.times = np.where(self.pairs[0] == self.pairs[1], 1.0, 2.0)
-        first, second = points[self.pairs[0]], points[self.pairs[1]]
-        self.flat = np.zeros((len(self.axes), len(first)))
-        for place, d in enumerate(self.axes):
-            self.flat[place] = tables[d][first[:, d], second[:, d]]
-        self.flat2 = self.flat**2
-        self.common = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pairs]
-        self.diagonal = np.flatnonzero(self.times == 1.0)
+        self.pair_indices = np.tril_indices(len(points))
+        self.pair_multiplicities = np.where(self.pair_indices[0] == self.pair_indices[1], 1.0, 2.0)
+        first, second = points[self.pair_indices[0]], points[self.pair_indices[1]]
+        self.table_entries = np.zeros((len(self.axes), len(first)))
+        for row, d in enumerate(self.axes):
+            self.table_entries[row] = tables[d][first[:, d], second[:, d]]
+        self.squared_table_entries = self.table_entries**2
+        self.common_covariance = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pair_indices]
+        self.diagonal_columns = np.flatnonzero(self.pair_multiplicities == 1.0)
         self.identity = np.eye(len(points))
         # Means and sds of the priors on the entries of θ after the amplitudes.
-        self.middle = np.array(
-            [2 * np.log(beliefs.effect_size), np.log(0.1), 2 * np.log(beliefs.noise_sd)]
+        self.prior_means = np.array(
+            [2 * np.log(priors.effect_size), np.log(0.1), 2 * np.log(priors.noise_sd)]
         )
-        self.widths = np.array([beliefs.scale_width, 1.5, 1.5])
-        self.opening = np.concatenate([np.full(len(self.axes), -1.0), self.middle])
+        self.prior_sds = np.array([priors.scale_width, 1.5, 1.5])
+        self.default_start = np.concatenate([np.full(len(self.axes), -1.0), self.prior_means])
 
-    def opening_from(self, process: GaussianProcess) -> Array:
+    def build_start_from(self, process: GaussianProcess) -> Array:
         """Return the θ of a fitted process as the start of another fit."""
         relative = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
         return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
 
     def bounds(self) -> list[tuple[float, float]]:
-        scale, _, noise = self.middle
+        scale, _, noise = self.prior_means
         return [
             *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.axes),
             (scale - 5, scale + 4),
@@ -353,17 +355,20 @@ class _FitProblem:
         relative[self.axes] = theta[: len(self.axes)]
         return relative, theta[len(self.axes) :]
 
-    def loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
+    def compute_loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
         axis_count = len(self.axes)
         relative, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
         amplitudes = np.exp(relative + scale)
-        share = float(np.exp(beta - scale))
-        first_order, squared_terms = amplitudes @ self.flat, amplitudes**2 @ self.flat2
+        interaction_weight = float(np.exp(beta - scale))
+        first_order, squared_terms = (
+            amplitudes @ self.table_entries,
+            amplitudes**2 @ self.squared_table_entries,
+        )
         second_order = 0.5 * (first_order * first_order - squared_terms)
-        below = self.common + first_order + share * second_order
-        below[self.diagonal] += self.variances + np.exp(noise)
+        pair_covariances = self.common_covariance + first_order + interaction_weight * second_order
+        pair_covariances[self.diagonal_columns] += self.variances + np.exp(noise)
         total_covariance = np.zeros_like(self.identity)
-        total_covariance[self.pairs] = below
+        total_covariance[self.pair_indices] = pair_covariances
         try:
             cholesky_factor = factorize(total_covariance)
         except np.linalg.LinAlgError:
@@ -374,23 +379,23 @@ class _FitProblem:
         # Half of the sum over all ordered pairs, because each pair is stored once.
         covariance_gradient = (
             0.5
-            * self.times
-            * (inverse_covariance - np.outer(solved_values, solved_values))[self.pairs]
+            * self.pair_multiplicities
+            * (inverse_covariance - np.outer(solved_values, solved_values))[self.pair_indices]
         )
         axis_gradients = amplitudes * (
-            self.flat @ (covariance_gradient * (1.0 + share * first_order))
-        ) - share * amplitudes**2 * (self.flat2 @ covariance_gradient)
-        pair_gradient = share * float(covariance_gradient @ second_order)
+            self.table_entries @ (covariance_gradient * (1.0 + interaction_weight * first_order))
+        ) - interaction_weight * amplitudes**2 * (self.squared_table_entries @ covariance_gradient)
+        pair_gradient = interaction_weight * float(covariance_gradient @ second_order)
         other_gradients = [
             axis_gradients.sum() - pair_gradient,
             pair_gradient,
-            float(np.exp(noise) * covariance_gradient[self.diagonal].sum()),
+            float(np.exp(noise) * covariance_gradient[self.diagonal_columns].sum()),
         ]
         gradient = np.concatenate([axis_gradients, other_gradients])
-        prior, prior_gradient = self._prior_and_gradient(theta)
+        prior, prior_gradient = self._compute_prior_and_gradient(theta)
         return float(fit_loss + prior), gradient + prior_gradient
 
-    def _prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
+    def _compute_prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
         of the rest.
 
@@ -404,7 +409,7 @@ class _FitProblem:
         relative_amplitudes = theta[:axis_count]
         loss = np.log1p(np.exp(relative_amplitudes)) - 0.5 * relative_amplitudes
         gradient = 1.0 / (1.0 + np.exp(-relative_amplitudes)) - 0.5
-        standard_scores = (theta[axis_count:] - self.middle) / self.widths
+        standard_scores = (theta[axis_count:] - self.prior_means) / self.prior_sds
         return float(loss.sum() + 0.5 * standard_scores @ standard_scores), np.concatenate(
-            [gradient, standard_scores / self.widths]
+            [gradient, standard_scores / self.prior_sds]
         )

@@ -1,7 +1,7 @@
 """The search space as a grid: each parameter in about a hundred steps on its own scale.
 
 A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of one
-parameter is a small table (`axis_covariance`). A model therefore looks up covariances instead of
+parameter is a small table (`compute_axis_covariance`). A model therefore looks up covariances instead of
 computing exponentials. Inactive parameters are set to their baseline levels, so that they cannot
 mislead the model.
 """
@@ -41,10 +41,10 @@ class GridAxis:
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
-            locations = np.array([to_unit(dimension, value) for value in integers])
-            return cls(dimension, tuple(integers), locations)
-        units = np.linspace(0.0, 1.0, MAX_LEVELS)
-        values = [from_unit(dimension, unit) for unit in units]
+            integer_positions = np.array([to_unit(dimension, value) for value in integers])
+            return cls(dimension, tuple(integers), integer_positions)
+        unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
+        values = [from_unit(dimension, unit_position) for unit_position in unit_positions]
         # Preset values are not rounded to a level. Rounding would change settings that a suggestion
         # keeps, and restart services unnecessarily.
         for preset in (
@@ -55,7 +55,7 @@ class GridAxis:
         ):
             if preset is not None and dimension.clip(preset) == preset:
                 values[round(to_unit(dimension, preset) * (MAX_LEVELS - 1))] = preset
-        return cls(dimension, tuple(values), units)
+        return cls(dimension, tuple(values), unit_positions)
 
     @property
     def safe_levels(self) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def to_unit(dimension: Dimension, value: Value) -> float:
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)
-    shift = _log_shift(low)
+    shift = _compute_log_shift(low)
     return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
 
 
@@ -104,12 +104,12 @@ def from_unit(dimension: Dimension, unit: float) -> Value:
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return dimension.clip(low + unit * (high - low))
-    shift = _log_shift(low)
+    shift = _compute_log_shift(low)
     ratio = log((high + shift) / (low + shift))
     return dimension.clip((low + shift) * exp(unit * ratio) - shift)
 
 
-def _log_shift(low: float) -> float:
+def _compute_log_shift(low: float) -> float:
     return 0.0 if low > 0 else 1.0 - low
 
 
@@ -144,14 +144,14 @@ class ParameterGrid:
     ) -> ParameterGrid:
         """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
-        index = {axis.dimension.name: i for i, axis in enumerate(axes)}
+        index_by_name = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
             for name, allowed in axis.dimension.conditions:
-                if name in index:
-                    parent = axes[index[name]]
+                if name in index_by_name:
+                    parent = axes[index_by_name[name]]
                     is_active = np.array([value in allowed for value in parent.values])
-                    conditions.append((child, index[name], is_active))
+                    conditions.append((child, index_by_name[name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective)
 
@@ -195,8 +195,8 @@ class ParameterGrid:
     def reset_inactive(self, points: GridPoints) -> GridPoints:
         """Return ``points`` with every inactive parameter at its baseline."""
         points = points.copy()
-        for child, parent, active in self.conditions:
-            points[~active[points[:, parent]], child] = self.baseline[child]
+        for child, parent, active_levels in self.conditions:
+            points[~active_levels[points[:, parent]], child] = self.baseline[child]
         return points
 
 

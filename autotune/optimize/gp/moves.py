@@ -54,19 +54,19 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 
     Moves of parameters that are not on the grid, or to unavailable choices, are left out.
     """
-    index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
+    index_by_name = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
     readable_moves = []
     for move in filter(None, map(_MOVE_PATTERN.fullmatch, moves)):
-        location = index.get(move["name"])
-        if location is None:
+        axis_index = index_by_name.get(move["name"])
+        if axis_index is None:
             continue
-        axis = grid.axes[location]
+        axis = grid.axes[axis_index]
         if axis.is_ordered and move["direction"]:
-            readable_moves.append(Move(location, 1 if move["direction"] == "+" else -1))
+            readable_moves.append(Move(axis_index, 1 if move["direction"] == "+" else -1))
         elif not axis.is_ordered and move["choice"]:
             value_texts = [str(value) for value in axis.values]
             readable_moves += [
-                Move(location, level=i) for i, v in enumerate(value_texts) if v == move["choice"]
+                Move(axis_index, level=i) for i, v in enumerate(value_texts) if v == move["choice"]
             ]
     return readable_moves
 
@@ -114,19 +114,19 @@ class MoveHistory:
         A move without a gain reached another limit. That limit may be gone if the origin of the move
         was clearly worse and differed in another parameter. A harmful move always counts.
         """
-        for each in self.failures:
-            if each.point[axis] != each.start[axis]:
-                differs_elsewhere = np.delete(each.start != self.start, axis).any()
-                is_close = self.log_peak < each.start_log_peak + MIN_LONG_STEP_GAIN
-                if is_close or not differs_elsewhere or each.is_harmful:
-                    yield each
+        for failure in self.failures:
+            if failure.point[axis] != failure.start[axis]:
+                differs_elsewhere = np.delete(failure.start != self.start, axis).any()
+                is_close = self.log_peak < failure.start_log_peak + MIN_LONG_STEP_GAIN
+                if is_close or not differs_elsewhere or failure.is_harmful:
+                    yield failure
 
     def is_exhausted(self, move: Move) -> bool:
         """True if this choice failed before, alone or together with few other changes."""
         return any(
-            each.point[move.axis] == move.level
-            and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
-            for each in self.list_failures(move.axis)
+            failure.point[move.axis] == move.level
+            and int((failure.point != failure.start).sum()) <= MAX_ATTRIBUTED_CHANGES
+            for failure in self.list_failures(move.axis)
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
@@ -136,7 +136,7 @@ class MoveHistory:
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
         opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return self._distance_moved(move) < 0 and opposite not in self.previous_moves
+        return self._count_levels_moved(move) < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return by how many levels to change the parameter, if ``step`` levels are intended.
@@ -144,42 +144,44 @@ class MoveHistory:
         A repeat of the move that led to the current configuration goes twice as far. A failed value
         ahead is approached by half the distance. Two failed values ahead that did no harm end the move.
         """
-        distance_moved = self._distance_moved(move)
+        distance_moved = self._count_levels_moved(move)
         step = (
             min(step, -distance_moved // 2) if distance_moved < 0 else max(step, 2 * distance_moved)
         )
-        steps_ahead = self._list_ahead(move)
-        if sum(not harmful for _, harmful in steps_ahead) > 1:
+        failures_ahead = self._list_failures_ahead(move)
+        if sum(not harmful for _, harmful in failures_ahead) > 1:
             return 0
-        return min([step, *(distance // 2 for distance, _ in steps_ahead)])
+        return min([step, *(distance // 2 for distance, _ in failures_ahead)])
 
-    def _list_ahead(self, move: Move) -> list[tuple[int, bool]]:
+    def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
         """Return the distance in levels of each failed value ahead, and whether it was harmful."""
         current_level = int(self.start[move.axis])
-        steps_ahead = [
-            ((int(each.point[move.axis]) - current_level) * move.direction, each.is_harmful)
-            for each in self.list_failures(move.axis)
+        failures_ahead = [
+            ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
+            for failure in self.list_failures(move.axis)
         ]
-        return [(distance, harmful) for distance, harmful in steps_ahead if distance > 0]
+        return [(distance, harmful) for distance, harmful in failures_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
         """True if the parameter was changed in this direction before, without a gain."""
-        return bool(self._list_ahead(move))
+        return bool(self._list_failures_ahead(move))
 
     def find_harm(self, move: Move) -> int | None:
         """Return the distance in levels to the nearest harmful value ahead.
 
         Return ``None`` if there is none, or if there are several and the move has never brought a gain.
         """
-        harmful_distances = [distance for distance, harmful in self._list_ahead(move) if harmful]
+        harmful_distances = [
+            distance for distance, harmful in self._list_failures_ahead(move) if harmful
+        ]
         if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
             return None
         return min(harmful_distances, default=None)
 
     def _has_helped(self, move: Move) -> bool:
-        return self._distance_moved(move) > 0
+        return self._count_levels_moved(move) > 0
 
-    def _distance_moved(self, move: Move) -> int:
+    def _count_levels_moved(self, move: Move) -> int:
         """Return by how many levels the last gain changed the parameter in the direction of this move;
         negative for the opposite direction.
         """
@@ -191,21 +193,23 @@ class MoveHistory:
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     """Return the results of earlier moves, for moves from the configuration in this row."""
     points, peaks = observations.points, observations.log_peaks
-    failed, unusable = [], 0
-    for location in np.flatnonzero(observations.suggested):
-        origin = _find_origin(points[:location], peaks[:location], points[location])
-        if origin is not None and peaks[location] < peaks[origin] + MIN_GAIN:
-            loss = float(peaks[origin] - peaks[location])
-            failed.append(FailedMove(points[origin], points[location], float(peaks[origin]), loss))
+    failures, unusable_count = [], 0
+    for suggested_row in np.flatnonzero(observations.suggested):
+        origin = _find_origin(points[:suggested_row], peaks[:suggested_row], points[suggested_row])
+        if origin is not None and peaks[suggested_row] < peaks[origin] + MIN_GAIN:
+            loss = float(peaks[origin] - peaks[suggested_row])
+            failures.append(
+                FailedMove(points[origin], points[suggested_row], float(peaks[origin]), loss)
+            )
     for point in observations.failed_points:
         origin = _find_origin(points, peaks, point)
         if origin is not None:
-            failed.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
-            unusable += origin == row
+            failures.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
+            unusable_count += origin == row
     was_suggested = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
-    history = MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
+    history = MoveHistory(points[row], float(peaks[row]), tuple(failures), None, unusable_count)
     if origin is None or gain < MIN_GAIN:
         return history
     moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
@@ -227,56 +231,56 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
 
 
 def apply_moves(
-    grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None
+    grid: ParameterGrid, history: MoveHistory, moves: Sequence[Move], length: float | None
 ) -> GridPoints:
-    """Return the start configuration of ``past`` after these moves.
+    """Return the start configuration of ``history`` after these moves.
 
     ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
     ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
     range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
     it, because the diagnosis recommends it for this stack.
     """
-    point = past.start.copy()
+    point = history.start.copy()
     for move in moves:
-        axis, here = grid.axes[move.axis], int(past.start[move.axis])
+        axis, level = grid.axes[move.axis], int(history.start[move.axis])
         if not axis.is_ordered:
-            point[move.axis] = here if past.is_exhausted(move) else move.level
+            point[move.axis] = level if history.is_exhausted(move) else move.level
             continue
-        if past.is_refuted(move, axis.dimension.name):
+        if history.is_refuted(move, axis.dimension.name):
             continue
-        levels_left = _count_room(axis, here, move.direction)
-        step = min(levels_left, past.limit_levels(move, _count_levels(axis, length)))
-        if is_worthwhile(axis, here, move, step, levels_left):
-            point[move.axis] = here + move.direction * step
+        levels_left = _count_levels_left(axis, level, move.direction)
+        step = min(levels_left, history.limit_levels(move, _count_levels(axis, length)))
+        if is_worthwhile(axis, level, move, step, levels_left):
+            point[move.axis] = level + move.direction * step
     return point
 
 
-def _count_room(axis: GridAxis, here: int, direction: int) -> int:
-    """Return the number of levels from ``here`` to the next bound in ``direction``.
+def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
+    """Return the number of levels from ``level`` to the next bound in ``direction``.
 
     The next bound is the guides' bound or, beyond the guides' bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
-        return (high if here < high else len(axis.values) - 1) - here
-    return here - (low if here > low else 0)
+        return (high if level < high else len(axis.values) - 1) - level
+    return level - (low if level > low else 0)
 
 
-def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
+def is_worthwhile(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
     """True if a step is long enough to be informative, or to bring a measurable gain.
 
     A capacity grows no faster than the number that limits it.
     """
-    if step >= min(room, MIN_STEP * (len(axis.values) - 1)):
+    if step >= min(levels_left, MIN_STEP * (len(axis.values) - 1)):
         return True
-    return step > 0 and _log_ratio(axis, here, here + move.direction * step) >= MIN_GAIN
+    return step > 0 and _compute_log_ratio(axis, level, level + move.direction * step) >= MIN_GAIN
 
 
-def _log_ratio(axis: GridAxis, here: int, there: int) -> float:
+def _compute_log_ratio(axis: GridAxis, level: int, other_level: int) -> float:
     """Return the absolute log ratio of two levels' values; 0 on a range that is not logarithmic."""
     if not axis.dimension.is_logarithmic:
         return 0.0
-    return abs(log(max(float(axis.values[there]), 1.0) / max(float(axis.values[here]), 1.0)))
+    return abs(log(max(float(axis.values[other_level]), 1.0) / max(float(axis.values[level]), 1.0)))
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
@@ -292,22 +296,22 @@ def _count_levels(axis: GridAxis, length: float | None) -> int:
 
 def list_guided_candidates(
     grid: ParameterGrid,
-    past: MoveHistory,
+    history: MoveHistory,
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the points after the recommended moves from the start of ``past``, at each length.
+    """Return the points after the recommended moves from the start of ``history``, at each length.
 
     All moves are made together, and each move alone. Duplicates are removed, because repairing and
     predicting a point takes time.
     """
-    readable, start = read_moves(grid, moves), past.start
+    parsed_moves, start = read_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
-        joint_point = apply_moves(grid, past, readable, length)
+        joint_point = apply_moves(grid, history, parsed_moves, length)
         changed_axes = [
             axis
-            for axis in dict.fromkeys(m.axis for m in readable)
+            for axis in dict.fromkeys(m.axis for m in parsed_moves)
             if joint_point[axis] != start[axis]
         ]
         if changed_axes:
@@ -319,7 +323,7 @@ def list_guided_candidates(
 
 
 def suggest_long_step(
-    grid: ParameterGrid, observations: TrialObservations, project: Callable[..., GridPoints]
+    grid: ParameterGrid, observations: TrialObservations, project_points: Callable[..., GridPoints]
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
@@ -334,7 +338,7 @@ def suggest_long_step(
     tried_keys = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
     for points in _list_long_steps(grid, observations, leader, history):
         if len(points):
-            projected_points = grid.reset_inactive(project(points, history.start))
+            projected_points = grid.reset_inactive(project_points(points, history.start))
             untried_points = [
                 point for point in projected_points if point.tobytes() not in tried_keys
             ]
@@ -344,43 +348,45 @@ def suggest_long_step(
 
 
 def _list_long_steps(
-    grid: ParameterGrid, observations: TrialObservations, leader: int, past: MoveHistory
+    grid: ParameterGrid, observations: TrialObservations, leader: int, history: MoveHistory
 ) -> Iterator[GridPoints]:
     """Yield long steps from the leader, the most promising group first."""
     moves = observations.recommended_changes[leader]
-    yield bisect_harm(grid, past, moves)
-    failed_steps = sum(observations.suggested[leader + 1 :]) + past.unusable_count
+    yield bisect_harm(grid, history, moves)
+    failed_steps = sum(observations.suggested[leader + 1 :]) + history.unusable_count
     may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
     if may_climb and not failed_steps:
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
-    yield retreat(grid, observations, past)
+        yield list_guided_candidates(grid, history, moves, lengths=(None,))
+    yield retreat(grid, observations, history)
     if may_climb and failed_steps:
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
+        yield list_guided_candidates(grid, history, moves, lengths=(None,))
 
 
-def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
+def retreat(
+    grid: ParameterGrid, observations: TrialObservations, history: MoveHistory
+) -> GridPoints:
     """Return the start with each excessive value reduced by half of its surplus, on a logarithmic
     scale.
 
     The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
     peak.
     """
-    point = past.start.copy()
+    point = history.start.copy()
     for index, axis in enumerate(grid.axes):
-        lowest_sufficient = _find_sufficient_value(axis, index, observations, past)
-        move, level = Move(index, -1), int(past.start[index])
-        if lowest_sufficient is None or past.has_failed(move):
+        lowest_sufficient = _find_sufficient_value(axis, index, observations, history)
+        move, level = Move(index, -1), int(history.start[index])
+        if lowest_sufficient is None or history.has_failed(move):
             continue
         value = float(axis.values[level])
         step = level - axis.find_level(sqrt(lowest_sufficient * value))
         is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient
         if is_too_high and is_worthwhile(axis, level, move, step, level):
             point[index] = level - step
-    return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
+    return np.asarray(point[None, :] if (point != history.start).any() else point[None, :][:0])
 
 
 def _find_sufficient_value(
-    axis: GridAxis, index: int, observations: TrialObservations, past: MoveHistory
+    axis: GridAxis, index: int, observations: TrialObservations, history: MoveHistory
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
@@ -391,37 +397,39 @@ def _find_sufficient_value(
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None
     move = f"{axis.dimension.name}+"
-    limits = [
-        (-past.log_peak + float(log_peak), int(point[index]))
+    losses_with_levels = [
+        (-history.log_peak + float(log_peak), int(point[index]))
         for point, log_peak, moves in zip(
             observations.points,
             observations.log_peaks,
             observations.recommended_changes,
             strict=True,
         )
-        if moves[:1] == (move,) and point[index] < past.start[index] and log_peak < past.log_peak
+        if moves[:1] == (move,)
+        and point[index] < history.start[index]
+        and log_peak < history.log_peak
     ]
-    if not limits:
+    if not losses_with_levels:
         return None
-    loss, level = max(limits, key=itemgetter(1, 0))
+    loss, level = max(losses_with_levels, key=itemgetter(1, 0))
     return max(float(axis.values[level]), 1.0) * exp(-loss)
 
 
-def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
+def bisect_harm(grid: ParameterGrid, history: MoveHistory, moves: Sequence[str]) -> GridPoints:
     """Return points half-way from the start to a harmful value, one point for each recommended move.
 
     Moves that can no longer bring a gain of ``MIN_LONG_STEP_GAIN`` are left out.
     """
     points = [np.empty((0, len(grid.axes)), np.intp)]
     for move in read_moves(grid, moves):
-        axis, here = grid.axes[move.axis], int(past.start[move.axis])
-        distance = past.find_harm(move) if axis.is_ordered else None
+        axis, level = grid.axes[move.axis], int(history.start[move.axis])
+        distance = history.find_harm(move) if axis.is_ordered else None
         if distance is None:
             continue
-        if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
-            points.append(apply_moves(grid, past, [move], None)[None, :])
+        if _compute_log_ratio(axis, level, level + move.direction * distance) >= MIN_LONG_STEP_GAIN:
+            points.append(apply_moves(grid, history, [move], None)[None, :])
     stacked_points = np.vstack(points)
-    return np.asarray(stacked_points[(stacked_points != past.start).any(axis=1)])
+    return np.asarray(stacked_points[(stacked_points != history.start).any(axis=1)])
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:

@@ -89,7 +89,7 @@ class GpSampler(SpaceSampler):
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
         if is_cold_start or len(observations.points) < MIN_TRIALS:
-            opening_points = latin_hypercube(
+            opening_points = draw_latin_hypercube(
                 grid, COLD_START_TRIALS, started_count, self._task.seed
             )
             return dict(grid.decode(self._repair_points(opening_points[None, :])[0]))
@@ -158,9 +158,9 @@ class GpSampler(SpaceSampler):
         grid, repaired_points = self._task.grid, []
         for point in points:
             kept_names = set() if origin is None else _select_distinct(grid, point, origin)
-            projected = self._repair_point(point, frozenset(kept_names))
-            if projected is not None:
-                repaired_points.append(projected)
+            repaired_point = self._repair_point(point, frozenset(kept_names))
+            if repaired_point is not None:
+                repaired_points.append(repaired_point)
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
@@ -172,13 +172,15 @@ class GpSampler(SpaceSampler):
         if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
             self._repairs_task, self._repairs = self._task, {}
         settings = grid.decode(point)
-        key = (*settings.values(), keep)
-        if key not in self._repairs:
+        cache_key = (*settings.values(), keep)
+        if cache_key not in self._repairs:
             try:
-                self._repairs[key] = grid.encode(_select_candidate(space, settings, set(keep)))
+                self._repairs[cache_key] = grid.encode(
+                    _select_candidate(space, settings, set(keep))
+                )
             except InfeasibleRule:
-                self._repairs[key] = None
-        return self._repairs[key]
+                self._repairs[cache_key] = None
+        return self._repairs[cache_key]
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
@@ -190,7 +192,9 @@ def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints)
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
-    return {axis.dimension.name for axis, own in zip(grid.axes, kept_mask, strict=True) if own}
+    return {
+        axis.dimension.name for axis, is_kept in zip(grid.axes, kept_mask, strict=True) if is_kept
+    }
 
 
 def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
@@ -348,20 +352,20 @@ def propose_points(
 def _list_advised(
     grid: ParameterGrid,
     observations: TrialObservations,
-    leading: npt.NDArray[np.intp],
+    leading_rows: npt.NDArray[np.intp],
     project_points: PointProjection,
 ) -> tuple[GridPoints, Array]:
-    """Return the points of moves from the leaders in rows ``leading``, with the bonuses for their
+    """Return the points of moves from the leaders in ``leading_rows``, with the bonuses for their
     scores.
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
-    for index in leading:
-        for moved, bonus in list_recommended(
-            grid, observations, int(index), is_first=index == leading[0]
+    for index in leading_rows:
+        for moved_points, bonus in list_recommended(
+            grid, observations, int(index), is_first=index == leading_rows[0]
         ):
-            projected = project_points(moved, observations.points[index])
-            points.append(grid.reset_inactive(projected))
-            bonuses.append(np.full(len(projected), bonus))
+            projected_points = project_points(moved_points, observations.points[index])
+            points.append(grid.reset_inactive(projected_points))
+            bonuses.append(np.full(len(projected_points), bonus))
     return np.vstack(points), np.concatenate(bonuses)
 
 
@@ -376,17 +380,17 @@ def list_recommended(
     """
     if not observations.recommended_changes:
         return
-    past, own = read_history(observations, index), observations.recommended_changes[index]
-    failed_steps = sum(observations.suggested[index + 1 :]) + past.unusable_count
+    history, own_moves = read_history(observations, index), observations.recommended_changes[index]
+    failed_steps = sum(observations.suggested[index + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
-        move for each in observations.recommended_changes for move in each
+        move for trial_moves in observations.recommended_changes for move in trial_moves
     )
-    other_moves = [move for move in earlier_moves if move not in own] if is_first else []
+    other_moves = [move for move in earlier_moves if move not in own_moves] if is_first else []
     bonus = RECOMMENDATION_BONUS if failed_steps < MAX_FAILED_STEPS else 0.0
-    for moves, added in ((own, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
-        points = list_guided_candidates(grid, past, moves)
+    for moves, point_bonus in ((own_moves, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
+        points = list_guided_candidates(grid, history, moves)
         if len(points):
-            yield points, added
+            yield points, point_bonus
 
 
 def has_nothing_compared(observations: TrialObservations) -> bool:
@@ -405,17 +409,17 @@ def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
 
 def choose_change_count(log_peaks: Array) -> int:
     """Return the number of parameters to change at once, based on the results of recent trials."""
-    maximum, failures, successes = MAX_CHANGES, 0, 0
+    change_count, failures, successes = MAX_CHANGES, 0, 0
     best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
-    for before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
+    for best_before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
         failures, successes = (
-            (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+            (0, successes + 1) if peak > best_before + MIN_RELEVANT_GAIN else (failures + 1, 0)
         )
         if failures == FAILURES_TO_SHRINK:
-            maximum, failures = max(MIN_CHANGES, maximum // 2), 0
+            change_count, failures = max(MIN_CHANGES, change_count // 2), 0
         elif successes == SUCCESSES_TO_GROW:
-            maximum, successes = min(MAX_CHANGES, 2 * maximum), 0
-    return maximum
+            change_count, successes = min(MAX_CHANGES, 2 * change_count), 0
+    return change_count
 
 
 def count_changes(
@@ -441,11 +445,11 @@ def _evolve_pool(
     one tier from another configuration.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
-    groups = [
+    point_groups = [
         mutate_points(grid, leaders, MUTATION_COUNT, rng, region=region),
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
-    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(groups), leaders))
+    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
     scores = acquisition.near_score(pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
@@ -455,8 +459,11 @@ def _evolve_pool(
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
         scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
-    blocks = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
-    pool, scores = np.vstack([pool, blocks]), np.concatenate([scores, acquisition.score(blocks)])
+    swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
+    pool, scores = (
+        np.vstack([pool, swapped_points]),
+        np.concatenate([scores, acquisition.score(swapped_points)]),
+    )
     return np.asarray(pool[np.argsort(-scores)])
 
 
@@ -481,14 +488,14 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
     Settings that are good for a tier in one configuration are often good in others.
     """
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
-    blocks = [leaders[:0]]
+    point_groups = [leaders[:0]]
     for tier in np.unique(tiers):
         is_in_tier = tiers == tier
-        for other in np.unique(donors[:, is_in_tier], axis=0):
+        for donor_levels in np.unique(donors[:, is_in_tier], axis=0):
             swapped_points = leaders.copy()
-            swapped_points[:, is_in_tier] = other
-            blocks.append(swapped_points[(swapped_points != leaders).any(axis=1)])
-    return np.vstack(blocks)
+            swapped_points[:, is_in_tier] = donor_levels
+            point_groups.append(swapped_points[(swapped_points != leaders).any(axis=1)])
+    return np.vstack(point_groups)
 
 
 def scatter_leaders(
@@ -522,9 +529,9 @@ def _find_untried(
 
     The projection may map several points to one that was already tried.
     """
-    for first in range(0, len(candidates), BATCH_SIZE):
+    for start_index in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
-            project_points(candidates[first : first + BATCH_SIZE])
+            project_points(candidates[start_index : start_index + BATCH_SIZE])
         )
         scores = acquisition.score(batch)
         if scores.max() > TRIED_SCORE:
@@ -568,12 +575,12 @@ def mutate_points(
     return np.where(is_mutated, moved_points, points)
 
 
-def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
+def draw_latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
     """Return member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
-    locations = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
+    cell_numbers = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     cell_offset = rng.random((count, len(grid.axes)))[index % count]
-    return np.asarray((locations + cell_offset) / count * grid.sizes).astype(np.intp)
+    return np.asarray((cell_numbers + cell_offset) / count * grid.sizes).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
@@ -581,13 +588,17 @@ def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints)
 
     A change without a restart takes less time, so configurations that need no restart are preferred.
     """
-    owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
+    service_by_axis = [
+        ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes
+    ]
     needs_restart = np.array(
         [axis.dimension.parameter.action is Action.RESTART for axis in grid.axes]
     )
     is_restart_change = (points != current) & needs_restart
-    services = sorted(set(owners))
-    is_of_service = np.array([[owner == service for service in services] for owner in owners])
+    services = sorted(set(service_by_axis))
+    is_of_service = np.array(
+        [[owner == service for service in services] for owner in service_by_axis]
+    )
     return np.asarray(
         (is_restart_change.astype(float) @ is_of_service > 0).sum(axis=1).astype(float)
     )

@@ -19,9 +19,9 @@ from autotune.optimize.gp.composite import MIN_CAPACITY_TRIALS, CompositeModel, 
 from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
     ProcessPriors,
-    axis_covariance,
-    disregard,
+    compute_axis_covariance,
     fit_process,
+    inflate_variances,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
@@ -135,18 +135,19 @@ class TrialObservations:
             *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
         }
         other_rows = [row for row in order if row not in first_rows]
-        rows = np.sort(
+        point_rows = np.sort(
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
         return replace(
-            bounded_observations, points=self.points[rows], log_peaks=self.log_peaks[rows],
-            sds=self.sds[rows],
-            pruned=self.pruned[rows], recommended_changes=_select_rows(rows, self.recommended_changes),
-            capacities=_select_rows(rows, self.capacities),
-            trial_numbers=_select_rows(rows, self.trial_numbers),
-            suggested=_select_rows(rows, self.suggested),
+            bounded_observations, points=self.points[point_rows],
+            log_peaks=self.log_peaks[point_rows], sds=self.sds[point_rows],
+            pruned=self.pruned[point_rows],
+            recommended_changes=_select_rows(point_rows, self.recommended_changes),
+            capacities=_select_rows(point_rows, self.capacities),
+            trial_numbers=_select_rows(point_rows, self.trial_numbers),
+            suggested=_select_rows(point_rows, self.suggested),
             other_points=(self.points, self.failed_points),
-            shared_sds=None if self.shared_sds is None else self.shared_sds[rows],
+            shared_sds=None if self.shared_sds is None else self.shared_sds[point_rows],
         )  # fmt: skip
 
 
@@ -175,13 +176,13 @@ def collect_observations(
     pending_trials = [
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
-    numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
-    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in numbers])
+    trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
+    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
     shifts = shifts.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
-    def encode_points(some: Sequence[FrozenTrial]) -> Any:
-        return grid.reset_inactive(grid.encode_all([t.params for t in some]))
+    def encode_points(encoded_trials: Sequence[FrozenTrial]) -> Any:
+        return grid.reset_inactive(grid.encode_all([t.params for t in encoded_trials]))
 
     return TrialObservations(
         encode_points(measured_trials),
@@ -195,13 +196,13 @@ def collect_observations(
             _parse_capacities(t, shift)
             for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
-        numbers,
-        shared_sds=_shared_bed_sds(measured_trials, drift.by_bed),
+        trial_numbers,
+        shared_sds=_build_shared_bed_sds(measured_trials, drift.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
     ).limit_points()
 
 
-def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
+def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared_sds = np.zeros((len(trials), len(beds)))
@@ -283,7 +284,7 @@ class SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         axes_with_levels = zip(grid.axes, leader, strict=True)
         tables = tuple(
-            EFFECT_VARIANCES[_prior_effect(a)] * axis_covariance(a, int(level))
+            EFFECT_VARIANCES[_get_effect_class(a)] * compute_axis_covariance(a, int(level))
             for a, level in axes_with_levels
         )
         log_peak = _fit_log_peak(tables, observations)
@@ -294,7 +295,7 @@ class SurrogateModel:
             values = np.array(
                 [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
             )
-            centred_tables = tuple(axis_covariance(axis) for axis in grid.axes)
+            centred_tables = tuple(compute_axis_covariance(axis) for axis in grid.axes)
             feasibility_model = fit_process(
                 centred_tables, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
             )
@@ -324,7 +325,7 @@ class SurrogateModel:
         """Return the probability that any of ``points`` is better than the best measured point by
         ``MIN_RELEVANT_GAIN``.
         """
-        best_point = self.observations.points[self.best_index()]
+        best_point = self.observations.points[self.find_best_index()]
         model = self.composite_model or self.log_peak_model
         drawn_peaks = model.sample(np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng)
         return float(
@@ -335,9 +336,11 @@ class SurrogateModel:
         """Return the predicted mean and sd at the measured points. The mean exceeds the measurement by
         at most ``MAX_HIDDEN_GAIN``.
         """
-        mean, sd = self.predict(self.observations.points)
+        predicted_means, sd = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
-        return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)), sd
+        return np.minimum(
+            predicted_means, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)
+        ), sd
 
     def estimate_measured(self) -> tuple[Array, Array]:
         """Return mean and sd of the log peaks at the measured points, relative to the best measured.
@@ -357,7 +360,7 @@ class SurrogateModel:
             np.where(is_counted, np.maximum(sd, noise / 2), sd),
         )
 
-    def best_index(self) -> int:
+    def find_best_index(self) -> int:
         """Return the index of the measured point with the highest estimated peak."""
         return int(self.predict_measured()[0].argmax())
 
@@ -385,7 +388,7 @@ def _build_composite(
     return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
 
 
-def _prior_effect(axis: GridAxis) -> Effect:
+def _get_effect_class(axis: GridAxis) -> Effect:
     return axis.dimension.parameter.effect
 
 
@@ -403,10 +406,10 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
     residual, sd = process.leave_one_out()
-    is_void = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
-    if not is_void.any():
+    is_disregarded = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
+    if not is_disregarded.any():
         return process
-    variances = disregard(sds**2, is_void, residual, sd)
+    variances = inflate_variances(sds**2, is_disregarded, residual, sd)
     return fit_process(
         tables, observations.points, values, variances, ProcessPriors(), shared_sds=compressed_sds,
         similar=process,
