@@ -82,8 +82,8 @@ def parse_answer(output: str) -> BenchmarkAnswer:
 def _build_unusable(reason: object) -> BenchmarkAnswer:
     if reason in (None, False):
         return BenchmarkFault(f'"infeasible" must be a reason in words, not {json.dumps(reason)}')
-    words = reason.encode(errors="replace").decode() if isinstance(reason, str) else ""
-    return UnusableConfiguration(words if words.strip() else "no reason given")
+    reason_text = reason.encode(errors="replace").decode() if isinstance(reason, str) else ""
+    return UnusableConfiguration(reason_text if reason_text.strip() else "no reason given")
 
 
 def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
@@ -176,43 +176,43 @@ class Benchmark:
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         """Call the command once. No process of its group is left afterwards."""
-        question = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
+        request = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
-            tempfile.TemporaryFile() as question_file,
-            tempfile.TemporaryFile() as printed,
-            tempfile.TemporaryFile() as stderr,
+            tempfile.TemporaryFile() as request_file,
+            tempfile.TemporaryFile() as output_file,
+            tempfile.TemporaryFile() as error_file,
         ):
             # Use files, because a pipe could block: on input that is not read or output left open.
-            question_file.write(json.dumps(question).encode() + b"\n")
-            question_file.seek(0)
+            request_file.write(json.dumps(request).encode() + b"\n")
+            request_file.seek(0)
             try:
-                code = self._run_command(trial, question_file, printed, stderr)
+                exit_code = self._run_command(trial, request_file, output_file, error_file)
             except OSError as error:
                 return BenchmarkFault(f"cannot start {self._argv[0]}: {error.strerror}")
-            if code is None:
+            if exit_code is None:
                 return BenchmarkFault(
-                    f"it printed no result within {self._timeout:g} s", _read_tail(stderr)
+                    f"it printed no result within {self._timeout:g} s", _read_tail(error_file)
                 )
-            if code:
-                return BenchmarkFault(_describe_exit(code), _read_tail(stderr))
-            answer = parse_answer(_read_text(printed))
+            if exit_code:
+                return BenchmarkFault(_describe_exit(exit_code), _read_tail(error_file))
+            answer = parse_answer(_read_text(output_file))
             return (
-                BenchmarkFault(answer.why, _read_tail(stderr))
+                BenchmarkFault(answer.why, _read_tail(error_file))
                 if isinstance(answer, BenchmarkFault)
                 else answer
             )
 
     def _run_command(
-        self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]
+        self, trial: int, request_file: IO[bytes], output_file: IO[bytes], error_file: IO[bytes]
     ) -> int | None:
         """Return the exit code, or ``None`` after a timeout."""
         process = subprocess.Popen(
             self._argv,
             cwd=self._directory,
             env={**self._environment, "AUTOTUNE_TRIAL": str(trial)},
-            stdin=question_file,
-            stdout=printed,
-            stderr=stderr,
+            stdin=request_file,
+            stdout=output_file,
+            stderr=error_file,
             start_new_session=True,
         )
         self._watchdog.watch_group(process.pid)
@@ -232,26 +232,26 @@ class Benchmark:
 
 def _wait_until_ended(pid: int, seconds: float) -> bool:
     """True if the process exited within ``seconds``; the caller still has to reap it."""
-    handle = os.pidfd_open(pid)
+    process_handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
-        poll.register(handle, select.POLLIN)
+        poll.register(process_handle, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
     finally:
-        os.close(handle)
+        os.close(process_handle)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def _signal_group(group: int, sent_signal: signal.Signals) -> None:
     try:
-        os.killpg(group, number)
+        os.killpg(group, sent_signal)
     except ProcessLookupError:
         return
 
 
-def _describe_exit(code: int) -> str:
-    if code > 0:
-        return f"exit status {code}"
-    return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+def _describe_exit(exit_code: int) -> str:
+    if exit_code > 0:
+        return f"exit status {exit_code}"
+    return f"killed by signal {-exit_code} ({signal.strsignal(-exit_code) or 'unknown'})"
 
 
 def _read_text(file: IO[bytes]) -> str:

@@ -170,8 +170,8 @@ class PeakSearch:
     ) -> PeakSearch:
         """Return the state before the first reading, whose rate is the expected or incumbent's peak."""
         expected_peak = prior or incumbent
-        start = expected_peak.value if expected_peak else limits.start_rate
-        first_rate = min(max(start, limits.min_rate), limits.max_rate)
+        expected_rate = expected_peak.value if expected_peak else limits.start_rate
+        first_rate = min(max(expected_rate, limits.min_rate), limits.max_rate)
         posterior = PeakPosterior.start(
             prior,
             noise,
@@ -313,35 +313,38 @@ class PeakSearch:
         At an overload of ``x``, a queue takes ``limit / x`` seconds to reach the limit. The reading need
         not distinguish rates that are closer to each other than the sd of the peak.
         """
-        share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
-        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
+        length_share = min(
+            1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd)
+        )
+        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * length_share**2)
         counted_seconds = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
-        enough_seconds = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
-        shortest_seconds = max(self.limits.reading_seconds, self._settled_seconds(rate))
+        enough_seconds = max(length_share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
+        shortest_seconds = max(self.limits.reading_seconds, self._compute_settled_seconds(rate))
         longest_seconds = max(self.limits.max_reading_seconds, shortest_seconds)
         return max(shortest_seconds, min(enough_seconds, longest_seconds))
 
-    def _settled_seconds(self, rate: float) -> float:
+    def _compute_settled_seconds(self, rate: float) -> float:
         """Return the length in seconds of a reading that shows a settled queue, as far as the load time
         allows.
         """
         if not self.limits.max_slow_load_seconds:
             return 0.0
-        minimum = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        min_seconds = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
         return min(
-            self._settling_seconds(rate), max(minimum, self.max_load_seconds / _MIN_LONG_READINGS)
+            self._compute_settling_seconds(rate),
+            max(min_seconds, self.max_load_seconds / _MIN_LONG_READINGS),
         )
 
-    def _settling_seconds(self, rate: float) -> float:
-        counted = _SETTLED_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
-        return min(_SETTLED_LIMITS * self.slo.limit, counted)
+    def _compute_settling_seconds(self, rate: float) -> float:
+        counted_seconds = _SETTLED_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        return min(_SETTLED_LIMITS * self.slo.limit, counted_seconds)
 
     @property
     def max_load_seconds(self) -> float:
         """Return the maximum load time in seconds, which is longer if few requests arrive while a queue
         settles.
         """
-        settling_seconds = self._settling_seconds(exp(self.summary.quantile(0.5)))
+        settling_seconds = self._compute_settling_seconds(exp(self.summary.quantile(0.5)))
         slow_seconds = min(self.limits.max_slow_load_seconds, _MIN_LONG_READINGS * settling_seconds)
         return max(self.limits.max_load_seconds, slow_seconds)
 
@@ -389,8 +392,8 @@ class PeakSearch:
             return True
         # The generator's limit is an estimate, so 90 % of the limit suffice. ``max_rate`` is exact, and
         # the stack must sustain this rate.
-        share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        is_reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
+        needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
+        is_reached = max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
         return (
             is_reached
             and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
@@ -419,7 +422,7 @@ class PeakSearch:
             return False
         # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
-        reading_sds = onset.reading_resolution(
+        reading_sds = onset.compute_reading_sds(
             max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate)
         )
         variances = (
@@ -503,7 +506,7 @@ def search_peak(
         prior=Estimate.from_value(prior, DEFAULT_PRIOR_SD)
         if isinstance(prior, int | float)
         else prior,
-        incumbent=_incumbent_estimate(incumbent),
+        incumbent=_convert_incumbent(incumbent),
         noise=noise or Noise(),
         is_exploration=is_exploration,
     )
@@ -515,7 +518,7 @@ def search_peak(
             return _build_capacity(state, verdict)
 
 
-def _incumbent_estimate(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
+def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
     if isinstance(incumbent, Estimate):
         return incumbent
     if isinstance(incumbent, Capacity):

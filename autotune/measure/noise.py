@@ -53,7 +53,7 @@ _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
 )
 
 
-def prior_noise_weights() -> Array:
+def build_prior_noise_weights() -> Array:
     """Return the weights of ``NOISE_SDS`` before any reading. They are nearly flat, so that the scatter
     of the readings decides.
 
@@ -89,7 +89,7 @@ class Noise:
     @property
     def expected_sd(self) -> float:
         """Return the expected sd of the log capacity between readings of one configuration."""
-        rows = self._weight_rows().sum(axis=1) if self.weights else prior_noise_weights()
+        rows = self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
         return float(np.dot(rows, NOISE_SDS) / rows.sum())
 
     def build_prior(self, shapes: Array) -> Array:
@@ -99,15 +99,15 @@ class Noise:
         readings can correct them. Weights for another family of shapes (from another version of
         autotune) are ignored.
         """
-        shape_prior = prior_noise_weights()[:, None, None] * shapes[None, :, :]
+        shape_prior = build_prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
             return np.asarray(shape_prior)
         return np.asarray(
-            _NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None]
+            _NOISE_MEMORY_WEIGHT * self._reshape_weights()[:, :, None]
             + (1.0 - _NOISE_MEMORY_WEIGHT) * shape_prior
         )
 
-    def steal_prior(self) -> Array:
+    def build_steal_prior(self) -> Array:
         """Return the weights of ``STEAL_EFFECTS`` before a search, mixed as in ``build_prior``."""
         effect_prior = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
         effect_prior /= effect_prior.sum()
@@ -123,11 +123,11 @@ class Noise:
 
         ``effects`` contains the final weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
-        share = (weights / weights.sum()).ravel().tolist()
+        normalized_weights = (weights / weights.sum()).ravel().tolist()
         steal_effects = self.effects if effects is None else tuple(effects.tolist())
-        return Noise(tuple(share), self.readings + readings, steal_effects)
+        return Noise(tuple(normalized_weights), self.readings + readings, steal_effects)
 
-    def _weight_rows(self) -> Array:
+    def _reshape_weights(self) -> Array:
         return np.asarray(self.weights, dtype=np.float64).reshape(len(NOISE_SDS), -1)
 
 
@@ -163,10 +163,10 @@ def average_over_loss(likelihood: Array) -> Array:
     ``x`` is the logarithm of the rate relative to the undisturbed peak. A loss of capacity increases a
     reading's ``x``. Beyond the table, a likelihood keeps its last value.
     """
-    width = likelihood.shape[1]
+    column_count = likelihood.shape[1]
     padded_likelihood = np.empty((likelihood.shape[0], _FFT_LENGTH))
-    padded_likelihood[:, :width] = likelihood
-    padded_likelihood[:, width : width + _LOSS_REACH_STEPS] = likelihood[:, -1:]
-    padded_likelihood[:, width + _LOSS_REACH_STEPS :] = likelihood[:, :1]
+    padded_likelihood[:, :column_count] = likelihood
+    padded_likelihood[:, column_count : column_count + _LOSS_REACH_STEPS] = likelihood[:, -1:]
+    padded_likelihood[:, column_count + _LOSS_REACH_STEPS :] = likelihood[:, :1]
     spectrum = np.fft.rfft(padded_likelihood)[None, :, :] * _build_loss_kernels()[:, None, :]
-    return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :width]
+    return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :column_count]

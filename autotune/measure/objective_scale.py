@@ -46,15 +46,15 @@ class ObjectiveScale:
 
     def value_for(self, score: float) -> float:
         """Return the value with this score."""
-        location = self._sign * (log(score) - self._offset)
+        linear_score = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:
-            return self.reference + self._linear_unit * _sinh_bounded(location)
-        if location >= log(TINY_VALUE_RATIO):
-            return self.reference * exp(location)
+            return self.reference + self._linear_unit * _sinh_bounded(linear_score)
+        if linear_score >= log(TINY_VALUE_RATIO):
+            return self.reference * exp(linear_score)
         return (
             self.reference
             * TINY_VALUE_RATIO
-            * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - location))
+            * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - linear_score))
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:
@@ -63,14 +63,14 @@ class ObjectiveScale:
             return (
                 sd / self._linear_unit / cosh(asinh((value - self.reference) / self._linear_unit))
             )
-        share = value / self.reference
-        if share >= TINY_VALUE_RATIO:
+        value_ratio = value / self.reference
+        if value_ratio >= TINY_VALUE_RATIO:
             return sd / value
         return (
             sd
             / self.reference
             / TINY_VALUE_RATIO
-            / sqrt(1.0 + (1.0 - share / TINY_VALUE_RATIO) ** 2)
+            / sqrt(1.0 + (1.0 - value_ratio / TINY_VALUE_RATIO) ** 2)
         )
 
     @property
@@ -88,11 +88,11 @@ class ObjectiveScale:
     def _to_linear(self, value: float) -> float:
         if not self.compares_ratios:
             return asinh((value - self.reference) / self._linear_unit)
-        share = value / self.reference
+        value_ratio = value / self.reference
         return (
-            log(share)
-            if share >= TINY_VALUE_RATIO
-            else log(TINY_VALUE_RATIO) - asinh(1.0 - share / TINY_VALUE_RATIO)
+            log(value_ratio)
+            if value_ratio >= TINY_VALUE_RATIO
+            else log(TINY_VALUE_RATIO) - asinh(1.0 - value_ratio / TINY_VALUE_RATIO)
         )
 
 
@@ -111,12 +111,15 @@ def pool_sd(groups: Iterable[Sequence[float]]) -> float:
     """Return the sd of a single log score, pooled over groups. Each group contains the log scores of
     one configuration.
     """
-    freedom, squares = 0, 0.0
+    degrees_of_freedom, squared_differences = 0, 0.0
     for group in groups:
         if len(group) > 1:
             mean = sum(group) / len(group)
-            squares += sum((item - mean) ** 2 for item in group)
-            freedom += len(group) - 1
-    if freedom >= 2 and squares < freedom * EXACT_SD**2:
+            squared_differences += sum((item - mean) ** 2 for item in group)
+            degrees_of_freedom += len(group) - 1
+    if degrees_of_freedom >= 2 and squared_differences < degrees_of_freedom * EXACT_SD**2:
         return EXACT_SD
-    return sqrt((ASSUMED_WEIGHT * ASSUMED_SD**2 + squares) / (ASSUMED_WEIGHT + freedom))
+    return sqrt(
+        (ASSUMED_WEIGHT * ASSUMED_SD**2 + squared_differences)
+        / (ASSUMED_WEIGHT + degrees_of_freedom)
+    )

@@ -94,13 +94,13 @@ allowed fraction.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
-def _prior_weight(shape: OnsetShape) -> float:
+def _get_prior_weight(shape: OnsetShape) -> float:
     if shape.is_bursty:
         return 1.0 if shape.floor_share else _SHORT_SERVICE_WEIGHT
     return _UNQUEUED_FLOOR_WEIGHT if shape.floor_share else _UNQUEUED_WEIGHT
 
 
-_PRIOR_WEIGHTS: Final[Array] = np.array([_prior_weight(shape) for shape in ONSET_SHAPES])
+_PRIOR_WEIGHTS: Final[Array] = np.array([_get_prior_weight(shape) for shape in ONSET_SHAPES])
 # Expected slope, relative to the slope for Poisson arrivals and exponential service times.
 _SLOPE_RATIO = 0.9
 # The expected slope is divided by 1 + this * floor, because service times vary more with a floor.
@@ -113,11 +113,16 @@ _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses 
 # time below and above saturation. The numbers were fitted to queues with 1 to 8 servers, simulated
 # request by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Soft onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and a
+# Gradual onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and a
 # decay of 30. The sd falls with the length and with spare utilisation, and grows with the decay. All
 # values were fitted by likelihood to queues with 1 to 8 servers, simulated request by request. Service
 # times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
-_SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.0, 0.34, 0.14, 0.03
+_GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
+    2.0,
+    0.34,
+    0.14,
+    0.03,
+)
 _SERVICE_TIME_POINTS = 5  # number of points for the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
@@ -129,7 +134,7 @@ _MAX_EXPONENT, _MAX_SDS = (
 _TIME_POINTS = 16  # number of points in time over which a reading's fraction is averaged
 
 
-def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
+def build_prior_shape_weights(log_peaks: Array, limit: float) -> Array:
     """Return the weights before any reading, ``[shape, log peak]``; each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
@@ -141,11 +146,11 @@ def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
     slope_factors = np.array(
         [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
     )
-    centre = np.clip(
+    expected_slopes = np.clip(
         limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
     )
-    score = (np.log(slopes)[:, None] - np.log(centre)) / _LOG_SLOPE_SD
-    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * score**2) + _MIN_SHAPE_WEIGHT)
+    z_scores = (np.log(slopes)[:, None] - np.log(expected_slopes)) / _LOG_SLOPE_SD
+    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
     return np.asarray(weights / weights.sum(axis=0))
 
 
@@ -155,16 +160,16 @@ class Onset:
 
     ``violation_fraction`` is the expected fraction of violations. It is NaN in abrupt overload, because
     the fraction is unknown. ``correlation`` is the correlation between any two requests of a reading,
-    or NaN for the shapes in ``soft_onset``.
+    or NaN for the shapes in ``gradual_onset``.
     """
 
     violation_fraction: Array
     correlation: Array
-    soft_onset: SoftOnset | None = None
+    gradual_onset: GradualOnset | None = None
 
 
 @dataclass(frozen=True)
-class SoftOnset:
+class GradualOnset:
     """A gradual onset of violations: the logit of a reading's violation fraction is normal, with mean
     ``mean_logit`` and sd ``logit_sd``.
 
@@ -187,16 +192,16 @@ def compute_onset(
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
     )
     rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
-    fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
-    is_soft = ~np.isnan(spread[:, 0])
-    if not is_soft.any():
-        return Onset(fraction, likeness)
-    clipped_fraction = np.clip(fraction[is_soft], 1e-9, 1.0 - 1e-9)
-    centre = logit_normal.solve_mean_logit(clipped_fraction, spread[is_soft])
-    return Onset(fraction, likeness, SoftOnset(is_soft, centre, spread[is_soft]))
+    fraction, correlation, logit_sd = (np.asarray(table) for table in zip(*rows, strict=True))
+    is_gradual = ~np.isnan(logit_sd[:, 0])
+    if not is_gradual.any():
+        return Onset(fraction, correlation)
+    clipped_fraction = np.clip(fraction[is_gradual], 1e-9, 1.0 - 1e-9)
+    mean_logit = logit_normal.solve_mean_logit(clipped_fraction, logit_sd[is_gradual])
+    return Onset(fraction, correlation, GradualOnset(is_gradual, mean_logit, logit_sd[is_gradual]))
 
 
-def reading_resolution(violations: float) -> Array:
+def compute_reading_sds(violations: float) -> Array:
     """Return, for each shape, the error of the log peak from one reading near the peak, as an sd.
 
     The result assumes a constant capacity of the server and ``violations`` expected violations.
@@ -212,7 +217,7 @@ def reading_resolution(violations: float) -> Array:
 
 
 class _OnsetRow(NamedTuple):
-    """The rows of the tables in `Onset` for one shape, and the sd for `SoftOnset`."""
+    """The rows of the tables in `Onset` for one shape, and the sd for `GradualOnset`."""
 
     violation_fraction: Array
     correlation: Array = _EMPTY_SPREAD
@@ -225,23 +230,25 @@ def _compute_row(
     if shape.is_bursty:
         return _compute_queue_row(shape, allowed_share, limit, seconds)
     floor = shape.floor_share * allowed_share
-    height = log(1.0 / (allowed_share - floor))
-    decay = shape.slope / (1.0 - shape.floor_share) + height
-    utilisation = (1.0 - height / decay) * np.exp(LOG_RATE_OFFSETS)
+    log_height = log(1.0 / (allowed_share - floor))
+    decay = shape.slope / (1.0 - shape.floor_share) + log_height
+    utilisation = (1.0 - log_height / decay) * np.exp(LOG_RATE_OFFSETS)
     if shape.lead_seconds is None:
         steady_fraction = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
         fraction = np.where(utilisation < 1.0, steady_fraction, np.nan)
     else:
-        late_fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        late_fraction = _compute_late_probability(
+            utilisation, decay, limit, shape.lead_seconds, seconds
+        )
         late_fraction = np.maximum(
-            late_fraction, _settled_late_probability(utilisation, decay, limit, seconds)
+            late_fraction, _compute_settled_probability(utilisation, decay, limit, seconds)
         )
         fraction = floor + (1.0 - floor) * late_fraction
-    few, many = (
+    low_correlation, high_correlation = (
         fraction / (fraction + shape.precision),
         (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION),
     )
-    return _OnsetRow(fraction, np.where(fraction < 0.5, few, many))
+    return _OnsetRow(fraction, np.where(fraction < 0.5, low_correlation, high_correlation))
 
 
 def _compute_queue_row(
@@ -251,61 +258,65 @@ def _compute_queue_row(
     time exceeds the limit.
     """
     assert shape.lead_seconds is not None
-    services = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
-    spare, steepness = _spare_at_peak(allowed_share, services)
+    service_decay = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
+    spare, steepness = _solve_spare_at_peak(allowed_share, service_decay)
     decay = shape.slope / steepness + spare
     utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
-    if services == inf:
-        fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
-        return _OnsetRow(fraction, _busy_period_correlation(utilisation, decay, limit, seconds))
+    if service_decay == inf:
+        fraction = _compute_late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        return _OnsetRow(
+            fraction, _compute_busy_period_correlation(utilisation, decay, limit, seconds)
+        )
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
-    weights = weights / 2.0 * services * np.exp(-services * served_shares)
+    weights = weights / 2.0 * service_decay * np.exp(-service_decay * served_shares)
     wait_probabilities = [
-        _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part)
-        for part in served_shares
+        _compute_late_probability(
+            utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - served_share
+        )
+        for served_share in served_shares
     ]
-    fraction = np.minimum(np.exp(-services) + weights @ np.array(wait_probabilities), 1.0)
+    fraction = np.minimum(np.exp(-service_decay) + weights @ np.array(wait_probabilities), 1.0)
     spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
-    spread = (
-        _SOFT_LOGIT_SD
-        * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT
-        * (decay / 30.0) ** _SOFT_DECAY_EFFECT
+    logit_sd = (
+        _GRADUAL_LOGIT_SD
+        * (60.0 * limit / seconds) ** _GRADUAL_LENGTH_EFFECT
+        * (decay / 30.0) ** _GRADUAL_DECAY_EFFECT
     )
-    spread = np.minimum(
-        spread * np.exp(-_SOFT_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
+    logit_sd = np.minimum(
+        logit_sd * np.exp(-_GRADUAL_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
     )
-    return _OnsetRow(fraction, logit_sd=spread)
+    return _OnsetRow(fraction, logit_sd=logit_sd)
 
 
-def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, float]:
+def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[float, float]:
     """Return the spare utilisation at the peak times the decay of waits (``spare``), and how steeply the
     log violation fraction falls with ``spare``.
 
     In units of the latency limit, waits decay at the rate ``spare`` and service times at the rate
-    ``service_times``. Their sum exceeds the limit with probability ``(service_times exp(-spare) - spare
-    exp(-service_times)) / (service_times - spare)``.
+    ``service_decay``. Their sum exceeds the limit with probability ``(service_decay exp(-spare) - spare
+    exp(-service_decay)) / (service_decay - spare)``.
     """
-    if service_times == inf:
+    if service_decay == inf:
         return log(1.0 / allowed_share), 1.0
-    service_decay = exp(-service_times)
+    service_tail = exp(-service_decay)
 
     def late_excess(spare: float) -> float:
-        return (service_times * exp(-spare) - spare * service_decay) / (service_times - spare)
+        return (service_decay * exp(-spare) - spare * service_tail) / (service_decay - spare)
 
-    low, high = 0.0, service_times * (1.0 - 1e-6)
+    low, high = 0.0, service_decay * (1.0 - 1e-6)
     for _ in range(60):
         spare_share = (low + high) / 2.0
         low, high = (
             (spare_share, high) if late_excess(spare_share) > allowed_share else (low, spare_share)
         )
-    growth = (-service_times * exp(-spare_share) - service_decay) / (
-        service_times - spare_share
-    ) + allowed_share / (service_times - spare_share)
-    return spare_share, -growth / allowed_share
+    slope = (-service_decay * exp(-spare_share) - service_tail) / (
+        service_decay - spare_share
+    ) + allowed_share / (service_decay - spare_share)
+    return spare_share, -slope / allowed_share
 
 
-def _late_probability(
+def _compute_late_probability(
     utilisation: Array,
     decay: float,
     limit: float,
@@ -323,16 +334,16 @@ def _late_probability(
     from scipy.special import log_ndtr, ndtr
 
     time_points = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
-    spread = np.sqrt(2.0 * limit / decay * time_points)
-    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * limit) / spread[0]
+    wait_sd = np.sqrt(2.0 * limit / decay * time_points)
+    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * limit) / wait_sd[0]
     # At all other points, the probability is 0 or 1 to fifteen digits, so it need not be computed.
     is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
         start_deviation < _MAX_SDS
     )
     drift = (utilisation[is_computable] - 1.0)[:, None]
-    free_probability = ndtr((drift * time_points - limit_share * limit) / spread)
+    free_probability = ndtr((drift * time_points - limit_share * limit) / wait_sd)
     image_term = limit_share * drift * decay + log_ndtr(
-        -(limit_share * limit + drift * time_points) / spread
+        -(limit_share * limit + drift * time_points) / wait_sd
     )
     late_fraction = np.where(utilisation < 1.0, 0.0, 1.0)
     late_fraction[is_computable] = np.minimum(
@@ -341,7 +352,7 @@ def _late_probability(
     return late_fraction
 
 
-def _settled_late_probability(
+def _compute_settled_probability(
     utilisation: Array, decay: float, limit: float, seconds: float
 ) -> Array:
     """Return the probability of a wait above ``limit`` if the long-run fraction applies from the start.
@@ -353,7 +364,7 @@ def _settled_late_probability(
     return np.asarray(np.exp(-decay * spare_share))
 
 
-def _busy_period_correlation(
+def _compute_busy_period_correlation(
     utilisation: Array, decay: float, limit: float, seconds: float
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
@@ -361,6 +372,10 @@ def _busy_period_correlation(
     The correlation falls with the length of the reading in relaxation times. The relaxation time of a
     reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
-    times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
-    renewals = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)
+    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
+    renewals = np.where(
+        utilisation < 1.0,
+        _UNDERLOAD_RENEWALS * relaxation_times,
+        _OVERLOAD_RENEWALS * relaxation_times,
+    )
     return np.asarray(1.0 / (1.0 + _SATURATED_RENEWALS + renewals))

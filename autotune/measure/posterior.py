@@ -3,7 +3,7 @@
 Requests of one reading are not independent: a busy period makes many of them late together. Counts are
 therefore beta-binomial, with the expected fraction of violations and the correlation between any two
 requests of the reading. The correlation is 0 for independent requests, and 1 if either all or none are
-late. With a soft onset, counts are binomial with a logit-normal fraction.
+late. With a gradual onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -39,34 +39,38 @@ _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
-def shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
+def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
     failing_weight = (
         2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     )  # density 2.5 f**1.5
-    open_ended, beta = _count_independent_terms(expected)
-    if (soft := expected.soft_onset) is None:
-        fitted_likelihood = _beta_binomial(violations, intended, beta)
+    overload_weights, beta_table = _build_independent_terms(expected)
+    if (gradual := expected.gradual_onset) is None:
+        fitted_likelihood = _compute_beta_binomial(violations, intended, beta_table)
     else:
-        fitted_likelihood = np.empty_like(open_ended)
-        fitted_likelihood[~soft.shapes] = _beta_binomial(violations, intended, beta)
-        fitted_likelihood[soft.shapes] = logit_normal.count_likelihood(
-            violations, intended, soft.mean_logit, soft.logit_sd
+        fitted_likelihood = np.empty_like(overload_weights)
+        fitted_likelihood[~gradual.shapes] = _compute_beta_binomial(
+            violations, intended, beta_table
         )
-    fitted_likelihood = (1.0 - open_ended) * fitted_likelihood + open_ended * failing_weight
+        fitted_likelihood[gradual.shapes] = logit_normal.compute_count_likelihood(
+            violations, intended, gradual.mean_logit, gradual.logit_sd
+        )
+    fitted_likelihood = (
+        1.0 - overload_weights
+    ) * fitted_likelihood + overload_weights * failing_weight
     return np.asarray((1.0 - _OUTLIER_SHARE) * fitted_likelihood + _OUTLIER_SHARE * uniform_weight)
 
 
-def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
+def compute_flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
     """Return the likelihood of each of ``onset.FLAT_FRACTIONS``, given the counts."""
     share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
-    return _beta_binomial(
+    return _compute_beta_binomial(
         violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
     )
 
 
-def lower_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
+def compute_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
     """Return the likelihood of the violation fraction ``fraction``, given counts that are only a lower
     bound.
     """
@@ -80,7 +84,7 @@ def lower_bound_likelihood(violations: float, intended: float, fraction: Array) 
     )
 
 
-def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
+def _compute_exceedance_probability(share: float, expected: onset.Onset) -> Array:
     """Return, for each shape and offset, the probability that more than ``share`` of a reading's
     requests violate the objective.
     """
@@ -90,9 +94,9 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
     weight = 1.0 / np.clip(expected.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
     probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
-    if (soft := expected.soft_onset) is not None:
-        probability_beyond[soft.shapes] = logit_normal.exceedance_probability(
-            share, soft.mean_logit, soft.logit_sd
+    if (gradual := expected.gradual_onset) is not None:
+        probability_beyond[gradual.shapes] = logit_normal.compute_exceedance_probability(
+            share, gradual.mean_logit, gradual.logit_sd
         )
     return np.asarray(probability_beyond)
 
@@ -115,27 +119,27 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 
 
 @lru_cache(maxsize=32)  # a search uses few different reading lengths
-def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
+def _build_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
     """Return the terms of the likelihood that do not depend on counts.
 
     The first is, for each shape and offset, the weight of an overload of unknown extent. The second
-    contains the distributions of the violation fraction, without the soft shapes.
+    contains the distributions of the violation fraction, without the gradual shapes.
     """
     is_unknown = np.isnan(expected.violation_fraction)
     overload_fractions = np.where(
         is_unknown, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction
     )
-    fraction = np.where(is_unknown, 0.5, expected.violation_fraction)
+    fractions = np.where(is_unknown, 0.5, expected.violation_fraction)
     correlations = np.where(is_unknown, 0.5, expected.correlation)
-    if expected.soft_onset is not None:
-        fraction, correlations = (
-            fraction[~expected.soft_onset.shapes],
-            correlations[~expected.soft_onset.shapes],
+    if expected.gradual_onset is not None:
+        fractions, correlations = (
+            fractions[~expected.gradual_onset.shapes],
+            correlations[~expected.gradual_onset.shapes],
         )
-    return overload_fractions, _build_beta(fraction, correlations)
+    return overload_fractions, _build_beta(fractions, correlations)
 
 
-def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
+def _compute_beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
     """Return the beta-binomial probability of the counts."""
     from scipy.special import betaln, gammaln
 
@@ -180,39 +184,39 @@ class ViolationCounts:
     are_errors: bool = False
 
 
-def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
+def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
     """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
-    late, broken = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
+    late_share, error_share = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     request_count = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), request_count)
     if reading.intended <= 0:
-        return ViolationCounts(1.0, 1.0, late)
-    if min(reading.error_count, request_count) / broken > violations / late:
+        return ViolationCounts(1.0, 1.0, late_share)
+    if min(reading.error_count, request_count) / error_share > violations / late_share:
         return ViolationCounts(
             float(min(reading.error_count, request_count)),
             float(request_count),
-            broken,
+            error_share,
             are_errors=True,
         )
-    return ViolationCounts(float(violations), float(request_count), late)
+    return ViolationCounts(float(violations), float(request_count), late_share)
 
 
-def _truncated_likelihoods(
+def _compute_truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
     """Return the likelihoods of a truncated reading for servers without and with a peak. A truncated
     reading failed, even if it contains few violations.
     """
-    minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
-    violations = max(counts.violations, minimum)
+    min_violations = min(3.0 * counts.allowed_share, 0.5) * counts.intended
+    violations = max(counts.violations, min_violations)
     flat_fractions = np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0)
-    likelihood = lower_bound_likelihood(
+    likelihood = compute_bound_likelihood(
         violations, counts.intended, expected_onset.violation_fraction
     )
     early_end_share = min(violations / counts.intended, _EARLY_END_SHARE)
     return (
-        lower_bound_likelihood(violations, counts.intended, flat_fractions),
-        np.maximum(likelihood, _exceedance_probability(early_end_share, expected_onset)),
+        compute_bound_likelihood(violations, counts.intended, flat_fractions),
+        np.maximum(likelihood, _compute_exceedance_probability(early_end_share, expected_onset)),
     )
 
 
@@ -250,29 +254,29 @@ class PeakPosterior:
         steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
         size = steps_below + floor(log(highest / expected_log_rate) / LOG_RATE_STEP) + 1
-        peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
-        density = np.full(peaks.size, 1.0 / peaks.size)
+        log_peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
+        density = np.full(log_peaks.size, 1.0 / log_peaks.size)
         if prior is not None:
             if prior.sd <= 0:
                 raise ValueError("the prior needs a positive sd")
-            score = (peaks - prior.log_mean) / prior.sd
+            score = (log_peaks - prior.log_mean) / prior.sd
             student_density = (1.0 + score**2 / _PRIOR_FREEDOM) ** (-(_PRIOR_FREEDOM + 1.0) / 2.0)
             density = (
                 _FLAT_PRIOR_SHARE * density
                 + (1.0 - _FLAT_PRIOR_SHARE) * student_density / student_density.sum()
             )
-        shapes = onset.prior_shape_weights(peaks, slo.limit)
-        live_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
+        shapes = onset.build_prior_shape_weights(log_peaks, slo.limit)
+        peak_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
         flat_weights = np.full(
             onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
         )
-        return cls(origin, live_weights, flat_weights, np.log(noise.steal_prior()))
+        return cls(origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
         """Return the posterior with one more reading; an invalid reading changes nothing."""
         if not reading.is_valid:
             return self
-        counts = worst_slo_counts(reading, slo)
+        counts = select_worst_counts(reading, slo)
         duration_step = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
         expected_onset = onset.compute_onset(
             counts.allowed_share,
@@ -281,15 +285,19 @@ class PeakPosterior:
             is_latency=not counts.are_errors,
         )
         if reading.truncated:
-            flat_weights, likelihood = _truncated_likelihoods(counts, expected_onset)
+            flat_weights, likelihood = _compute_truncated_likelihoods(counts, expected_onset)
         else:
-            flat_weights = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
-            likelihood = shape_likelihood(counts.violations, counts.intended, expected_onset)
+            flat_weights = compute_flat_likelihood(
+                counts.violations, counts.intended, counts.allowed_share
+            )
+            likelihood = compute_shape_likelihood(
+                counts.violations, counts.intended, expected_onset
+            )
         flat_weights = self.unmeetable_weights + np.log(flat_weights)
-        live_weights = self._with_steal_losses(
+        peak_weights = self._apply_steal_losses(
             average_over_loss(likelihood), log(reading.rate) - self.log_rate_origin, reading.stolen
         )
-        best_weights = live_weights.max(axis=(0, 1, 2))
+        best_weights = peak_weights.max(axis=(0, 1, 2))
         max_log_weight = max(float(best_weights.max()), float(flat_weights.max()))
         likely_rows = np.flatnonzero(best_weights > max_log_weight - _NEGLIGIBLE_NATS)
         first, last = (
@@ -301,11 +309,11 @@ class PeakPosterior:
         return replace(
             self,
             log_rate_origin=origin,
-            weights=live_weights[..., first:last] - max_log_weight,
+            weights=peak_weights[..., first:last] - max_log_weight,
             unmeetable_weights=flat_weights - max_log_weight,
         )
 
-    def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
+    def _apply_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
         """Return ``weights`` after a reading at ``rate``, a log rate relative to ``log_rate_origin``.
 
         ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
@@ -315,15 +323,15 @@ class PeakPosterior:
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
         ]
         offsets = [round(rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
-        live_weights = self.weights
-        table = _log_columns(table, live_weights.shape[3], offsets)
-        if len(live_weights) == 1 and len(set(offsets)) == 1:
-            return _add_columns(live_weights[0], table, offsets[0])[None]
-        if len(live_weights) == 1:
-            live_weights = live_weights + self.steal_effects[:, None, None, None]
+        peak_weights = self.weights
+        table = _compute_log_columns(table, peak_weights.shape[3], offsets)
+        if len(peak_weights) == 1 and len(set(offsets)) == 1:
+            return _add_columns(peak_weights[0], table, offsets[0])[None]
+        if len(peak_weights) == 1:
+            peak_weights = peak_weights + self.steal_effects[:, None, None, None]
         added_columns = [
-            _add_columns(at, table, offset)
-            for at, offset in zip(live_weights, offsets, strict=True)
+            _add_columns(effect_weights, table, offset)
+            for effect_weights, offset in zip(peak_weights, offsets, strict=True)
         ]
         return np.asarray(added_columns)
 
@@ -390,12 +398,15 @@ class PosteriorSummary:
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * SDS_WITHIN_90)
 
 
-def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``size``
+def _compute_log_columns(table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
+    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``peak_count``
     peaks; the other columns are undefined.
     """
     logarithms = np.empty_like(table)
-    first, last = min(offsets) + TABLE_REACH_STEPS - size + 1, max(offsets) + TABLE_REACH_STEPS + 1
+    first, last = (
+        min(offsets) + TABLE_REACH_STEPS - peak_count + 1,
+        max(offsets) + TABLE_REACH_STEPS + 1,
+    )
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
         logarithms[..., columns] = np.log(np.maximum(table[..., columns], 1e-300))
     return logarithms
@@ -409,12 +420,12 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     values.
     """
     # The table's column of the first point; later points have earlier columns.
-    size, first = (
+    peak_count, first = (
         weights.shape[2],
         offset + TABLE_REACH_STEPS,
     )
-    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), size)
-    end = max(min(first + 1, size), reach_start)
+    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
+    end = max(min(first + 1, peak_count), reach_start)
     summed_columns = np.empty_like(weights)
     np.add(weights[:, :, :reach_start], table[:, :, -1:], out=summed_columns[:, :, :reach_start])
     reversed_table = table[:, :, max(first - end + 1, 0) : max(first - reach_start + 1, 0)][

@@ -53,14 +53,16 @@ class Reading:
         ``disturbed`` are set if they are set in any reading. ``stolen`` is the mean.
         """
         intended_requests = sum(reading.intended for reading in readings)
-        logs = sum(log(reading.rate) * reading.intended for reading in readings)
+        weighted_log_rates = sum(log(reading.rate) * reading.intended for reading in readings)
         errors: Counter[str] = Counter()
         histogram: Counter[float] = Counter()
         for reading in readings:
             errors.update(reading.errors)
             histogram.update(reading.histogram)
         return cls(
-            rate=exp(logs / intended_requests) if intended_requests else readings[0].rate,
+            rate=exp(weighted_log_rates / intended_requests)
+            if intended_requests
+            else readings[0].rate,
             seconds=sum(reading.seconds for reading in readings),
             intended=intended_requests,
             violations=sum(reading.violations for reading in readings),

@@ -70,8 +70,8 @@ class WarmUpResult:
     @property
     def sustained_rate(self) -> float | None:
         """Return the last rate in requests/s that the stack sustained."""
-        rates = [window.rate for window in self.windows if not window.is_overloaded]
-        return rates[-1] if rates else None
+        sustained_rates = [window.rate for window in self.windows if not window.is_overloaded]
+        return sustained_rates[-1] if sustained_rates else None
 
     @property
     def failed_rate(self) -> float | None:
@@ -108,7 +108,7 @@ def run_warm_up(
     ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
     rate = ceiling if expected else min(ceiling, start_rate)
     is_slow = not expected and start_rate < UNKNOWN_START_RATE
-    lowest, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
+    lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
     spent_seconds = 0.0
     while len(windows) < max_windows and (len(windows) < 2 or spent_seconds < max_seconds):
@@ -126,7 +126,7 @@ def run_warm_up(
         if is_futile(windows):
             return WarmUpResult(is_settled=False, windows=tuple(windows))
         if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
-            rate, ceiling = min(max(rate / 2, lowest), max_rate), EXPECTED_PEAK_SHARE * rate
+            rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
         elif not windows[-1].is_overloaded:
             rate = min(rate * growth, ceiling)
@@ -193,27 +193,31 @@ def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_W
     At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
     settled hit rate rises and falls. With too few windows, the cache is assumed to be filling.
     """
-    hits = [window.hit_rate for window in windows[-rise_windows - 1 :]]
-    rates = [hit for hit in hits if hit is not None]
-    if len(rates) < len(hits):
+    hit_rates = [window.hit_rate for window in windows[-rise_windows - 1 :]]
+    known_rates = [hit for hit in hit_rates if hit is not None]
+    if len(known_rates) < len(hit_rates):
         return False
-    if len(rates) <= rise_windows:
+    if len(known_rates) <= rise_windows:
         return True
-    return rates[-1] - rates[0] > MIN_HIT_RISE and all(a <= b for a, b in pairwise(rates))
+    return known_rates[-1] - known_rates[0] > MIN_HIT_RISE and all(
+        a <= b for a, b in pairwise(known_rates)
+    )
 
 
 def _build_window(
     reading: Reading, lookups_before: tuple[int, int] | None, lookups_after: tuple[int, int] | None
 ) -> WarmUpWindow:
-    hits = None
+    hit_rate = None
     if lookups_before is not None and lookups_after is not None:
-        gained, lost = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
-        hits = gained / (gained + lost) if gained + lost > 0 else None
-    overloaded, failed = (
+        hits, misses = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
+        hit_rate = hits / (hits + misses) if hits + misses > 0 else None
+    is_overloaded, failed_share = (
         reading.violation_fraction > OVERLOAD_VIOLATION_SHARE,
         reading.error_count / max(reading.intended, 1),
     )
-    return WarmUpWindow(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
+    return WarmUpWindow(
+        reading.rate, is_overloaded, reading.percentile(0.5), hit_rate, failed_share
+    )
 
 
 DRAINED_REQUESTS = 3
@@ -221,25 +225,25 @@ DRAIN_SECONDS = 10.0
 
 
 def wait_until_drained(
-    latency: Callable[[], float | None],
+    measure_latency: Callable[[], float | None],
     limit: float,
     seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
 ) -> bool:
     """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
 
-    ``latency()`` sends one request and returns its latency in seconds, or ``None`` without a correct
+    ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a correct
     response. ``pause`` is the time between two requests in seconds. Return true if the backlog was gone
     within ``seconds``.
     """
     deadline = time.monotonic() + seconds
-    quick_answers = 0
-    while quick_answers < DRAINED_REQUESTS:
+    quick_responses = 0
+    while quick_responses < DRAINED_REQUESTS:
         if time.monotonic() > deadline:
             return False
-        latency_seconds = latency()
+        latency_seconds = measure_latency()
         time.sleep(pause)
-        quick_answers = (
-            quick_answers + 1 if latency_seconds is not None and latency_seconds <= limit else 0
+        quick_responses = (
+            quick_responses + 1 if latency_seconds is not None and latency_seconds <= limit else 0
         )
     return True
