@@ -113,8 +113,8 @@ _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses 
 # time below and above saturation. The numbers were fitted to queues with 1 to 8 servers, simulated
 # request by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Gradual onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and a
-# decay of 30. The sd falls with the length and with spare utilisation, and grows with the decay. All
+# Gradual onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and
+# a decay of 30. The sd falls with the length and with spare utilisation, and grows with the decay. All
 # values were fitted by likelihood to queues with 1 to 8 servers, simulated request by request. Service
 # times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (

@@ -232,9 +232,9 @@ def wait_until_drained(
 ) -> bool:
     """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
 
-    ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a correct
-    response. ``pause`` is the time between two requests in seconds. Return true if the backlog was gone
-    within ``seconds``.
+    ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a
+    correct response. ``pause`` is the time between two requests in seconds. Return true if the backlog
+    was gone within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     quick_responses = 0

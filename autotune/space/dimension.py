@@ -110,7 +110,7 @@ class Dimension:
         return self.low, self.high
 
     @property
-    def format_range(self) -> str:
+    def allowed_range(self) -> str:
         """Return the allowed values as text."""
         return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
 

@@ -179,7 +179,7 @@ def parse_comparison(text: str) -> Comparison:
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3."""
     words: list[str] = []
-    python: list[str] = []
+    python_words: list[str] = []
     location = 0
     while rest := text[location:].strip():
         word = _WORD_PATTERN.match(text, location)
@@ -191,14 +191,14 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
             number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
             # A share is written as a power, because a power binds more tightly than a division.
-            python.append(f"{number!r} **" if word["share"] else repr(number))
+            python_words.append(f"{number!r} **" if word["share"] else repr(number))
         else:
-            python.append(f"_{len(words)}" if word["name"] else word[0].strip())
+            python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
         location = word.end()
     try:
         with _PARSE_LOCK:
-            return ast.parse(" ".join(python), mode="eval").body, words
+            return ast.parse(" ".join(python_words), mode="eval").body, words
     except (SyntaxError, MemoryError):
         raise _build_syntax_error(text, words) from None
 
@@ -223,18 +223,18 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
 
 def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
     """Return an error that names the first word that is invalid at its position."""
-    value_expected, opened = True, 0
+    expects_value, open_parentheses = True, 0
     for word in (*tokens, ""):
         starts_value = word[:1].isalnum() or word[:1] in ("_", "(")
-        opened += word.endswith("(") - (word == ")")
-        if value_expected and not starts_value and word != "-":
+        open_parentheses += word.endswith("(") - (word == ")")
+        if expects_value and not starts_value and word != "-":
             return ValueError(f"expected a value, not {word or 'the end'!r}, in {text!r}")
-        if opened < 0 or (starts_value and not value_expected):
+        if open_parentheses < 0 or (starts_value and not expects_value):
             return ValueError(f"{word!r} is unexpected in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
             return ValueError(f"unknown function {function!r}: expected one of {names}")
-        value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
-    problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
+        expects_value = word.endswith(("(", "of")) or not (starts_value or word == ")")
+    problem = "expected ')', not 'the end', in" if open_parentheses else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

@@ -52,9 +52,9 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
     """Return the kernel values that these settings set, by host."""
     values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
-        start = f"{name}.{Sysctl.name}."
+        prefix = f"{name}.{Sysctl.name}."
         values_by_key = {
-            n.removeprefix(start): str(v) for n, v in settings.items() if n.startswith(start)
+            n.removeprefix(prefix): str(v) for n, v in settings.items() if n.startswith(prefix)
         }
         for host in tier.hosts:
             values[host] = {**values_by_key, **values.get(host, {})}
@@ -68,32 +68,32 @@ def exclude_unsettable(
 
     If several tiers are on a host, the host's kernel is tuned as part of the first one.
     """
-    owners: dict[str, str] = {}
+    tier_by_host: dict[str, str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
-            owners.setdefault(host, name)
-    remaining, left_out = list[Dimension](), dict[tuple[str, str, str], list[str]]()
+            tier_by_host.setdefault(host, name)
+    kept_dimensions, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in dimensions:
         if not _is_kernel_setting(dimension):
-            remaining.append(dimension)
-        elif reason := next(_find_exclusion_reasons(target, dimension, owners, facts), None):
+            kept_dimensions.append(dimension)
+        elif reason := next(_find_exclusion_reasons(target, dimension, tier_by_host, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
-            left_out.setdefault((service, *reason), []).append(dimension.parameter.name)
+            excluded_names.setdefault((service, *reason), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
-            remaining.append(dimension)
-    return tuple(remaining), (
-        *_format_excluded(left_out),
-        *_describe_differences(target, remaining, facts),
+            kept_dimensions.append(dimension)
+    return tuple(kept_dimensions), (
+        *_format_excluded(excluded_names),
+        *_describe_differences(target, kept_dimensions, facts),
     )
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """Yield the excluded settings as text: one line for all tiers with the same settings and reason."""
-    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    locations_by_reason: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
         subject_text = f"without {', '.join(names)}: " if host else ""
-        alike.setdefault((subject_text, reason), []).append((service, host))
-    for (subject_text, reason), locations in alike.items():
+        locations_by_reason.setdefault((subject_text, reason), []).append((service, host))
+    for (subject_text, reason), locations in locations_by_reason.items():
         services, hosts = (
             ", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True)
         )
@@ -107,7 +107,7 @@ def _is_kernel_setting(dimension: Dimension) -> bool:
 def _find_exclusion_reasons(
     target: Target,
     dimension: Dimension,
-    owners: Mapping[str, str],
+    tier_by_host: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs of a reason why the setting cannot be tuned and a host. If the host is empty, the
@@ -116,8 +116,8 @@ def _find_exclusion_reasons(
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
-        if owners[host] != tier:
-            yield f"the kernel of {host} is tuned as part of tier {owners[host]}", ""
+        if tier_by_host[host] != tier:
+            yield f"the kernel of {host} is tuned as part of tier {tier_by_host[host]}", ""
         elif key in facts[host].unsettable:
             yield facts[host].unsettable[key], host
         elif key not in facts[host].kernel_values:

@@ -38,19 +38,21 @@ class Clamp:
 UNLIMITED = Clamp()
 
 
-def infer_clamp(asked: Value, effective: Value) -> Clamp:
+def infer_clamp(requested: Value, effective: Value) -> Clamp:
     """Return the clamp that one deployment reveals for a parameter.
 
     Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
     because 0 often stands for a default.
     """
-    if isinstance(asked, str | bool) or isinstance(effective, str | bool):
+    if isinstance(requested, str | bool) or isinstance(effective, str | bool):
         return UNLIMITED
-    if asked <= 0 or effective <= 0:
+    if requested <= 0 or effective <= 0:
         return UNLIMITED
-    if asked >= ROUNDING_FACTOR * effective:
+    if requested >= ROUNDING_FACTOR * effective:
         return Clamp(maximum=float(effective))
-    return Clamp(minimum=float(effective)) if ROUNDING_FACTOR * asked <= effective else UNLIMITED
+    return (
+        Clamp(minimum=float(effective)) if ROUNDING_FACTOR * requested <= effective else UNLIMITED
+    )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class ParameterCap:
         limits += [(float(settings[name]), name) for name in self.tuned_by]
         return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
-    def compute_effective(self, value: float, settings: Settings) -> tuple[float, str]:
+    def compute_effective_value(self, value: float, settings: Settings) -> tuple[float, str]:
         """Return the value that takes effect if ``value`` is set, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
@@ -95,29 +97,29 @@ def find_caps(
     """Return the caps of parameters that are known before any deployment, by full name."""
     all_dimensions = tuple(dimensions)
     names = {dimension.name for dimension in all_dimensions}
-    limits: dict[str, ParameterCap] = {}
+    caps: dict[str, ParameterCap] = {}
     for dimension in all_dimensions:
-        key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
-        if not key or target.tiers[tier].isolated:
+        kernel_key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
+        if not kernel_key or target.tiers[tier].isolated:
             continue  # an isolated service has its own network namespace
         tuned_parameters = {
-            host: kernel.find_kernel_parameter(target, host, key)
+            host: kernel.find_kernel_parameter(target, host, kernel_key)
             for host in target.tiers[tier].hosts
         }
         fixed_facts = {
             host: facts[host] for host in tuned_parameters if tuned_parameters[host] not in names
         }
-        values = dict(_kernel_values(key, fixed_facts))
+        values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
         parameters = tuple(sorted({name for name in tuned_parameters.values() if name in names}))
         if values or parameters:
-            limits[dimension.name] = ParameterCap(key, values, parameters)
-    return limits
+            caps[dimension.name] = ParameterCap(kernel_key, values, parameters)
+    return caps
 
 
-def _kernel_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
-    for host, of_host in facts.items():
-        if key == SOMAXCONN and of_host.somaxconn:
-            yield host, of_host.somaxconn
+def _list_somaxconn_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
+    for host, host_facts in facts.items():
+        if key == SOMAXCONN and host_facts.somaxconn:
+            yield host, host_facts.somaxconn
 
 
 def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
@@ -132,32 +134,36 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     minimum = clamp.minimum if low > 0 else -inf
     low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
     low, high = (
-        dimension.to_number(dimension.round_towards(end, at))
-        for end, at in ((inf, low), (-inf, high))
+        dimension.to_number(dimension.round_towards(direction, number))
+        for direction, number in ((inf, low), (-inf, high))
     )
     return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
 
 
 def apply_caps(
-    settings: Settings, dimensions: Iterable[Dimension], limits: Mapping[str, ParameterCap]
+    settings: Settings, dimensions: Iterable[Dimension], caps: Mapping[str, ParameterCap]
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return the settings with the effective values of capped parameters, and the changes.
 
     A value with the same effect as the baseline value is replaced by the baseline value.
     """
-    result, bindings = dict(settings), list[RepairedValue]()
+    effective_settings, repairs = dict(settings), list[RepairedValue]()
     for dimension in dimensions:
-        if dimension.name not in limits or not conditions_hold(dimension.conditions, settings):
+        if dimension.name not in caps or not conditions_hold(dimension.conditions, settings):
             continue
-        requested, cap = settings[dimension.name], limits[dimension.name]
+        requested, cap = settings[dimension.name], caps[dimension.name]
         if isinstance(requested, str):
             continue
-        value, reason = cap.compute_effective(float(requested), settings)
-        stock, of_stock = cap.compute_effective(float(dimension.baseline), settings)
-        effective_value = dimension.baseline if value == stock else dimension.clip(value)
+        value, reason = cap.compute_effective_value(float(requested), settings)
+        effective_baseline, baseline_reason = cap.compute_effective_value(
+            float(dimension.baseline), settings
+        )
+        effective_value = (
+            dimension.baseline if value == effective_baseline else dimension.clip(value)
+        )
         if effective_value != requested:
-            result[dimension.name] = effective_value
-            bindings.append(
-                RepairedValue(reason or of_stock, dimension.name, requested, effective_value)
+            effective_settings[dimension.name] = effective_value
+            repairs.append(
+                RepairedValue(reason or baseline_reason, dimension.name, requested, effective_value)
             )
-    return result, tuple(bindings)
+    return effective_settings, tuple(repairs)

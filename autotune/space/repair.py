@@ -48,15 +48,15 @@ def repair_settings(
     """
     repair_state = _RepairState(requested, dimensions, facts, keep)
     # If two rules undo each other's repairs, earlier settings occur again.
-    reached: set[tuple[Value, ...]] = set()
+    seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
         state = tuple(repair_state.settings.values())
-        if state in reached:
+        if state in seen_states:
             break
         broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
         if broken_rule is None:
-            return repair_state.settings, repair_state.bindings()
-        reached.add(state)
+            return repair_state.settings, repair_state.list_repairs()
+        seen_states.add(state)
         repair_state.repair_rule(broken_rule)
     raise InfeasibleRule(
         f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
@@ -72,16 +72,16 @@ class _RepairState:
     ) -> None:  # fmt: skip
         self.settings = dict(requested)
         self._keep = keep
-        self._asked = requested
+        self._requested = requested
         self._dimensions = {d.name: d for d in dimensions}
-        self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
+        self._rule_by_parameter: dict[str, str] = {}  # parameter → the last rule that changed it
         self.names = {**facts, **convert_to_base(requested, self._dimensions.values())}
 
-    def bindings(self) -> tuple[RepairedValue, ...]:
+    def list_repairs(self) -> tuple[RepairedValue, ...]:
         return tuple(
-            RepairedValue(rule, name, self._asked[name], self.settings[name])
-            for name, rule in self._changed.items()
-            if self.settings[name] != self._asked[name]
+            RepairedValue(rule, name, self._requested[name], self.settings[name])
+            for name, rule in self._rule_by_parameter.items()
+            if self.settings[name] != self._requested[name]
         )
 
     def repair_rule(self, rule: Rule) -> None:
@@ -94,7 +94,7 @@ class _RepairState:
             *self._list_movable(large.names(), 1),
         ]
         if not rule.is_size:
-            movable_pairs.sort(key=lambda each: each[0].name in self._keep)
+            movable_pairs.sort(key=lambda pair: pair[0].name in self._keep)
         for dimension, end in movable_pairs:
             if rule.is_kept(self._names_with(dimension, end)):
                 self._set_value(
@@ -125,7 +125,13 @@ class _RepairState:
         numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
         movable_pairs = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
-            (e for e in movable_pairs if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
+            (
+                candidate
+                for candidate in movable_pairs
+                if self.settings[candidate[0].name] != candidate[1]
+            ),
+            key=ratio,
+            reverse=True,
         )
 
     def _names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
@@ -153,4 +159,4 @@ class _RepairState:
     def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
         self.names = self._names_with(dimension, value)
-        self._changed[dimension.name] = rule
+        self._rule_by_parameter[dimension.name] = rule

@@ -78,9 +78,11 @@ class Rule:
     def is_kept(self, names: NameValues) -> bool:
         if self.comparison.holds(names):
             return True
-        slack = self.allowed_excess(names)
+        allowed_excess = self.allowed_excess(names)
         left, right = self.comparison.left, self.comparison.right
-        return slack > 0 and left.evaluate(names) - right.evaluate(names) <= slack * (1 + 1e-12)
+        return allowed_excess > 0 and left.evaluate(names) - right.evaluate(
+            names
+        ) <= allowed_excess * (1 + 1e-12)
 
     def allowed_excess(self, names: NameValues) -> float:
         """Return the amount by which the side that should be smaller may exceed the other side, as
@@ -115,22 +117,23 @@ class Rule:
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
 
-        def quantity(value: float) -> str:
+        def format_quantity(value: float) -> str:
             # A rule about memory also contains counts, so only values that are as large as a memory
             # size get a unit.
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
-        def with_numbers(side: Expression) -> str:
-            side_text = quantity(side.evaluate(names))
+        def format_side(side: Expression) -> str:
+            value_text = format_quantity(side.evaluate(names))
             if not isinstance(side, Operation):
-                return side_text
-            return f"{side.format_with(lambda leaf: quantity(leaf.evaluate(names)))} = {side_text}"
+                return value_text
+            arithmetic = side.format_with(lambda leaf: format_quantity(leaf.evaluate(names)))
+            return f"{arithmetic} = {value_text}"
 
-        left, right = with_numbers(self.comparison.left), with_numbers(self.comparison.right)
-        slack = self.allowed_excess(names)
-        allowed_text = quantity(self.comparison.right.evaluate(names) + slack)
-        baseline = f", or {allowed_text} as in the baseline" if slack else ""
-        return f"{self.text}: {left} {self.symbol} {right}{baseline}"
+        left, right = format_side(self.comparison.left), format_side(self.comparison.right)
+        allowed_excess = self.allowed_excess(names)
+        allowed_text = format_quantity(self.comparison.right.evaluate(names) + allowed_excess)
+        baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
+        return f"{self.text}: {left} {self.symbol} {right}{baseline_text}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
@@ -213,14 +216,14 @@ class RuleVocabulary:
         if name not in deployments or size not in SIZE_NAMES:
             return None
         services = catalogue_of(self._target).list_tier_services(name, self._target.tiers[name])
-        if not any(find_size_expressions(location, size) for location in services):
+        if not any(find_size_expressions(tier_service, size) for tier_service in services):
             raise KeyError(operand.name)
         settings = {choice_name(name): deployments[name]}
         terms: list[Expression] = [
-            parse_expression(qualify_expression(text, f"{location.name}.", self._dimensions))
-            for location in services
-            if conditions_hold(tuple(c for c in location.when if c[0] in settings), settings)
-            for text in find_size_expressions(location, size)
+            parse_expression(qualify_expression(text, f"{tier_service.name}.", self._dimensions))
+            for tier_service in services
+            if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
+            for text in find_size_expressions(tier_service, size)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -244,13 +247,13 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
     """Return conditions that are met if any of the alternatives is met. An alternative without
     conditions is always met, and makes the result empty.
     """
-    joined: dict[str, tuple[Value, ...]] = {}
+    joined_conditions: dict[str, tuple[Value, ...]] = {}
     for conditions in alternatives:
         if not conditions:
             return ()
         for name, values in conditions:
-            joined[name] = (*joined.get(name, ()), *values)
-    return tuple(joined.items())
+            joined_conditions[name] = (*joined_conditions.get(name, ()), *values)
+    return tuple(joined_conditions.items())
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
@@ -260,12 +263,12 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
         return [text] if (text := getattr(resource_needs, size)) else []
-    processes = (
+    process_memory = (
         f"({resource_needs.processes}) * rss({tier_service.name})"
         if resource_needs.processes
         else ""
     )
-    return [text for text in (processes, resource_needs.memory) if text]
+    return [text for text in (process_memory, resource_needs.memory) if text]
 
 
 def format_bytes(size: float) -> str:
@@ -313,8 +316,8 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
             for function in (sum, min, max):
                 names[f"{function.__name__}({name}.{fact})"] = function(values)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
-    for location in list_target_services(target):
-        names[f"rss({location.name})"] = location.service.needs.rss
+    for tier_service in list_target_services(target):
+        names[f"rss({tier_service.name})"] = tier_service.service.needs.rss
     for name, host_facts in facts.items():
         names[f"memory({name})"] = host_facts.memory
     return names
@@ -323,9 +326,11 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
     """Yield the rules about the order of values that the software itself requires."""
     by_name = {d.name: d for d in dimensions}
-    for location in list_target_services(target):
-        for pair in location.service.ordering_rules:
-            small, large = (qualify_expression(side, f"{location.name}.", by_name) for side in pair)
+    for tier_service in list_target_services(target):
+        for name_pair in tier_service.service.ordering_rules:
+            small, large = (
+                qualify_expression(side, f"{tier_service.name}.", by_name) for side in name_pair
+            )
             order = parse_comparison(f"{small} <= {large}")
             if order.names() <= by_name.keys():
                 yield order
@@ -342,44 +347,46 @@ def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
     """Yield the rules about limits of hosts and of called tiers: memory, connections, descriptors."""
-    yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
+    yield from map(parse_comparison, (*_list_memory_rules(target), *_list_connection_rules(target)))
     # The kernel limits the descriptors that one process opens.
-    for location in list_target_services(target):
-        names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
-        for text in find_size_expressions(location, "descriptors"):
-            qualified_limit = qualify_expression(text, f"{location.name}.", names)
-            yield parse_comparison(f"{qualified_limit} <= nofile({location.tier})")
+    for tier_service in list_target_services(target):
+        names = [
+            f"{tier_service.name}.{parameter.name}" for parameter in tier_service.service.parameters
+        ]
+        for text in find_size_expressions(tier_service, "descriptors"):
+            qualified_limit = qualify_expression(text, f"{tier_service.name}.", names)
+            yield parse_comparison(f"{qualified_limit} <= nofile({tier_service.tier})")
 
 
-def _memory_rules(target: Target) -> Iterator[str]:
+def _list_memory_rules(target: Target) -> Iterator[str]:
     """Yield rules that keep the worst-case memory of all services on a host within its memory."""
     for host in target.hosts:
         tiers = [
             n
             for n, t in target.tiers.items()
-            if host in t.hosts and _states_size(target, n, OCCUPIED_MEMORY)
+            if host in t.hosts and _declares_need(target, n, OCCUPIED_MEMORY)
         ]
         if tiers:
             occupied_sum = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
             yield f"{occupied_sum} <= {MEMORY_SHARE} of memory({host})"
 
 
-def _connection_rules(target: Target) -> Iterator[str]:
+def _list_connection_rules(target: Target) -> Iterator[str]:
     """Yield rules about connections: each worker of an application holds one connection to each host of
     the tiers that it calls. A memcached server therefore gets one connection per worker on all web hosts.
     """
-    for behind in target.tiers:
-        users = [
+    for called_tier in target.tiers:
+        calling_tiers = [
             n
             for n, t in target.tiers.items()
-            if behind in t.uses and _states_size(target, n, "workers")
+            if called_tier in t.uses and _declares_need(target, n, "workers")
         ]
-        if users and _states_size(target, behind, "connections"):
-            workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
-            yield f"{workers} <= {behind}.connections"
+        if calling_tiers and _declares_need(target, called_tier, "connections"):
+            workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in calling_tiers)
+            yield f"{workers} <= {called_tier}.connections"
 
 
-def _states_size(target: Target, tier: str, size: str) -> bool:
+def _declares_need(target: Target, tier: str, size: str) -> bool:
     """True if any deployment of a tier declares this resource need."""
     services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
-    return any(find_size_expressions(location, size) for location in services)
+    return any(find_size_expressions(tier_service, size) for tier_service in services)

@@ -148,12 +148,12 @@ class SearchSpace:
 
         ``deployment`` is one of `deployments`; the default is the baseline's.
         """
-        chosen: dict[str, Value] = {}
+        settings: dict[str, Value] = {}
         for dimension in self.dimensions:
             value = getattr(dimension, kind)
             is_baseline = value is None or kind == BASELINE_NAME
-            chosen[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
-        return {**chosen, **(deployment or {})}
+            settings[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
+        return {**settings, **(deployment or {})}
 
     def iterate_presets(
         self, names: Iterable[str] = PRESET_NAMES
@@ -218,26 +218,30 @@ class SearchSpace:
 
         Raises InfeasibleRule if no change satisfies the rules.
         """
-        completed, limited = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
-        rules = [rule for rule in self.constraints if rule.applies(completed)]
-        settings, bindings = repair_settings(completed, self.dimensions, rules, self.facts, keep)
-        names = tuple(binding.parameter for binding in limited)
-        return Candidate(self._with_derived(settings), (*limited, *bindings), names)
+        complete_settings, cap_repairs = apply_caps(
+            {**self.baseline, **suggested}, self.dimensions, self.caps
+        )
+        rules = [rule for rule in self.constraints if rule.applies(complete_settings)]
+        settings, rule_repairs = repair_settings(
+            complete_settings, self.dimensions, rules, self.facts, keep
+        )
+        capped_names = tuple(repair.parameter for repair in cap_repairs)
+        return Candidate(self._with_derived(settings), (*cap_repairs, *rule_repairs), capped_names)
 
     def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
         """Return the space without the values that have no effect according to deployments."""
-        numbers = {d.name for d in self.dimensions if not d.choices and d.expression is None}
-        applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numbers}
+        numeric_names = {d.name for d in self.dimensions if not d.choices and d.expression is None}
+        applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numeric_names}
         if not applicable_clamps:
             return self
         dimensions = tuple(narrow_dimension(d,
             applicable_clamps[d.name]) if d.name in applicable_clamps else d
                            for d in self.dimensions)  # fmt: skip
-        limits = {
+        clamped_caps = {
             name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
             for name, c in applicable_clamps.items()
         }
-        return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
+        return replace(self, dimensions=dimensions, caps={**self.caps, **clamped_caps})
 
     def get_effective(self, suggested: Settings) -> dict[str, Value]:
         """Return the suggested values, each replaced by its effective value if it would not take
@@ -274,9 +278,10 @@ class SearchSpace:
         if current_value == value or name not in self.caps or isinstance(value, str):
             return current_value == value
         effective_values = (
-            self.caps[name].compute_effective(float(v), settings) for v in (value, settings[name])
+            self.caps[name].compute_effective_value(float(v), settings)
+            for v in (value, settings[name])
         )
-        return all(each == float(value) for each, _ in effective_values)
+        return all(effective_value == float(value) for effective_value, _ in effective_values)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
         """Return a candidate with the settings completed but not repaired, because a repeated
@@ -328,33 +333,37 @@ def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) 
 
 
 def build_space(
-    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
+    file: TargetFile, facts: FactsByHost, adopted_values: AdoptedValues = EMPTY_VALUES
 ) -> SearchSpace:
     """Return the space of a target on hosts with these facts and adopted values. Raises
     TargetError.
     """
     target = file.target
     if target.command is not None:
-        every, left_out = build_declared_dimensions(file), tuple[str, ...]()
+        dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
-        every, left_out = kernel.exclude_unsettable(
-            target, build_dimensions(file, facts, server), facts
+        dimensions, excluded_lines = kernel.exclude_unsettable(
+            target, build_dimensions(file, facts, adopted_values), facts
         )
     named_facts = collect_rule_facts(target, facts)
-    vocabulary = RuleVocabulary(target, every, named_facts)
-    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, every)]
+    vocabulary = RuleVocabulary(target, dimensions, named_facts)
+    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, dimensions)]
     # The baseline from a user's files may break such rules: the software itself corrects the values.
-    accepted_rules = [group for group in order_rules if _keeps_user_files(target, group)]
-    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(every)]
+    accepted_rules = [
+        rules_by_deployment
+        for rules_by_deployment in order_rules
+        if _keeps_user_files(target, rules_by_deployment)
+    ]
+    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(dimensions)]
     rules = _build_target_rules(file, vocabulary)
-    for group in (*order_rules, *bound_rules):
-        rules += () if group in accepted_rules else group
+    for rules_by_deployment in (*order_rules, *bound_rules):
+        rules += () if rules_by_deployment in accepted_rules else rules_by_deployment
     space = SearchSpace(
-        every,
+        dimensions,
         tuple(rules),
         named_facts,
-        left_out,
-        read_tried_first(file, every),
+        excluded_lines,
+        read_tried_first(file, dimensions),
         target.tune != "all",
         catalogue=catalogue_of(target),
     )
@@ -366,7 +375,7 @@ def build_space(
     space = _limit_to_memory(file, space)
     _check_deployments(file, space)
     if target.command is None:
-        space = replace(space, caps=find_caps(target, every, facts))
+        space = replace(space, caps=find_caps(target, dimensions, facts))
     return space
 
 
@@ -413,26 +422,35 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
     if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
-    if named := {name: each for name, each in file.target.parameters.items() if name in rule_names}:
-        return ["parameters", max(named, key=lambda name: named[name].fixed is not None)]
+    if named_rules := {
+        name: parameter_rule
+        for name, parameter_rule in file.target.parameters.items()
+        if name in rule_names
+    }:
+        return [
+            "parameters",
+            max(named_rules, key=lambda name: named_rules[name].fixed is not None),
+        ]
     tier, _, _ = next(iter(deployment), "").partition(".")
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
 def _add_rules(
-    space: SearchSpace, limiting: Iterable[tuple[Rule, ...]], *, are_built_in: bool
+    space: SearchSpace, rule_groups: Iterable[tuple[Rule, ...]], *, are_built_in: bool
 ) -> SearchSpace:
-    """Return the space with rules added; each item of ``limiting`` contains one rule per combination of
+    """Return the space with rules added; each of ``rule_groups`` contains one rule per combination of
     deployments.
 
     If the baseline breaks a rule, candidates may break the rule by the same amount at most.
     """
-    constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
-    numbers, parameters = space.to_names(baseline), baseline.keys()
-    for rules in limiting:
+    constraints, excluded_lines, baseline = [*space.constraints], [*space.excluded], space.baseline
+    baseline_numbers, parameters = space.to_names(baseline), baseline.keys()
+    for rules in rule_groups:
         baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
         baseline_excess = (
-            baseline_rule.baseline_excess_for(numbers, parameters) if baseline_rule else None
+            baseline_rule.baseline_excess_for(baseline_numbers, parameters)
+            if baseline_rule
+            else None
         )
         constraints += (
             replace(rule, is_built_in=are_built_in, baseline_excess=baseline_excess)
@@ -442,11 +460,11 @@ def _add_rules(
             arithmetic = space.format_arithmetic(
                 replace(baseline_rule, baseline_excess=baseline_excess), baseline
             )
-            dropped.append(
+            excluded_lines.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
                 f"further: {arithmetic}"
             )
-    return replace(space, constraints=tuple(constraints), excluded=tuple(dropped))
+    return replace(space, constraints=tuple(constraints), excluded=tuple(excluded_lines))
 
 
 def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
@@ -495,7 +513,7 @@ def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: 
 
 
 def build_dimensions(
-    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
+    file: TargetFile, facts: FactsByHost, adopted_values: AdoptedValues = EMPTY_VALUES
 ) -> tuple[Dimension, ...]:
     """Return every parameter of the target's services. Excluded and fixed parameters have only one
     value (low = high = baseline).
@@ -514,30 +532,30 @@ def build_dimensions(
             if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Each
                 # list starts with the condition on the deployment; the parameter's own conditions follow.
-                (choice_name, values), (_, more) = (
+                (choice_name, values), (_, more_values) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
                 )
                 merged_conditions = (
-                    (choice_name, (*values, *more)),
+                    (choice_name, (*values, *more_values)),
                     *known_dimension.conditions[1:],
                 )
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
-    edited_services = {name.rpartition(".")[0] for name in server.values}
-    by_name = {name: server.with_baseline(dimension) for name, dimension in by_name.items()
+    edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
+    by_name = {name: adopted_values.with_baseline(dimension) for name, dimension in by_name.items()
                if not dimension.parameter.adopted or name.rpartition(".")[0] in edited_services
                or name in file.target.parameters}  # fmt: skip
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
-    by_name |= _apply_target_rules(file, by_name, server)
+    by_name |= _apply_target_rules(file, by_name, adopted_values)
     return derived_values.resolve_derived(file, by_name)
 
 
 def _apply_target_rules(
-    file: TargetFile, by_name: Mapping[str, Dimension], server: AdoptedValues
+    file: TargetFile, by_name: Mapping[str, Dimension], adopted_values: AdoptedValues
 ) -> dict[str, Dimension]:
     """Return the dimensions that the target's rules change. Raises one TargetError with all errors."""
-    changed: dict[str, Dimension] = {}
+    changed_dimensions: dict[str, Dimension] = {}
     mistakes = TargetErrorCollector()
     for location, pattern in list_unmatched_patterns(file.target, by_name):
         with mistakes.collect():
@@ -545,12 +563,14 @@ def _apply_target_rules(
     for name, rule in file.target.parameters.items():
         if not is_wildcard(name):
             with mistakes.collect():
-                changed[name] = _apply_parameter_rule(file, by_name, name, rule, server)
+                changed_dimensions[name] = _apply_parameter_rule(
+                    file, by_name, name, rule, adopted_values
+                )
     mistakes.raise_all()
-    for name, dimension in {**by_name, **changed}.items():
+    for name, dimension in {**by_name, **changed_dimensions}.items():
         if is_excluded(file.target, name):
-            changed[name] = dimension.fixed_at(dimension.baseline)
-    return changed
+            changed_dimensions[name] = dimension.fixed_at(dimension.baseline)
+    return changed_dimensions
 
 
 def _collect_advice(
@@ -559,11 +579,11 @@ def _collect_advice(
     """Yield names and values that published tuning tools advise, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for location in catalogue_of(file.target).list_tier_services(tier_name, tier):
-            prefix = f"{location.name}."
+        for tier_service in catalogue_of(file.target).list_tier_services(tier_name, tier):
+            prefix = f"{tier_service.name}."
             current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
-            for name, value in location.service.recommend_settings(
+            for name, value in tier_service.service.recommend_settings(
                 common_facts, current_values
             ).items():
                 yield prefix + name, value
@@ -574,16 +594,16 @@ def _apply_parameter_rule(
     by_name: Mapping[str, Dimension],
     name: str,
     rule: ParameterRule,
-    server: AdoptedValues,
+    adopted_values: AdoptedValues,
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
     if name not in by_name:
         raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
-    if name in server.skipped and (rule.fixed is not None or rule.derive is not None):
-        reason = f"{name} cannot be set on these hosts: {server.skipped[name]}"
+    if name in adopted_values.skipped and (rule.fixed is not None or rule.derive is not None):
+        reason = f"{name} cannot be set on these hosts: {adopted_values.skipped[name]}"
         hint = "leave it out of `parameters:`"
         raise file.document.build_error(["parameters", name], reason, hint=hint)
-    if rule.drop or name in server.skipped:
+    if rule.drop or name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
@@ -612,10 +632,10 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                     f"unknown service {deployment!r}",
                     hint=catalogue.suggest_deployment(deployment),
                 )
-            elif any(part.keeps_data for part, _ in catalogue.services_of(deployment)):
+            elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)
             elif not tier.installed and not all(
-                part.can_run_privately for part, _ in catalogue.services_of(deployment)
+                service.can_run_privately for service, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
@@ -634,15 +654,15 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
         (index, key) for index, key in enumerate(tier.service) if key in catalogue.deployments
     ]
     for nth, (index, other) in enumerate(deployments):
-        keys_by_name = {part.name: part.key for part, _ in catalogue.services_of(other)}
+        keys_by_name = {service.name: service.key for service, _ in catalogue.services_of(other)}
         for _, first in deployments[:nth]:
-            for part, _ in catalogue.services_of(first):
-                if keys_by_name.get(part.name, part.key) != part.key:
+            for service, _ in catalogue.services_of(first):
+                if keys_by_name.get(service.name, service.key) != service.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
                         f"{first} and {other} cannot be alternatives in one tier: both have "
                         f"parameters called"
-                        f" {name}.{part.name}.…, but these differ",
+                        f" {name}.{service.name}.…, but these differ",
                         hint=f"use `service: {first}`, or a separate target for each",
                     )
 
@@ -650,17 +670,17 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
 def _find_data_mismatch(
     file: TargetFile, name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
-    where, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
+    location, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
         names = runtimes.format_runtime_names(installed=True)
         hint = f"`runtime: {names}` tunes the services of the host"
         yield file.document.build_error(
-            where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
+            location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
     if len(tier.service) > 1:
         hint = f"use `service: {deployment}`, or a separate target for each"
         yield file.document.build_error(
-            where, f"{message}: another service does not have this data", hint=hint
+            location, f"{message}: another service does not have this data", hint=hint
         )
 
 
@@ -671,13 +691,13 @@ def build_tier_dimensions(
     deployment_choice = build_deployment_choice(name, tier)
     if deployment_choice:
         yield deployment_choice
-    for location in catalogue.list_tier_services(name, tier):
-        for parameter in location.service.parameters:
-            if parameter.roles is None or location.role in parameter.roles:
-                dimension = _build_dimension(location, parameter, facts)
+    for tier_service in catalogue.list_tier_services(name, tier):
+        for parameter in tier_service.service.parameters:
+            if parameter.roles is None or tier_service.role in parameter.roles:
+                dimension = _build_dimension(tier_service, parameter, facts)
                 yield (
                     kernel.with_host_value(dimension, facts)
-                    if location.role is Role.HOST
+                    if tier_service.role is Role.HOST
                     else dimension
                 )
 
@@ -688,7 +708,7 @@ def _build_dimension(
     prefix = f"{tier_service.name}."
     own_conditions = ((prefix + name, values) for name, values in parameter.when)
 
-    def value(bound: Bound | None) -> Any:
+    def compute_bound(bound: Bound | None) -> Any:
         """Return a bound, computed from the host's facts if it is an expression."""
         if not isinstance(bound, str) or parameter.choices:
             return bound
@@ -698,17 +718,19 @@ def _build_dimension(
     dimension = Dimension(
         name=prefix + parameter.name,
         parameter=parameter,
-        baseline=value(parameter.stock),
-        low=value(parameter.low),
-        high=value(parameter.high),
+        baseline=compute_bound(parameter.stock),
+        low=compute_bound(parameter.low),
+        high=compute_bound(parameter.high),
         is_logarithmic=parameter.log,
         choices=parameter.choices,
-        recommended=value(parameter.recommended),
-        advised=value(parameter.recommended),
+        recommended=compute_bound(parameter.recommended),
+        advised=compute_bound(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own_conditions),
         expression=derived_values.catalogue_expression(parameter, prefix),
-        safe_range=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
+        safe_range=(compute_bound(parameter.safe[0]), compute_bound(parameter.safe[1]))
+        if parameter.safe
+        else None,
     )
     if parameter.on_demand:
         return dimension.fixed_at(dimension.baseline)
@@ -719,33 +741,33 @@ def _build_dimension(
 def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
-    def read(value: Scalar, key: str) -> Value:
+    def parse(value: Scalar, key: str) -> Value:
         return parse_value(file, dimension, [*location, key], value)
 
     if rule.fixed is not None:
-        return dimension.fixed_at(read(rule.fixed, "fixed"))
+        return dimension.fixed_at(parse(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name} takes choices, not a range"
             )
-        low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
+        low, high = (dimension.to_number(parse(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
-        values = tuple(read(value, "choices") for value in rule.choices)
+        values = tuple(parse(value, "choices") for value in rule.choices)
         dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
         dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
-        dimension = replace(dimension, baseline=read(rule.default, "default"))
+        dimension = replace(dimension, baseline=parse(rule.default, "default"))
     if dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(
         [*location, *(["default"] if rule.default is not None else [])],
-        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.format_range}",
+        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.allowed_range}",
         hint="widen the range, or set `default:` to the current value of the stack",
     )

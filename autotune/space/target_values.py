@@ -36,11 +36,11 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
         raise file.document.build_error(location, str(error), hint=hint) from None
 
 
-def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
+def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
     """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
     choices_text = f"it is one of: {', '.join(map(format_value, choices))}"
     nearest_name = find_nearest_name(
-        str(written), (choice for choice in choices if isinstance(choice, str))
+        str(written_value), (choice for choice in choices if isinstance(choice, str))
     )
     return f"did you mean {nearest_name!r}? {choices_text}" if nearest_name else choices_text
 
@@ -70,12 +70,14 @@ def read_tried_first(
     """
     by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
-    for index, entry in enumerate(file.target.try_first):
+    for index, written_settings in enumerate(file.target.try_first):
         values: dict[str, Value] = {}
-        for name, written in entry.items():
+        for name, written_value in written_settings.items():
             if name not in by_name:
                 raise file.document.unknown_name_error(["try", index, name], "parameter", by_name)
-            values[name] = parse_bounded_value(file, by_name[name], ("try", index, name), written)
+            values[name] = parse_bounded_value(
+                file, by_name[name], ("try", index, name), written_value
+            )
         configurations.append(values)
     return tuple(configurations)
 
