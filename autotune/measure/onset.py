@@ -94,10 +94,10 @@ allowed fraction.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
-def _get_prior_weight(shape: OnsetShape) -> float:
-    if shape.is_bursty:
-        return 1.0 if shape.floor_share else _SHORT_SERVICE_WEIGHT
-    return _UNQUEUED_FLOOR_WEIGHT if shape.floor_share else _UNQUEUED_WEIGHT
+def _get_prior_weight(onset_shape: OnsetShape) -> float:
+    if onset_shape.is_bursty:
+        return 1.0 if onset_shape.floor_share else _SHORT_SERVICE_WEIGHT
+    return _UNQUEUED_FLOOR_WEIGHT if onset_shape.floor_share else _UNQUEUED_WEIGHT
 
 
 _PRIOR_WEIGHTS: Final[Array] = np.array([_get_prior_weight(shape) for shape in ONSET_SHAPES])
@@ -134,7 +134,7 @@ _MAX_EXPONENT, _MAX_SDS = (
 _TIME_POINTS = 16  # number of points in time over which a reading's fraction is averaged
 
 
-def build_prior_shape_weights(log_peaks: Array, limit: float) -> Array:
+def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
     """Return the weights before any reading, ``[shape, log peak]``; each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
@@ -147,7 +147,7 @@ def build_prior_shape_weights(log_peaks: Array, limit: float) -> Array:
         [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
     )
     expected_slopes = np.clip(
-        limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
+        latency_limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
     )
     z_scores = (np.log(slopes)[:, None] - np.log(expected_slopes)) / _LOG_SLOPE_SD
     weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
@@ -183,7 +183,7 @@ class GradualOnset:
 
 @lru_cache(maxsize=64)
 def compute_onset(
-    allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True
+    allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
     """Return the expected outcome of readings of ``seconds``. Errors (if ``is_latency`` is false) are
     assumed not to come in busy periods.
@@ -191,7 +191,7 @@ def compute_onset(
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
     )
-    rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
+    rows = [_compute_row(shape, allowed_share, latency_limit, seconds) for shape in shapes]
     fraction, correlation, logit_sd = (np.asarray(table) for table in zip(*rows, strict=True))
     is_gradual = ~np.isnan(logit_sd[:, 0])
     if not is_gradual.any():
@@ -225,54 +225,58 @@ class _OnsetRow(NamedTuple):
 
 
 def _compute_row(
-    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
 ) -> _OnsetRow:
-    if shape.is_bursty:
-        return _compute_queue_row(shape, allowed_share, limit, seconds)
-    floor = shape.floor_share * allowed_share
+    if onset_shape.is_bursty:
+        return _compute_queue_row(onset_shape, allowed_share, latency_limit, seconds)
+    floor = onset_shape.floor_share * allowed_share
     log_height = log(1.0 / (allowed_share - floor))
-    decay = shape.slope / (1.0 - shape.floor_share) + log_height
+    decay = onset_shape.slope / (1.0 - onset_shape.floor_share) + log_height
     utilisation = (1.0 - log_height / decay) * np.exp(LOG_RATE_OFFSETS)
-    if shape.lead_seconds is None:
+    if onset_shape.lead_seconds is None:
         steady_fraction = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
         fraction = np.where(utilisation < 1.0, steady_fraction, np.nan)
     else:
         late_fraction = _compute_late_probability(
-            utilisation, decay, limit, shape.lead_seconds, seconds
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
         )
         late_fraction = np.maximum(
-            late_fraction, _compute_settled_probability(utilisation, decay, limit, seconds)
+            late_fraction, _compute_settled_probability(utilisation, decay, latency_limit, seconds)
         )
         fraction = floor + (1.0 - floor) * late_fraction
     low_correlation, high_correlation = (
-        fraction / (fraction + shape.precision),
+        fraction / (fraction + onset_shape.precision),
         (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION),
     )
     return _OnsetRow(fraction, np.where(fraction < 0.5, low_correlation, high_correlation))
 
 
 def _compute_queue_row(
-    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
 ) -> _OnsetRow:
     """Return the row of a queue, in which a request is late if its wait plus an exponential service
     time exceeds the limit.
     """
-    assert shape.lead_seconds is not None
-    service_decay = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
+    assert onset_shape.lead_seconds is not None
+    service_decay = (
+        log(1.0 / (onset_shape.floor_share * allowed_share)) if onset_shape.floor_share else inf
+    )
     spare, steepness = _solve_spare_at_peak(allowed_share, service_decay)
-    decay = shape.slope / steepness + spare
+    decay = onset_shape.slope / steepness + spare
     utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
     if service_decay == inf:
-        fraction = _compute_late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        fraction = _compute_late_probability(
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
+        )
         return _OnsetRow(
-            fraction, _compute_busy_period_correlation(utilisation, decay, limit, seconds)
+            fraction, _compute_busy_period_correlation(utilisation, decay, latency_limit, seconds)
         )
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
     weights = weights / 2.0 * service_decay * np.exp(-service_decay * served_shares)
     wait_probabilities = [
         _compute_late_probability(
-            utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - served_share
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds, 1.0 - served_share
         )
         for served_share in served_shares
     ]
@@ -280,7 +284,7 @@ def _compute_queue_row(
     spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
     logit_sd = (
         _GRADUAL_LOGIT_SD
-        * (60.0 * limit / seconds) ** _GRADUAL_LENGTH_EFFECT
+        * (60.0 * latency_limit / seconds) ** _GRADUAL_LENGTH_EFFECT
         * (decay / 30.0) ** _GRADUAL_DECAY_EFFECT
     )
     logit_sd = np.minimum(
@@ -319,31 +323,33 @@ def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[fl
 def _compute_late_probability(
     utilisation: Array,
     decay: float,
-    limit: float,
+    latency_limit: float,
     lead_seconds: float,
     seconds: float,
     limit_share: float = 1.0,
 ) -> Array:
     """Return the mean probability, over a reading of ``seconds``, of a wait above ``limit_share`` of
-    ``limit``.
+    ``latency_limit``.
 
-    ``lead_seconds`` is the load time before the reading. In the long run, a wait exceeds ``limit`` with
-    probability ``exp(-decay * spare utilisation)``.
+    ``lead_seconds`` is the load time before the reading. In the long run, a wait exceeds
+    ``latency_limit`` with probability ``exp(-decay * spare utilisation)``.
     """
     # `check` and `plan` do not measure, so they should not import scipy.
     from scipy.special import log_ndtr, ndtr
 
     time_points = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
-    wait_sd = np.sqrt(2.0 * limit / decay * time_points)
-    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * limit) / wait_sd[0]
+    wait_sd = np.sqrt(2.0 * latency_limit / decay * time_points)
+    start_deviation = (
+        (utilisation - 1.0) * time_points[0] - limit_share * latency_limit
+    ) / wait_sd[0]
     # At all other points, the probability is 0 or 1 to fifteen digits, so it need not be computed.
     is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
         start_deviation < _MAX_SDS
     )
     drift = (utilisation[is_computable] - 1.0)[:, None]
-    free_probability = ndtr((drift * time_points - limit_share * limit) / wait_sd)
+    free_probability = ndtr((drift * time_points - limit_share * latency_limit) / wait_sd)
     image_term = limit_share * drift * decay + log_ndtr(
-        -(limit_share * limit + drift * time_points) / wait_sd
+        -(limit_share * latency_limit + drift * time_points) / wait_sd
     )
     late_fraction = np.where(utilisation < 1.0, 0.0, 1.0)
     late_fraction[is_computable] = np.minimum(
@@ -353,26 +359,29 @@ def _compute_late_probability(
 
 
 def _compute_settled_probability(
-    utilisation: Array, decay: float, limit: float, seconds: float
+    utilisation: Array, decay: float, latency_limit: float, seconds: float
 ) -> Array:
-    """Return the probability of a wait above ``limit`` if the long-run fraction applies from the start.
+    """Return the probability of a wait above ``latency_limit``, as if the long-run fraction applied from
+    the start.
 
     Close to utilisation 1, a queue cannot reach its long-run length in ``seconds``, so a minimum of
     spare utilisation is assumed.
     """
-    spare_share = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
+    spare_share = np.maximum(
+        1.0 - utilisation, 0.5 * np.sqrt(2.0 * latency_limit / decay / seconds)
+    )
     return np.asarray(np.exp(-decay * spare_share))
 
 
 def _compute_busy_period_correlation(
-    utilisation: Array, decay: float, limit: float, seconds: float
+    utilisation: Array, decay: float, latency_limit: float, seconds: float
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
 
     The correlation falls with the length of the reading in relaxation times. The relaxation time of a
     reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
-    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
+    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / latency_limit * seconds
     renewals = np.where(
         utilisation < 1.0,
         _UNDERLOAD_RENEWALS * relaxation_times,

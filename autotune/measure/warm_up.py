@@ -226,11 +226,12 @@ DRAIN_SECONDS = 10.0
 
 def wait_until_drained(
     measure_latency: Callable[[], float | None],
-    limit: float,
+    latency_limit: float,
     seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
 ) -> bool:
-    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
+    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``latency_limit``
+    seconds.
 
     ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a
     correct response. ``pause`` is the time between two requests in seconds. Return true if the backlog
@@ -244,6 +245,8 @@ def wait_until_drained(
         latency_seconds = measure_latency()
         time.sleep(pause)
         quick_responses = (
-            quick_responses + 1 if latency_seconds is not None and latency_seconds <= limit else 0
+            quick_responses + 1
+            if latency_seconds is not None and latency_seconds <= latency_limit
+            else 0
         )
     return True

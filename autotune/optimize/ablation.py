@@ -128,12 +128,12 @@ def _solve_regression(
     return covariance @ (information @ prior_mean + design.T @ observations / noise**2), covariance
 
 
-def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDArray[np.bool_]:
-    """Return a mask of the changes with the smallest losses whose sum does not exceed ``limit``."""
+def select_affordable(losses: Sequence[float] | Array, max_loss: float) -> npt.NDArray[np.bool_]:
+    """Return a mask of the changes with the smallest losses whose sum does not exceed ``max_loss``."""
     order = np.argsort(losses)
     cumulative_losses = np.cumsum(np.asarray(losses)[order])
     chosen_mask = np.zeros(len(order), bool)
-    chosen_mask[order] = cumulative_losses <= limit
+    chosen_mask[order] = cumulative_losses <= max_loss
     return chosen_mask
 
 

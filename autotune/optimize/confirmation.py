@@ -113,15 +113,18 @@ class _PairMean:
         """Return the gain with a median-unbiased ratio. The correction assumes that the mean exceeds
         the limit for claiming a gain.
         """
-        gain, limit = self.build_gain(INTERVAL_COVERAGE), self._compute_half_width(CLAIM_COVERAGE)
-        if self.mean <= limit:
+        gain, claim_limit = (
+            self.build_gain(INTERVAL_COVERAGE),
+            self._compute_half_width(CLAIM_COVERAGE),
+        )
+        if self.mean <= claim_limit:
             return gain
         low, high = log(gain.low), self.mean
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
             distribution = NormalDist(middle, self.error)
             # Is a mean as high as this one unlikely, given that the mean is above the limit?
-            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(limit)):
+            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(claim_limit)):
                 low = middle
             else:
                 high = middle

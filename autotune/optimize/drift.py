@@ -146,11 +146,11 @@ def _compute_drift_posterior(
     )
 
 
-def _compute_covariance(strength: float, left: Array, right: Array) -> Array:
+def _compute_covariance(strength: float, row_positions: Array, column_positions: Array) -> Array:
     """Return the prior covariance of the drift. Half of the variance is a linear trend. The other half
     is smooth, with a length scale of a third of the study.
     """
-    distances = left[:, None] - right[None, :]
+    distances = row_positions[:, None] - column_positions[None, :]
     smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)
-    linear_covariance = np.outer(left, right) * 3.0
+    linear_covariance = np.outer(row_positions, column_positions) * 3.0
     return np.asarray(0.5 * strength**2 * (linear_covariance + smooth_covariance))

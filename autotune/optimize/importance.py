@@ -83,9 +83,9 @@ def find_interacting_pairs(
             first,
             second,
             process.interaction_weight
-            * float(((left * right).T @ process.observation_weights).std()),
+            * float(((first_covariance * second_covariance).T @ process.observation_weights).std()),
         )
-        for (first, left), (second, right) in combinations(
+        for (first, first_covariance), (second, second_covariance) in combinations(
             _iterate_parameter_covariances(surrogate), 2
         )
     ]
@@ -151,8 +151,11 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
     """
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
-        left, right = process.points[:, d], points[:, d]
-        axis_covariances = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
+        observed_levels, configuration_levels = process.points[:, d], points[:, d]
+        axis_covariances = (
+            process.amplitudes[d]
+            * process.tables[d][observed_levels[:, None], configuration_levels[None, :]]
+        )
         yield axis.dimension.name, axis_covariances
 
 

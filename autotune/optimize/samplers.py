@@ -127,8 +127,8 @@ def _build_skopt_dimension(dimension: Dimension) -> Any:
     if dimension.choices:
         return Categorical([str(i) for i in range(len(dimension.choices))], name=dimension.name)
     prior = "log-uniform" if dimension.is_logarithmic and (dimension.low or 0) > 0 else "uniform"
-    kind = Integer if dimension.is_integer else Real
-    return kind(dimension.low, dimension.high, prior=prior, name=dimension.name)
+    number_class = Integer if dimension.is_integer else Real
+    return number_class(dimension.low, dimension.high, prior=prior, name=dimension.name)
 
 
 def _encode_value(dimension: Dimension, value: Any) -> Any:

@@ -98,13 +98,13 @@ def simplify_winner(
 
 
 def _find_unimportant(
-    space: SearchSpace, winner: Settings, changed: Sequence[str]
+    space: SearchSpace, winner: Settings, changed_names: Sequence[str]
 ) -> frozenset[str]:
     """Return the changes that hardly matter according to guides, or have no effect under the winner's
     settings.
     """
     core_names = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
-    return frozenset(changed) - (core_names & space.active_parameters(winner))
+    return frozenset(changed_names) - (core_names & space.active_parameters(winner))
 
 
 def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str]) -> Settings:
@@ -153,7 +153,7 @@ def _list_blocks(
     surrogate: SurrogateModel,
     space: SearchSpace,
     winner: Settings,
-    changed: Sequence[str],
+    changed_names: Sequence[str],
     accepted: frozenset[str],
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
@@ -163,14 +163,14 @@ def _list_blocks(
     ``is_allowed`` rejects the set with that change.
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    remaining_names = [name for name in changed if name not in accepted]
+    remaining_names = [name for name in changed_names if name not in accepted]
     if not remaining_names:
         return
     restart_names = [n for n in remaining_names if dimensions[n].parameter.action is Action.RESTART]
     yield accepted | _find_unimportant(space, winner, remaining_names)
     for group in (restart_names, remaining_names):
-        for owner in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
-            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == owner}
+        for service in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
+            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == service}
     for effect in Effect:
         yield accepted | {n for n in remaining_names if dimensions[n].parameter.effect is effect}
     reverted_settings = [
@@ -180,9 +180,9 @@ def _list_blocks(
         surrogate, [revert_changes(space, winner, accepted), *reverted_settings]
     )
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
-    order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
+    ranked_indices = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
     names = accepted
-    for index in order:
+    for index in ranked_indices:
         larger_block = names | {remaining_names[index]}
         if is_allowed(larger_block):
             names = larger_block

@@ -24,7 +24,10 @@ def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None
 
 
 def derive_by_rule(
-    file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
+    file: TargetFile,
+    dimensions: Mapping[str, Dimension],
+    dimension: Dimension,
+    expression_text: str,
 ) -> Dimension:
     """Return ``dimension`` with the expression that the target gives it. Raises TargetError."""
     location = ["parameters", dimension.name, "derive"]
@@ -34,7 +37,7 @@ def derive_by_rule(
         )
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
-        expression = _qualify_names(parse_expression(text), prefix, dimensions)
+        expression = _qualify_names(parse_expression(expression_text), prefix, dimensions)
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():

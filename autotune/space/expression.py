@@ -139,7 +139,7 @@ class Comparison:
 
     def with_replacements(self, replacement: NameReplacement) -> Comparison:
         """Return the comparison with some names replaced."""
-        left, right = (replace_names(side, replacement) for side in (self.left, self.right))
+        left, right = (replace_names(term, replacement) for term in (self.left, self.right))
         return Comparison(self.text, self.symbol, left, right)
 
 

@@ -26,8 +26,10 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     key = dimension.parameter.name
     if key not in facts.kernel_values:
         return dimension
-    text = facts.kernel_values[key]
-    current_value = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
+    host_value = facts.kernel_values[key]
+    current_value = (
+        parse_number(host_value) if isinstance(dimension.parameter.stock, int) else host_value
+    )
     if not dimension.choices:
         return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
     # The kernel lists the choices that this host offers.

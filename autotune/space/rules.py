@@ -220,10 +220,12 @@ class RuleVocabulary:
             raise KeyError(operand.name)
         settings = {choice_name(name): deployments[name]}
         terms: list[Expression] = [
-            parse_expression(qualify_expression(text, f"{tier_service.name}.", self._dimensions))
+            parse_expression(
+                qualify_expression(need_expression, f"{tier_service.name}.", self._dimensions)
+            )
             for tier_service in services
             if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
-            for text in find_size_expressions(tier_service, size)
+            for need_expression in find_size_expressions(tier_service, size)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -262,13 +264,17 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
-        return [text] if (text := getattr(resource_needs, size)) else []
+        return [need_expression] if (need_expression := getattr(resource_needs, size)) else []
     process_memory = (
         f"({resource_needs.processes}) * rss({tier_service.name})"
         if resource_needs.processes
         else ""
     )
-    return [text for text in (process_memory, resource_needs.memory) if text]
+    return [
+        need_expression
+        for need_expression in (process_memory, resource_needs.memory)
+        if need_expression
+    ]
 
 
 def format_bytes(size: float) -> str:
@@ -279,14 +285,14 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str:
+def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
     """Return an expression with full names in place of the short names of a service's own parameters."""
     names = frozenset(parameters)
 
     def qualify_name(match: re.Match[str]) -> str:
         return prefix + match[0] if prefix + match[0] in names else match[0]
 
-    return _NAME_PATTERN.sub(qualify_name, text)
+    return _NAME_PATTERN.sub(qualify_name, expression_text)
 
 
 def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
@@ -353,8 +359,8 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
         names = [
             f"{tier_service.name}.{parameter.name}" for parameter in tier_service.service.parameters
         ]
-        for text in find_size_expressions(tier_service, "descriptors"):
-            qualified_limit = qualify_expression(text, f"{tier_service.name}.", names)
+        for need_expression in find_size_expressions(tier_service, "descriptors"):
+            qualified_limit = qualify_expression(need_expression, f"{tier_service.name}.", names)
             yield parse_comparison(f"{qualified_limit} <= nofile({tier_service.tier})")
 
 

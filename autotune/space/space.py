@@ -347,14 +347,20 @@ def build_space(
         )
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, dimensions, named_facts)
-    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, dimensions)]
+    order_rules = [
+        vocabulary.build_rules(order_comparison)
+        for order_comparison in list_order_rules(target, dimensions)
+    ]
     # The baseline from a user's files may break such rules: the software itself corrects the values.
     accepted_rules = [
         rules_by_deployment
         for rules_by_deployment in order_rules
         if _keeps_user_files(target, rules_by_deployment)
     ]
-    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(dimensions)]
+    bound_rules = [
+        vocabulary.build_rules(bound_comparison)
+        for bound_comparison in list_derived_bounds(dimensions)
+    ]
     rules = _build_target_rules(file, vocabulary)
     for rules_by_deployment in (*order_rules, *bound_rules):
         rules += () if rules_by_deployment in accepted_rules else rules_by_deployment
@@ -369,7 +375,9 @@ def build_space(
     )
     _check_baseline(file, space)
     _check_deployments(file, space)
-    limit_rules = [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+    limit_rules = [
+        vocabulary.build_rules(limit_comparison) for limit_comparison in list_limit_rules(target)
+    ]
     space = _add_rules(space, accepted_rules, are_built_in=False)
     space = _add_rules(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
@@ -489,17 +497,19 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
     rules: list[Rule] = []
     mistakes = TargetErrorCollector()
-    for index, text in enumerate(file.target.constraints):
+    for index, rule_text in enumerate(file.target.constraints):
         with mistakes.collect():
-            rules += _parse_rule(file, vocabulary, index, text)
+            rules += _parse_rule(file, vocabulary, index, rule_text)
     mistakes.raise_all()
     return rules
 
 
-def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: str) -> list[Rule]:
+def _parse_rule(
+    file: TargetFile, vocabulary: RuleVocabulary, index: int, rule_text: str
+) -> list[Rule]:
     location = ("constraints", index)
     try:
-        return list(vocabulary.build_rules(parse_comparison(text)))
+        return list(vocabulary.build_rules(parse_comparison(rule_text)))
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     except KeyError as error:

@@ -57,10 +57,10 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     }
 
 
-def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
+def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
     """True if a value beyond the limit took effect."""
     values = (trial.effective[name] for trial in trials if name in trial.effective)
-    return any(not limit.allows(value) for value in values)
+    return any(not clamp.allows(value) for value in values)
 
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:

@@ -139,9 +139,9 @@ def is_locked(path: Path) -> bool:
         return True
 
 
-def _try_lock(handle: int, kind: int) -> bool:
+def _try_lock(handle: int, lock_type: int) -> bool:
     try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        fcntl.flock(handle, lock_type | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -54,11 +54,11 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
 def _request_entries(host: Transport, request: Request) -> Answer:
     """Return the first wrong response among the entries, or else the last response."""
     answer: Answer = "no entry"
-    for entry in request.per_endpoint():
-        curl_answer = curl.send_request(host, entry)
+    for entry_request in request.per_endpoint():
+        curl_answer = curl.send_request(host, entry_request)
         if isinstance(curl_answer, str):
             return curl_answer
         answer = curl_answer.status, curl_answer.body
-        if answer_error := find_answer_error(curl_answer, entry):
-            return answer if curl_answer.status not in entry.statuses else answer_error
+        if answer_error := find_answer_error(curl_answer, entry_request):
+            return answer if curl_answer.status not in entry_request.statuses else answer_error
     return answer

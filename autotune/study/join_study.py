@@ -43,7 +43,7 @@ def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
     """Create a study in a shared database, with a name that is free both there and in ``root``."""
-    text, environment_fields = format_target(environment), describe_environment(environment)
+    target_text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
         name = directory.name
         records = [
@@ -52,7 +52,7 @@ def create_shared_study(
              "space": collect_parameter_limits(environment.space)},
             {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
         ]  # fmt: skip
-        if not directory.exists() and database.create_study(name, text, records):
+        if not directory.exists() and database.create_study(name, target_text, records):
             return database.find_study(name)
     raise AssertionError("the candidate names are unlimited")
 

@@ -122,21 +122,21 @@ def build_measurement_request(
 
 
 def parse_required_capacity(
-    environment: Environment, text: str | None, *, of_ceiling: bool
+    environment: Environment, rate_text: str | None, *, of_ceiling: bool
 ) -> float | None:
     """Return the required capacity in requests/s.
 
     Raises UsageError if the text is not a rate, if the rate exceeds ``load.max_rate``, or if the target
     has no capacity.
     """
-    if text is None:
+    if rate_text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
         raise UsageError(
             "--at-least applies only to the capacity of a stack", hint="omit --at-least"
         )
     try:
-        rate = parse_rate(text)
+        rate = parse_rate(rate_text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):

@@ -276,14 +276,14 @@ def _describe_deployment(
 def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator[str]:
     """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
-        needed, allowed, memory = map(
+        needed_text, allowed_text, memory_text = map(
             format_bytes, (host["needed"], host["allowed"], host["memory"])
         )
         if host["of_baseline"]:
-            reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
+            reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory_text}"
         else:
-            reason = f"{MEMORY_SHARE} of {memory}"
-        yield f"  memory of {host['host']}: {needed} of the allowed {allowed} ({reason})"
+            reason = f"{MEMORY_SHARE} of {memory_text}"
+        yield f"  memory of {host['host']}: {needed_text} of the allowed {allowed_text} ({reason})"
 
 
 def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) -> Iterator[str]:

@@ -271,7 +271,7 @@ class SharedStore(StudyStore):
                             )
                         )
                         self._decision = connection
-                        result = action()
+                        action_result = action()
                 except BaseException:
                     self.state, self._record_count, self._waiting_records = saved_state
                     self._unwritten_lines.clear()
@@ -279,7 +279,7 @@ class SharedStore(StudyStore):
                 finally:
                     self._decision = None
                 self._flush_journal()
-                return result
+                return action_result
 
         with self.database.convert_errors():
             return self.database.retry(attempt_decision)

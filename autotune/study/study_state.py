@@ -385,12 +385,12 @@ def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | No
     return state
 
 
-def decode_valid_record(kind: type[T], record: Mapping[str, Any]) -> T:
-    """Return a record as an instance of ``kind``. Raises AutotuneError if required content is
+def decode_valid_record(record_type: type[T], record: Mapping[str, Any]) -> T:
+    """Return a record as an instance of ``record_type``. Raises AutotuneError if required content is
     missing.
     """
     with _convert_errors(record):
-        return decode(kind, record)
+        return decode(record_type, record)
 
 
 @contextmanager
@@ -410,8 +410,8 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
 
     Raises ValueError for a record without the required content of its kind.
     """
-    kind = find_record_type(record)
-    return _apply(decode(kind, record), state) if kind else state
+    record_type = find_record_type(record)
+    return _apply(decode(record_type, record), state) if record_type else state
 
 
 @singledispatch

@@ -267,7 +267,7 @@ class StudyStore:
 
     def record_time_spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
         """Record the wall-clock seconds by activity since the last such record, for ``bed`` if given."""
-        rounded_seconds = {kind: round(value, 3) for kind, value in seconds.items()}
+        rounded_seconds = {activity: round(value, 3) for activity, value in seconds.items()}
         self._record_event("spent", seconds=rounded_seconds, **({"bed": bed} if bed else {}))
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:

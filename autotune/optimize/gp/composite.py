@@ -295,7 +295,8 @@ def _infer_from_peaks(
     infinite for parts that did not limit the peak.
     """
     means, own_sds = (
-        np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True)
+        np.array(predictions)
+        for predictions in zip(*(p.predict(points) for p in parts), strict=True)
     )
     soft_minima = soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))

@@ -106,9 +106,9 @@ def factorize(matrix: Array) -> Array:
     return np.asarray(factor)
 
 
-def solve(factor: Array, right: Array) -> Array:
+def solve(factor: Array, right_side: Array) -> Array:
     """Return the solution of a linear system, given the lower Cholesky factor of its matrix."""
-    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    solution, _ = lapack.dpotrs(factor, right_side, lower=1)
     return np.asarray(solution)
 
 
@@ -183,9 +183,9 @@ class GaussianProcess:
         """Return the total covariance, from the sums of the effects' covariances and of their squares."""
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
-    def covariance(self, left: GridPoints, right: GridPoints) -> Array:
+    def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
         """Return the prior covariance of the function, ``[left, right]``."""
-        return self._sum_effects(self._covariance_effects(right), left)
+        return self._sum_effects(self._covariance_effects(column_points), row_points)
 
     def prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""

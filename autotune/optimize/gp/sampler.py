@@ -137,7 +137,9 @@ class GpSampler(SpaceSampler):
         known yet.
         """
         grid, space = self._task.grid, self._task.space
-        presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
+        presets = [
+            space.preset_settings(preset_name, space.deployments[0]) for preset_name in PRESET_NAMES
+        ]
         # A preset without any advised or published value equals the baseline.
         changed_presets = [preset for preset in presets if preset != space.baseline] or presets[:1]
         leaders = np.unique(grid.reset_inactive(grid.encode_all(changed_presets)), axis=0)
