@@ -51,7 +51,7 @@ EXIT_CODES = (
     ExitCode(
         CHANGES_PRESENT_EXIT_CODE,
         "changes present",
-        "Only with `plan --exit-code`: a host differs from the baseline of the target.",
+        "Only with `plan --exit-code`: the recommended settings would change a host.",
     ),
     ExitCode(BUG_EXIT_CODE, "bug", "The message names a log to attach to a report."),
     ExitCode(

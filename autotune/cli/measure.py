@@ -81,7 +81,7 @@ OverOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUES",
-        help="Vary a setting: `LOW:HIGH:STEP`, `A,B,C`, or `all` deployments.",
+        help="Vary a setting over `LOW:HIGH:STEP` or `A,B,C`. `all` covers every deployment.",
         autocompletion=completion.complete_parameters,
     ),
 ]

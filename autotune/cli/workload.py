@@ -74,8 +74,9 @@ def from_log(
     if out is not None and out.exists():
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
-        raise UsageError("a log occurs twice", hint="name each log once")
-    # The written list contains the patterns in comments.
+        duplicate = next(log for log in logs if logs.count(log) > 1)
+        raise UsageError(f"{duplicate} is given twice", hint="name each log once")
+    # The output file lists the patterns as comments.
     if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
         raise UsageError(
             f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",

@@ -85,7 +85,7 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
 def _read_lines(lines: list[Any]) -> tuple[str, ...]:
     for line in lines:
         if not isinstance(line, str) or not line or "\n" in line[:-1] or not is_utf8(line):
-            raise ValueError(f"{line!r:.100} is not a line")
+            raise ValueError(f"expected one line of text, not {line!r:.100}")
     if any(not line.endswith("\n") for line in lines[:-1]):
         raise ValueError("a line in the middle of a file has no newline")
     return tuple(lines)

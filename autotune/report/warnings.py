@@ -78,7 +78,7 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "failed-in-proof",
-            "A configuration failed or missed the SLO in measurements of the proof. A winner that"
+            "A configuration failed or missed the SLO during the proof. A winner that"
             " fails more often than the baseline is not proven.",
             "find the cause in the logs of the services, then repeat the study",
         ),
@@ -118,7 +118,7 @@ WARNING_KINDS = {
         WarningKind(
             "warm-up-cut-short",
             "The warm-up ended before latencies were stable.",
-            "check that the data set fits the cache: a cold cache lowers the capacity",
+            "check that the data set fits in the cache: misses lower the capacity",
         ),
         WarningKind(
             "cpu-steal",

@@ -12,6 +12,7 @@ from autotune.services.base import Value
 from autotune.sweep import figures
 from autotune.sweep.figures import Diagram, Series, SeriesPoint
 from autotune.sweep.results import Result, SweepResults
+from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
 MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
@@ -77,9 +78,10 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
     if sweep.target.simulated is not None:
         yield "The stack is simulated; no host was touched."
     # Load averages are shown only on the page and in the JSON.
+    count_text = format_count(sweep.plan.repeat, "reading")
     for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
         yield ""
-        yield f"{panel.title} ({panel.y_label}), mean of {sweep.plan.repeat}"
+        yield f"{panel.title} ({panel.y_label}), mean of {count_text}"
         yield from (
             _format_curves(panel)
             if figures.find_horizontal_parameter(sweep) is None

@@ -35,7 +35,7 @@ class Expect(TargetModel):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     status: _Statuses = ()
-    """Correct status, or a list of correct statuses. Default: any 2xx."""
+    """Expected HTTP status, or a list of them. Default: any 2xx."""
     header: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )

@@ -35,7 +35,7 @@ PARAMETERS = with_guidance((
     clients(source=DOCS),
     backlog(source=DOCS),
     rocksdb("block_cache_size",
-        "Memory for blocks read from disk. Guides advise a third of the host's memory.",
+        "Memory for blocks read from disk. Tuning guides recommend a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,
         recommended="memory / 3 / 1048576", unit="MB"),
     rocksdb("block_cache_type", "Type of the block cache: LRU, or a lock-free cache for many readers.",

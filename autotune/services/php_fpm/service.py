@@ -172,7 +172,7 @@ CHILD_POOL = WorkerPool(
     processes_parameter="max_children",
     worker_noun="children",
     increase_advice="raise max_children",
-    faster_start_advice="raise start_servers, or pm = static",
+    faster_start_advice="raise start_servers, or set pm = static",
 )
 DIAGNOSIS = Diagnosis(
     counter_query=None,
