@@ -7,8 +7,8 @@ changes are reverted together. The ablation ends when the winner without these c
 loses no more than ``1 - KEPT_GAIN_SHARE`` of its gain.
 
 The log peak after reverting a set of changes is modelled as the winner's log peak minus the sum of their
-effects. This holds for small losses. Each measurement therefore improves the estimates of all changes in
-its set, as in a weighing design (Hotelling, 1944).
+effects. This model is valid for small losses. Each measurement therefore improves the estimates of all
+changes in its set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class EffectRegression:
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
-        """Return the posterior, without measurements that are far below their prediction."""
+        """Return the posterior; measurements that are far below their prediction are ignored."""
         names = tuple(self.predicted)
         design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
         log_peaks = np.array(self.log_peaks)

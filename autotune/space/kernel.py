@@ -112,8 +112,8 @@ def _find_exclusion_reasons(
     tier_by_host: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a reason why the setting cannot be tuned and a host. If the host is empty, the
-    reason applies to every kernel setting of the tier.
+    """Yield each reason why the setting cannot be tuned, with the host. If the host is empty, the reason
+    applies to every kernel setting of the tier.
     """
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name

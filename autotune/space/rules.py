@@ -195,7 +195,7 @@ class RuleVocabulary:
         return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
-        """Return a term such as ``sum(web.memory)`` in terms of known names: a fact of all hosts, or a
+        """Return the replacement of a term such as ``sum(web.memory)``: a fact of all hosts, or a
         setting that the hosts share.
         """
         match operand:

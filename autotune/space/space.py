@@ -293,7 +293,7 @@ class SearchSpace:
         return rule.is_kept(self.to_names(settings))
 
     def relative_excess(self, rule: Rule, settings: Settings) -> float:
-        """Return `Rule.relative_excess` under these settings."""
+        """Return the result of `Rule.relative_excess` for these settings."""
         return rule.relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:

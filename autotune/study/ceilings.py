@@ -131,7 +131,7 @@ def measure_ceilings(
 def _measure_stack(
     context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> StackCeilings:
-    """Put load on the entry tier, with one number of clients after the other."""
+    """Put load on the entry tier, once with each number of clients."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
     meter.begin_measurement(is_deployed=True)

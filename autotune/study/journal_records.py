@@ -238,7 +238,7 @@ class ProcessSizes:
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Wall-clock seconds by activity, of one test bed if there are several."""
+    """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
     bed: str | None = omitted_if_empty()
@@ -313,7 +313,7 @@ class SweptValue:
 
 @dataclass(frozen=True)
 class SweptAxis:
-    """An axis of a sweep."""
+    """One axis of a sweep, with the values to measure."""
 
     name: str
     choices: tuple[SweptValue, ...]

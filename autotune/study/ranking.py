@@ -356,7 +356,7 @@ def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
 
 def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
-    """Return a measurement with the noise of the study, for selecting a configuration.
+    """Return a measurement with the study's noise added, for selecting a configuration.
 
     The model's noise is added to the measurement's own sd. The resulting sd is at least the spread of
     repeats. Repeats in the proof are excluded, because they must not change which configuration is
@@ -447,7 +447,7 @@ def estimate_study_drift(state: State) -> StudyDrift:
 
 
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
-    """Return the drift of each of the state's `stacks`."""
+    """Return the drift of each test bed, or of the only stack (``None``)."""
     reference = find_reference(state)
     peaks_by_bed: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
     trial_numbers_by_bed: dict[str | None, list[int]] = {bed: [] for bed in peaks_by_bed}

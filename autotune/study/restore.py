@@ -52,7 +52,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ``restore_study``.
     """
     file = read_addresses(target)
-    # `--name` and sweeps give studies other names than the target's.
+    # With `--name` and in sweeps, the name of a study differs from the target's name.
     candidates = [
         root / name
         for name in foreign_files.list_names(root)
@@ -111,8 +111,8 @@ def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # A study and its target report the same restored file; only the study's line starts with a
-            # name. The second line is dropped.
+            # The steps of a study and of its target may report the same restored file. Only the lines of
+            # a study start with its name. Repeated lines are dropped.
             reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:
@@ -158,7 +158,7 @@ def _stop_private_servers(study: Path, directory: Path) -> list[str]:
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    # Restore if there are original files, even if the journal is incomplete.
+    # Saved original files must be restored even if the journal is incomplete.
     beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
     if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
         state = load_state(study)

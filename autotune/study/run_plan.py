@@ -74,7 +74,7 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
 def _add_differences(
     plan: Plan, preview: Preview, baseline: Settings, recommended: Settings
 ) -> None:
-    """Add the changes from the current hosts, or else from the baseline, to the recommended settings."""
+    """Add to ``plan`` what the recommended settings change on the hosts, or else in the baseline."""
     if preview.compute_changes is None:
         files = preview.render_files(baseline), preview.render_files(recommended)
         plan["diff"] = format_file_diff(*files, "baseline", "recommended")
@@ -215,7 +215,7 @@ def _format_parameter_counts(plan: Plan) -> str:
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:
-    """Yield the parameters that are searched first, by service. The others follow later."""
+    """Yield the parameters that are searched first, by service. The other parameters follow later."""
     if len(plan["core"]) == len(plan["tunable"]):
         return
     services: dict[str, list[str]] = {}

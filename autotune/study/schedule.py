@@ -724,7 +724,7 @@ def _plan_runner_up(
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
-    """Return the number of pairs, including running ones."""
+    """Return the number of pairs that have started, including unfinished ones."""
     started_trials = state.list_started(phase)
     counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-count // 2) for count in counts)

@@ -37,8 +37,8 @@ def record_outcome(
 ) -> None:
     """Report the outcome of a trial to the sampler.
 
-    ``moves`` are the changes that its bottleneck suggests, and ``capacities`` the measured capacities
-    of service instances.
+    ``moves`` are the changes that the trial's bottleneck suggests, and ``capacities`` the measured
+    capacities of service instances.
     """
     if trial.is_unmeasured:
         # The result of the configuration is still unknown, so the sampler must not learn from it.

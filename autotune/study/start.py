@@ -258,7 +258,7 @@ def _open_timed_search(
 
 
 def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
-    """Deploy a proven winner permanently. Without one, restore everything."""
+    """Deploy a proven winner permanently. Without a proven winner, restore everything."""
     if verdict.verdict != "improved" or verdict.best is None:
         context.progress.note("no configuration is kept: none is proven better than the baseline")
         return

@@ -192,7 +192,7 @@ class StudyStore:
         )
 
     def record_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        """Record a warm-up. The peak of a stack that is not warm is less reliable."""
+        """Record a warm-up, because the peak of a stack that is not warm is less reliable."""
         self._record_event(
             "warm-up",
             trial=trial.number,

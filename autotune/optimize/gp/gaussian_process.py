@@ -40,7 +40,8 @@ FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
 # Hyperparameters are learned from at most this many observations, because the cost grows with the cube
-# of their number. Selected are the highest ones and an even sample of the rest. Predictions use all.
+# of their number. They are the highest ones and an even sample of the rest. Predictions use all
+# observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
 # Matérn length scales as fractions of a parameter's range, and the weight of the short one.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
@@ -184,7 +185,7 @@ class GaussianProcess:
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
     def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
-        """Return the prior covariance of the function, ``[left, right]``."""
+        """Return the prior covariance of the function, with a row and a column for each point."""
         return self._sum_effects(self._covariance_effects(column_points), row_points)
 
     def prior_variance(self, points: GridPoints) -> Array:

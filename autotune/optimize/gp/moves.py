@@ -1,7 +1,7 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
 A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. The
-measured peak alone does not show this. A move takes long steps until a value in its direction fails, and
+measured peak alone shows none of this. A move takes long steps until a value in its direction fails, and
 then goes half as far. A harmful value limits a parameter for the whole study, and `bisect_harm` halves
 the distance to that value.
 

@@ -252,8 +252,8 @@ RESTART_PENALTY = (
 )
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
-# Maximum and minimum number of parameters of a leader to change at once: many changes are rarely good
-# and show little. Each further change reduces the score by the penalty.
+# Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
+# good, and do not show which of them matters. Each further change reduces the score by the penalty.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # A suggestion changes a number by at most this share of its range. Predictions at the ends of ranges are
 # uncertain, so most suggestions would be there without this limit, but they are rarely good.
