@@ -91,7 +91,7 @@ def select_feasible_peak(side: MeasuredConfiguration | None) -> float:
 
 def _estimate_seconds_left(state: State, budget: Budget) -> float:
     remaining_seconds = max(0.0, budget.time - state.elapsed_seconds)
-    trial_seconds = schedule.average_trial_seconds(state)
+    trial_seconds = schedule.compute_average_trial_seconds(state)
     if not trial_seconds:
         return remaining_seconds
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)

@@ -1,4 +1,4 @@
-"""Restoration of hosts that a killed study left changed."""
+"""Restore hosts after a study was killed and left its changes in place."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ``restore_study``.
     """
     file = read_addresses(target)
-    # `--name` and sweeps give studies other names than the target's.
+    # With `--name` and in sweeps, the name of a study differs from the target's name.
     candidates = [
         root / name
         for name in foreign_files.list_names(root)
@@ -111,8 +111,8 @@ def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # A study and its target report the same restored file; only the study's line starts
-            # with a name. The second line is dropped.
+            # The steps of a study and of its target may report the same restored file. Only the lines of
+            # a study start with its name. Repeated lines are dropped.
             reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:
@@ -148,17 +148,17 @@ def _restore_unlocked(study: Path) -> list[str]:
 
 
 def _stop_private_servers(study: Path, directory: Path) -> list[str]:
-    run = run_directories.find_run_directory(directory)
-    if run is None:
+    run_directory = run_directories.find_run_directory(directory)
+    if run_directory is None:
         return []
-    stopped_servers = stop_orphaned(run)
+    stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
     lines = [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    # Restore if there are original files, even if the journal is incomplete.
+    # Saved original files must be restored even if the journal is incomplete.
     beds = (
         find_bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY)
     )
