@@ -104,14 +104,14 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
     """Return a listener that prints progress every few seconds on standard error."""
     last_time = time.monotonic()
 
-    def show(progress: ReadProgress) -> None:
+    def print_progress(progress: ReadProgress) -> None:
         nonlocal last_time
         if time.monotonic() - last_time >= _PROGRESS_SECONDS:
             last_time = time.monotonic()
             share = "" if progress.share is None else f", {progress.share:.0%} of {progress.name}"
             echo(f"{progress.line_count:,} lines read{share}", err=True)
 
-    return show
+    return print_progress
 
 
 def _print_result(
