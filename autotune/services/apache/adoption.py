@@ -149,27 +149,19 @@ def raise_limit(
     The limit is never lowered. It does not change while the parameter has its current value, even
     if Apache truncates that value.
     """
-    limit_directives, worker_directives = (
-        [placed for placed in config.find_all(directive_name) if placed.words]
-        for directive_name in (name, "MaxRequestWorkers")
-    )
+    limit_lines, worker_lines = ([line for line in config.find_all(directive) if line.words]
+                                 for directive in (name, "MaxRequestWorkers"))  # fmt: skip
     default = 64 if name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
     current_limit = config.last_word(name, str(default))
     current_value = adopted.values.get(variable)
     if current_value is None or not is_uint(current_limit):
         return AdoptionResult()
     condition = f"{variable} > {int(current_limit)} and {variable} != {current_value}"
-    if limit_directives:
-        return AdoptionResult(
-            (
-                Edit.replace_value(
-                    limit_directives[-1],
-                    f'{{{{ {variable} if {condition} else "{current_limit}" }}}}',
-                ),
-            )
-        )
+    if limit_lines:
+        text = f'{{{{ {variable} if {condition} else "{current_limit}" }}}}'
+        return AdoptionResult((Edit.replace_value(limit_lines[-1], text),))
     text = rf'{{{{ "\n{name} " ~ {variable} if {condition} else "" }}}}'
-    return AdoptionResult((Edit.insert_text(worker_directives[-1].end_position, text),))
+    return AdoptionResult((Edit.insert_text(worker_lines[-1].end_position, text),))
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")

@@ -79,12 +79,9 @@ class ApacheServer(Service):
         directive applies.
         """
         lines = (line.strip().partition(" ") for line in split_lines(text))
-        text_by_name = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
-        values = {
-            parameter.name: select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name])
-            for parameter in self.parameters
-            if parameter.name in text_by_name
-        }
+        texts = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
+        values = {p.name: select_notation(p, ON_OFF).parse(texts[p.name]) for p in self.parameters
+                  if p.name in texts}  # fmt: skip
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
@@ -92,16 +89,11 @@ class ApacheServer(Service):
         missing.
         """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        text_by_name = dict(_parse_directives(text))
-        if not scoreboard or not text_by_name:
+        texts = dict(_parse_directives(text))
+        if not scoreboard or not texts:
             return {}
-        values = {
-            parameter.name: value
-            for parameter in self.parameters
-            if parameter.name in text_by_name and parameter.name != "ListenBacklog"
-            if (value := select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name]))
-            is not None
-        }
+        values = {p.name: value for p in self.parameters if p.name in texts and p.name != "ListenBacklog"
+                  and (value := select_notation(p, ON_OFF).parse(texts[p.name])) is not None}  # fmt: skip
         return {**values, **self._compute_effective_workers(values, scoreboard[1])}
 
     def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:
@@ -110,9 +102,8 @@ class ApacheServer(Service):
         def get_number(name: str) -> int:
             return int(configured_values.get(name, 0))
 
-        threads = (
-            min(get_number("ThreadsPerChild"), get_number("ThreadLimit")) if self.is_threaded else 1
-        )
+        limits = map(get_number, ("ThreadsPerChild", "ThreadLimit"))
+        threads = min(limits) if self.is_threaded else 1
         if not threads:
             return {}
         limit = get_number("MaxRequestWorkers") // threads * threads

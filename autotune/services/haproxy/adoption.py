@@ -110,19 +110,15 @@ def _list_http_addresses(
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
     names = ("server", "server-template", "default_backend", "use_backend")
-    forwarding_sections = {
-        line.directive.blocks for name in names for line in config.find_all(name)
-    }
+    forwarding_blocks = {line.directive.blocks for name in names for line in config.find_all(name)}
     modes = _map_modes(config)
     binds = [line for line in config.find_all("bind")
-             if line.directive.blocks in forwarding_sections and line.words]  # fmt: skip
+             if line.directive.blocks in forwarding_blocks and line.words]  # fmt: skip
     http_binds = [line for line in binds if modes.get(line.directive.blocks) == "http"]
     for line in http_binds or binds:
         for address in line.words[0].strip('"').split(","):
             yield (
-                _VARIABLE_PATTERN.sub(
-                    lambda reference: variables.get(reference[1], reference[0]), address
-                ),
+                _VARIABLE_PATTERN.sub(lambda match: variables.get(match[1], match[0]), address),
                 "ssl" in line.words,
             )
 
@@ -137,12 +133,10 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
             words = (line.name, *line.words)
-            base_defaults = (
-                line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
-            )
+            parent = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
             mode = (
-                mode_by_defaults.get(base_defaults, "tcp")
-                if base_defaults or line.name == "defaults"
+                mode_by_defaults.get(parent, "tcp")
+                if parent or line.name == "defaults"
                 else mode_by_defaults.get(latest_defaults, "tcp")
             )
             modes[(words,)] = mode

@@ -30,17 +30,14 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     counters, activity = reading.activity.counters, reading.activity
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
     server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
+    is_full = session_limit and counters["smax"] >= session_limit
     reason = ""
     if server_limit and wait_ms > response_ms:
         reason = (
             f"up to {counters['qmax']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
             f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
-    elif (
-        session_limit
-        and counters["smax"] >= session_limit
-        and activity.queued_fraction >= MIN_QUEUED_FRACTION
-    ):
+    elif is_full and activity.queued_fraction >= MIN_QUEUED_FRACTION:
         reason = (
             f"all of its {session_limit:.0f} connections were in use and "
             f"{activity.waiting_connections:.0f} waited"

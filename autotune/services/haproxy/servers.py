@@ -15,6 +15,7 @@ from autotune.strict_parsing import is_uint
 # Defaults for `inter` (in seconds) and `rise` (HAProxy Configuration Manual, 5.2).
 DEFAULT_INTERVAL_SECONDS, DEFAULT_RISE = 2.0, 2
 MAX_RECOVERY_SECONDS = 600.0
+SERVER_DIRECTIVES = ("server", "default-server", "server-template")
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
@@ -39,18 +40,14 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest check interval in seconds, multiplied by the largest required number of
     successful checks; 0 without health checks.
     """
-    intervals, required_successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    intervals, successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
         text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(text):
             name, words = directive.name.text, [word.text for word in directive.arguments]
-            has_checks |= (
-                name in ("server", "default-server", "server-template") and "check" in words
-            )
+            has_checks |= name in SERVER_DIRECTIVES and "check" in words
             if name == "server inter":
                 intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(words[0]):
-                required_successes.append(int(words[0]))
-    return (
-        min(max(intervals) * max(required_successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0
-    )
+                successes.append(int(words[0]))
+    return min(max(intervals) * max(successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0

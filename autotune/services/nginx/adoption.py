@@ -182,14 +182,12 @@ def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit
     """Return edits that raise the limit of file descriptors if there are more than ``connections``:
     two descriptors per connection, and 64 for files.
     """
-    needed_expression = "2 * worker_connections + 64"
-    condition = f"worker_connections > {connections}"
+    descriptors, condition = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
-    if len(limits) == 1 and limits[0].words and is_uint(current_limit := limits[0].words[0]):
-        raised_limit = f"[{int(current_limit)}, {needed_expression}] | max"
-        text = f'{{{{ {raised_limit} if {condition} else "{current_limit}" }}}}'
+    if len(limits) == 1 and limits[0].words and is_uint(limit := limits[0].words[0]):
+        text = f'{{{{ [{int(limit)}, {descriptors}] | max if {condition} else "{limit}" }}}}'
         return [Edit.replace_value(limits[0], text)]
-    line = rf'"worker_rlimit_nofile " ~ ({needed_expression}) ~ ";\n"'
+    line = rf'"worker_rlimit_nofile " ~ ({descriptors}) ~ ";\n"'
     return insert_expression(
         find_directive_start(config, "events") if not limits else (), line, condition
     )
@@ -203,20 +201,17 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
     addresses = {scopes.normalize_address(placed.words[0]) for placed in listens}
-    tcp_listens = [placed for placed in reversed(listens)
-              if scopes.is_bound_alone(scopes.normalize_address(placed.words[0]), addresses)]  # fmt: skip
+    tcp_listens = [p for p in reversed(listens)
+                   if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)]  # fmt: skip
     tls_listens = [placed for placed in tcp_listens if "ssl" in placed.words]
-    for name, notation, default, text_before, eligible_listens in (
+    for name, notation, default, text_before, own_listens in (
         ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listens),
         ("reuseport", FLAG, False, " reuseport", tcp_listens),
         ("http2", FLAG, False, " http2", tls_listens),
     ):
-        ends = {
-            scopes.normalize_address(placed.words[0]): placed.end_position
-            for placed in eligible_listens
-        }
+        ends = {scopes.normalize_address(p.words[0]): p.end_position for p in own_listens}
         reason = f"`listen` already sets `{name}`" if name in options else ""
-        yield Tunable(name, "listen", notation, (), skip_reason=reason if eligible_listens else "",
+        yield Tunable(name, "listen", notation, (), skip_reason=reason if own_listens else "",
                       insertion=DirectiveInsertion(default, [*ends.values()], text_before))  # fmt: skip
 
 
@@ -238,11 +233,7 @@ def _build_log_tunable(config: Config) -> Tunable:
     logs = [placed for placed in config.find_all("access_log") if placed.words]
     # nginx rejects a log file that is buffered in one place but not in another.
     excluded_paths = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
-    plain_logs = [
-        placed
-        for placed in logs
-        if is_plain(*placed.words) and placed.words[0] not in excluded_paths
-    ]
+    plain_logs = [p for p in logs if is_plain(*p.words) and p.words[0] not in excluded_paths]
     insertion = DirectiveInsertion(
         DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain_logs], " buffer=", " flush=5s"
     )
@@ -268,24 +259,16 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         if not has_keepalive and find_block_start(config, "http")
         else []
     )
-    headers = {
-        placed.words[0].lower() for placed in config.find_all("proxy_set_header") if placed.words
-    }
-    skip_reason = "" if has_keepalive or upstream_ends else "no `upstream` for `keepalive` exists"
+    headers = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
+    reason = "" if has_keepalive or upstream_ends else "no `upstream` for `keepalive` exists"
     if not has_keepalive and ("connection" in headers or config.find_all("proxy_http_version")):
-        skip_reason = (
+        reason = (
             "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
         )
     insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
-    yield Tunable(
-        _KEEPALIVE_PARAMETER,
-        "keepalive",
-        NUMBER,
-        ("upstream",),
-        insertion,
-        skip_reason=skip_reason,
-        extra_edits=_omit_zero_keepalive if has_keepalive else _clear_connection_header,
-    )
+    extra_edits = _omit_zero_keepalive if has_keepalive else _clear_connection_header
+    yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), insertion,
+                  skip_reason=reason, extra_edits=extra_edits)  # fmt: skip
     insertion = DirectiveInsertion(
         1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
     )
@@ -295,7 +278,7 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         NUMBER,
         ("upstream",),
         insertion,
-        skip_reason=skip_reason,
+        skip_reason=reason,
     )
 
 
@@ -315,20 +298,10 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     if one of these upstreams sets `keepalive…`.
     """
     targets = set(_list_pass_targets(config, directive))
-    upstreams = [
-        upstream_directives
-        for name, upstream_directives in _map_upstreams(config).items()
-        if name in targets
-    ]
-    if any(
-        placed.name.startswith("keepalive")
-        for upstream_directives in upstreams
-        for placed in upstream_directives
-    ):
+    upstreams = [lines for name, lines in _map_upstreams(config).items() if name in targets]
+    if any(line.name.startswith("keepalive") for lines in upstreams for line in lines):
         return []
-    return [
-        _find_statement_end(config, upstream_directives[-1]) for upstream_directives in upstreams
-    ]
+    return [_find_statement_end(config, lines[-1]) for lines in upstreams]
 
 
 def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition:
@@ -389,10 +362,7 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in pass_lines]
     locations = [word.partition("://")[2] or word for word in words]
-    return [
-        location if location.startswith("unix:") else location.partition("/")[0]
-        for location in locations
-    ]
+    return [url if url.startswith("unix:") else url.partition("/")[0] for url in locations]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:

@@ -37,10 +37,9 @@ class Server:
     def only_reports_status(self) -> bool:
         """True if the server serves only nginx's own status."""
         names = {placed.name for placed in self.directives}
-        serves_content = names & {"root", "alias", "try_files"} or any(
-            "_pass" in name for name in names
-        )
-        return "stub_status" in names and not serves_content
+        serves_files = names & {"root", "alias", "try_files"}
+        is_proxy = any("_pass" in name for name in names)
+        return "stub_status" in names and not serves_files and not is_proxy
 
     def has_port(self, port: int) -> bool:
         """True if the server listens on a TCP port. The default is port 80."""
@@ -119,16 +118,10 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive
-    http_lines = [placed for placed in config.find_all(name) if placed.block == "http"]
-    lines_by_server = [
-        [placed for placed in server.directives if placed.name == name] for server in servers
-    ]
-    server_lines = [
-        [placed for placed in inner if placed.block == "server"] for inner in lines_by_server
-    ]
-    deeper_lines = [
-        placed for inner in lines_by_server for placed in inner if placed.block != "server"
-    ]
+    http_lines = [line for line in config.find_all(name) if line.block == "http"]
+    all_lines = [[line for line in server.directives if line.name == name] for server in servers]
+    server_lines = [[line for line in lines if line.block == "server"] for lines in all_lines]
+    deeper_lines = [line for lines in all_lines for line in lines if line.block != "server"]
     is_everywhere = all(server_lines) and bool(server_lines)
     reason = ""
     if http_lines and any(server_lines):
@@ -139,10 +132,9 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
         reason = f"only some servers on port {port} set `{name}`"
     elif deeper_lines and not all(map(_covers_site, deeper_lines)):
         reason = f"only a `{deeper_lines[0].block}` sets `{name}`"
-    effective_lines: list[PlacedDirective] = (
-        [placed for inner in server_lines for placed in inner] or http_lines or deeper_lines
-    )
-    effective_ids = {id(placed) for placed in effective_lines}
+    own_lines: list[PlacedDirective] = [line for lines in server_lines for line in lines]
+    effective_lines = own_lines or http_lines or deeper_lines
+    effective_ids = {id(line) for line in effective_lines}
     earlier_filter = tunable.is_considered
     if effective_lines and not reason and not any(map(earlier_filter, effective_lines)):
         reason = f"`{name} {' '.join(effective_lines[0].words)}` is not a valid baseline value"

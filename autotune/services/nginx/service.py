@@ -316,12 +316,8 @@ CONNECTION_CHANGES = ("worker_connections+", "worker_processes+", "backlog+", "u
 CPU_CHANGES = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+",
     "keepalive_requests+", "ssl_session_cache=10", "ssl_session_timeout+",
     "access_log_buffer=64")  # fmt: skip
-RECOMMENDED_CHANGES = {
-    Resource.CPU: CPU_CHANGES,
-    Resource.WORKERS: ("worker_processes+",),
-    Resource.CONNECTIONS: CONNECTION_CHANGES,
-}
-
+CHANGES = {Resource.CPU: CPU_CHANGES, Resource.WORKERS: ("worker_processes+",),
+    Resource.CONNECTIONS: CONNECTION_CHANGES}  # fmt: skip
 DIAGNOSIS = Diagnosis(
     counter_query=None,
     find_log=lambda site: site.choose(
@@ -334,7 +330,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    recommended_changes=RECOMMENDED_CHANGES,
+    recommended_changes=CHANGES,
     threads_parameter="worker_processes",
     refusal_rules=(_detect_exhausted_connections,),
 )

@@ -74,14 +74,12 @@ def _build_running(
     The service's configuration consists of the editable file and the settings of pools. The
     service's address is that of the first pool, which is queried for effective values.
     """
-    ini_config = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
+    ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
     listen_address = next(iter(fpm.list_listen_addresses(pools)), "")
     address = f"127.0.0.1:{listen_address}" if listen_address.isdecimal() else listen_address
     config = replace(
-        ini_config,
-        directives=(*ini_config.directives, *settings),
-        uncertain=_list_overrides(host, unit),
+        ini, directives=(*ini.directives, *settings), uncertain=_list_overrides(host, unit)
     )
     return RunningService(
         host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
@@ -120,10 +118,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     missing, gets a skip reason.
     """
     tree, own_file = service.host.tree, service.config.main_file
-    earlier_values, unread_reason = _read_other_files(tree, own_file)
-    files = [
-        path for path in tree.glob(f"{dirname(own_file)}/zz*.ini") if basename(path) > FILE_NAME
-    ]
+    file_values, unread_reason = _read_other_files(tree, own_file)
+    paths = tree.glob(f"{dirname(own_file)}/zz*.ini")
+    files = [path for path in paths if basename(path) > FILE_NAME]
     last_paths = {
         placed.name: path for path in files for placed in _read_host_config(tree, path).directives
     }
@@ -132,23 +129,20 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         for placed in service.config.directives
         if (match := _POOL_SETTING_PATTERN.match(placed.name))
     }
-    unloaded_prefixes = (
-        () if "opcache" in earlier_values.get("zend_extension", "") else ("opcache.",)
-    )
+    is_loaded = "opcache" in file_values.get("zend_extension", "")
+    unloaded_prefixes = () if is_loaded else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = directive_name(parameter), _select_notation(parameter)
-        stock = _find_stock(parameter, own_file, earlier_values)
-        default = parse_value(parameter, earlier_values[name]) if name in earlier_values else stock
+        stock, file_value = _find_stock(parameter, own_file, file_values), file_values.get(name)
+        default = stock if file_value is None else parse_value(parameter, file_value)
         reasons = (
             unread_reason,
             "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",
             "a pool sets it" if name in pool_settings else "",
             f"{last_paths[name]} overrides it" if name in last_paths else "",
-            f"`{name} = {earlier_values[name]}` is not a valid baseline value"
-            if default is None
-            else "",
+            f"`{name} = {file_value}` is not a valid baseline value" if default is None else "",
             "no preload script is configured"
-            if parameter.name == PRELOAD_PARAMETER and not earlier_values.get(name)
+            if parameter.name == PRELOAD_PARAMETER and not file_value
             else "",
         )
         value = parameter.stock if default is None else default
@@ -157,19 +151,16 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(parameter.name, name, notation, insertion=insertion, skip_reason=skip_reason)
 
 
-def _find_stock(parameter: Parameter, path: str, earlier_values: Mapping[str, str]) -> Value:
+def _find_stock(parameter: Parameter, path: str, file_values: Mapping[str, str]) -> Value:
     """Return the default in this version of PHP. Before version 8.4, a buffer alone enables the
     JIT.
     """
     version = _find_version(path)
-    jit_size_parameter = next(
-        (candidate for candidate in PARAMETERS if candidate.name == "opcache_jit_buffer_size"),
-        parameter,
-    )
+    jit_size = next((p for p in PARAMETERS if p.name == "opcache_jit_buffer_size"), parameter)
     if parameter.name == "opcache_jit" and version < (8, 4):
-        buffer = parse_value(jit_size_parameter, earlier_values.get("opcache.jit_buffer_size", "0"))
+        buffer = parse_value(jit_size, file_values.get("opcache.jit_buffer_size", "0"))
         return "tracing" if buffer else parameter.stock
-    if parameter is jit_size_parameter and version >= (8, 4):
+    if parameter is jit_size and version >= (8, 4):
         return 64
     return parameter.stock
 

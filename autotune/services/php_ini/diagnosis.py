@@ -28,14 +28,12 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
     }
-    lookup_count, max_scripts = counters["hits"] + counters["misses"], counters["max_cached_keys"]
+    lookup_count, max_keys = counters["hits"] + counters["misses"], counters["max_cached_keys"]
     if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * lookup_count):
         return None
     recompiled_text = f"{counters['misses'] / lookup_count:.0%} of the scripts were recompiled"
-    if counters["hash_restarts"] or (max_scripts and counters["num_cached_keys"] >= max_scripts):
-        reason = (
-            f"the table of {max_scripts:.0f} scripts is full: raise opcache_max_accelerated_files"
-        )
+    if counters["hash_restarts"] or (max_keys and counters["num_cached_keys"] >= max_keys):
+        reason = f"the table of {max_keys:.0f} scripts is full: raise opcache_max_accelerated_files"
         return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.

@@ -160,12 +160,8 @@ class PhpIni(Service):
         settings.
         """
         path, program = self.config_path(placement), self._find_program(placement)
-        apache_options = (
-            "-c",
-            f"{self._find_directory(placement)}/php.ini",
-            "-d",
-            "opcache.enable_cli=1",
-        )
+        main_file = f"{self._find_directory(placement)}/php.ini"
+        apache_options = ("-c", main_file, "-d", "opcache.enable_cli=1")
         options = apache_options if program == placement.programs.get("php") else ()
         return ("sh", "-c", _VALIDATION_SCRIPT, FILE_NAME, path, dirname(path), program, *options)
 

@@ -95,13 +95,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     `ALTER SYSTEM` are not tuned.
     """
     config, tree = service.config, service.host.tree
-    auto_file = (
-        f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
-    )
-    sql_names = {
-        line.name
-        for line in read_config(tree, auto_file, parse_directives, parse_include).directives
-    }
+    data_directory = _find_value(config, "data_directory", dirname(config.main_file))
+    auto_file = f"{data_directory}/postgresql.auto.conf"
+    auto_config = read_config(tree, auto_file, parse_directives, parse_include)
+    sql_names = {line.name for line in auto_config.directives}
     # Options in Debian's start command override all files.
     options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     command_names = {
@@ -112,30 +109,25 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     }
     for parameter in PARAMETERS:
         name, notation = parameter.name, build_unit_notation(parameter)
-        skip_reason = (
+        reason = (
             _COMMAND_REASON
             if name in command_names
             else _ALTER_SYSTEM_REASON.format(name)
             if name in sql_names
             else ""
         )
-        skip_reason = skip_reason or _explain_unknown_default(name, service)
+        reason = reason or _explain_unknown_default(name, service)
         default = _find_default(parameter, service.instance)
         insertion = append_line(config, default, f"{name} = ")
-        yield Tunable(
-            name, name, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
-        )
+        yield Tunable(name, name, notation, insertion=insertion, last_wins=True, skip_reason=reason)
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
     """Return a parameter's default in this version."""
     first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major_version = version.partition(".")[0]
-    return (
-        new_default
-        if is_uint(major_version) and int(major_version) >= first_version
-        else parameter.stock
-    )
+    has_changed = is_uint(major_version) and int(major_version) >= first_version
+    return new_default if has_changed else parameter.stock
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:

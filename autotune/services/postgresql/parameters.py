@@ -141,10 +141,8 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
-        matching_values = {
-            is_on for word, is_on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())
-        }
-        return matching_values.pop() if len(matching_values) == 1 else None
+        matches = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
+        return matches.pop() if len(matches) == 1 else None
     if isinstance(parameter.stock, str):
         return _ENUM_ALIASES.get(text.lower(), text.lower())
     amount = _AMOUNT_PATTERN.fullmatch(text)

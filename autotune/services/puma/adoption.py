@@ -134,13 +134,11 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
     """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
-    def substitute_number(match: re.Match[str]) -> str:
+    def substitute(match: re.Match[str]) -> str:
         source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
         return str(source[0]) if source else "*"
 
-    return app_server.parse_address(
-        _INTERPOLATION_PATTERN.sub(substitute_number, address.strip("\"'"))
-    )
+    return app_server.parse_address(_INTERPOLATION_PATTERN.sub(substitute, address.strip("\"'")))
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:

@@ -63,9 +63,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     blocks = _BlockStack(text, strict=strict)
     for code, start in _list_statements(text):
         if strict and (
-            opaque_call := next(
-                (match for match in _OPAQUE_PATTERN.finditer(code) if match["call"]), None
-            )
+            opaque_call := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
         ):
             raise build_syntax_error(text, start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
@@ -73,12 +71,10 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
             blocks.read_line(code, start, first_word)
             continue
         enclosing_blocks = blocks.within
-        if change_match := _CHANGE_PATTERN.match(code):
+        if change := _CHANGE_PATTERN.match(code):
             # This is a second assignment, so the value of the variable is uncertain.
-            name = Word(f"{change_match['name']}=", start + change_match.start("name"))
-            directives.append(
-                Directive(name, (Word("", start + change_match.end()),), enclosing_blocks)
-            )
+            name = Word(f"{change['name']}=", start + change.start("name"))
+            directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
         elif statement := _STATEMENT_PATTERN.fullmatch(code):
             directives += _parse_statement(statement, start, enclosing_blocks)
         blocks.read_line(code, start, first_word)
@@ -100,7 +96,7 @@ class _BlockStack:
     def read_line(self, code: str, start: int, first_word: str) -> None:
         """Update the stack of open blocks for one statement, which may open and close blocks."""
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
-        open_loops, is_expression_start = 0, True
+        open_loops, is_start = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
             word, bracket = token["word"], token["bracket"]
             if bracket in _CLOSING_BRACKETS:
@@ -111,18 +107,13 @@ class _BlockStack:
                 self._close_block("end", start + token.start())
             elif word == "do" and open_loops:
                 open_loops -= 1  # the `do` of a loop does not open another block
-            elif word == "do" or (
-                word and is_expression_start and not (word == "def" and endless_match)
-            ):
+            elif word == "do" or (word and is_start and not (word == "def" and endless_match)):
                 self._open.append(("end", first_word, start))
                 open_loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
                 # At the start of an expression, a keyword opens a block. Elsewhere, it is a
                 # condition.
-                is_expression_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in (
-                    "begin",
-                    "do",
-                )
+                is_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
     def _close_block(self, kind: str, position: int) -> None:
         if self._open and self._open[-1][0] == kind:
@@ -179,14 +170,11 @@ def _parse_statement(
         return
     words = [] if rest.endswith(",") else [*_split_arguments(rest, location)]
     if name.text == "threads":
-        for parameter, word in zip(
-            ("min_threads", "max_threads"), (*words, *words)[:2], strict=False
-        ):
+        parameters = ("min_threads", "max_threads")
+        for parameter, word in zip(parameters, (*words, *words)[:2], strict=False):
             yield Directive(Word(parameter, name.start), (word,), within)
-    elif (
-        name.text == "bind" and words and (backlog_match := _BACKLOG_PATTERN.search(words[0].text))
-    ):
-        backlog = Word(backlog_match[1], words[0].start + backlog_match.start(1))
+    elif name.text == "bind" and words and (match := _BACKLOG_PATTERN.search(words[0].text)):
+        backlog = Word(match[1], words[0].start + match.start(1))
         yield Directive(Word("backlog", name.start), (backlog,), within)
     yield Directive(name, tuple(words) or (Word("", name.end),), within)
 
