@@ -92,18 +92,18 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 850,
+    "nginx": 805,
     # Counters of two versions of the server, and the evidence for each of eight resources.
-    "postgresql": 565,
+    "postgresql": 555,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
-    "puma": 570,
+    "puma": 555,
     # Modes and variables that sections inherit from each other.
-    "haproxy": 530,
+    "haproxy": 515,
     # Options of files, groups, the unit's command and its environment.
     "mariadb": 490,
     # Settings of pools, of Apache's files and of several versions.
-    "php_ini": 490,
-    "apache": 480,
+    "php_ini": 475,
+    "apache": 465,
 }
 # Modules that import others by a name that is known only at run time, and what the name starts with.
 RUN_TIME_IMPORTS = {
