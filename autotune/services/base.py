@@ -35,9 +35,9 @@ class Effect(enum.StrEnum):
     experience.
     """
 
-    CAPACITY = "capacity"  # tens of percent, such as the number of workers or the memory
+    CAPACITY = "capacity"  # limits workers, connections or memory: tens of percent of capacity
     SMALL = "small"  # a few percent of capacity at most
-    COSMETIC = "cosmetic"  # not measurable, except at harmful values
+    COSMETIC = "cosmetic"  # no measurable effect, except at harmful values
 
 
 class LoadTrait(enum.StrEnum):
@@ -520,8 +520,8 @@ class Service:
     def find_recovery_seconds(self, files: Mapping[str, bytes]) -> float:
         """Return the longest time in seconds until the service uses a recovered server again.
 
-        ``files`` are the load balancer's configuration files. The result is 0 if the service tries
-        failed servers at once.
+        ``files`` are the load balancer's configuration files. The result is 0 if the service
+        retries failed servers immediately.
         """
         return 0.0
 

@@ -92,8 +92,8 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
-    """Tune ServerLimit, whose baseline is MaxRequestWorkers / ThreadsPerChild, because mpm_event
-    runs only whole processes.
+    """Tune ServerLimit. Its baseline is the number of processes that Apache may run, which is
+    MaxRequestWorkers / ThreadsPerChild.
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})

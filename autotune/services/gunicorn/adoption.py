@@ -313,8 +313,8 @@ def _may_set_any_name(statement: ast.stmt) -> bool:
 
 
 def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Return the value of an expression of numbers, sums, products and the processor count, as in
-    common examples.
+    """Return the value of an expression that consists of numbers, sums, products and the processor
+    count, as in common examples.
 
     For any other expression, the expression's source is returned.
     """

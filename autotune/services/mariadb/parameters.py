@@ -116,7 +116,8 @@ RESOURCE_NEEDS = ResourceNeeds(
 )
 
 MAX_MEMORY_SHARE = 0.85  # the largest share of the host's memory that all settings together may use
-THREAD_POOL_CONNECTIONS = 512  # MySQLTuner recommends a thread pool for at least this number
+# MySQLTuner recommends a thread pool for at least this many connections.
+THREAD_POOL_CONNECTIONS = 512
 # Memory in MB that no parameter controls. The key cache and Aria's page cache are shared, and each
 # thread has a stack and a binary log cache.
 SHARED_MEMORY_MB, THREAD_MEMORY_MB = 128 + 128, (292 + 32) / 1024

@@ -45,7 +45,7 @@ _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
 
 
 _SWITCHES = {"TRUE": "ON", "FALSE": "OFF"}
-# Printed instead of values that the server computes when it starts.
+# MariaDB prints these numbers instead of values that it computes at startup.
 _UNSET_NUMBERS = ("4294967295", "18446744073709551615")
 
 

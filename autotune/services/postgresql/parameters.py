@@ -94,7 +94,7 @@ RESOURCE_NEEDS = ResourceNeeds(
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
     " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
     source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
-    connections="max_connections - 3",  # without superuser_reserved_connections
+    connections="max_connections - 3",  # three connections are reserved for superusers
 )
 
 # A number that starts with 0 and another digit is octal, and does not match.
