@@ -31,6 +31,7 @@ from __future__ import annotations
 import random
 import re
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -94,15 +95,15 @@ def draw_request_count(spec: LoadSpec) -> int:
     At a low rate, a small number is drawn from the Poisson distribution, unless ``spec.seed`` requires
     repeatable arrivals.
     """
-    mean = spec.rate * spec.seconds
+    mean, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
+    max_count = max(1, floor(max_requests + 1e-9)) if isfinite(max_requests) else sys.maxsize
     if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
-        return spec.request_count
+        return min(spec.request_count, max_count)
     random_source, count = random.SystemRandom(), 0
     moment = random_source.expovariate(1.0)
     while moment < mean:
         count, moment = count + 1, moment + random_source.expovariate(1.0)
-    max_requests = spec.max_rate * spec.seconds
-    return max(1, min(count, floor(max_requests + 1e-9)) if isfinite(max_requests) else count)
+    return max(1, min(count, max_count))
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune.loads.base import LoadProcess, LoadResult, LoadSpec, Request
@@ -176,6 +176,7 @@ def test_many_requests_and_those_to_be_repeated_do_not_vary(spec: LoadSpec, coun
 
 
 @given(rate=st.floats(0.01, 30.0), share=st.floats(0.3, 1.0), seconds=st.floats(0.25, 10.0))
+@example(rate=20.75, share=1.0, seconds=1.0)
 def test_few_requests_never_exceed_the_maximum_rate(
     rate: float, share: float, seconds: float
 ) -> None:
