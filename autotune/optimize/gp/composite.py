@@ -35,7 +35,8 @@ Array = npt.NDArray[np.float64]
 
 MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
+# Possible sharpness of the minimum, which is soft because queues of several parts add up.
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)
 PREDICTION_DRAWS = 48
 # Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
