@@ -75,12 +75,7 @@ def estimate_drift(
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.
     queried_positions = np.array(
-        [
-            *(max(float(trial_number), first) for trial_number in trial_numbers),
-            *reference_positions,
-            first,
-            last,
-        ]
+        [*(max(float(trial), first) for trial in trial_numbers), *reference_positions, first, last]
     )
     span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
     reference_weights = np.zeros(len(queried_positions))
@@ -102,8 +97,8 @@ def estimate_drift(
     spread = weights @ np.array(squared_shifts) - (mean - reference_weights @ mean) ** 2
     sd = np.sqrt(np.maximum(spread, 0.0))
     shifts = {
-        trial_number: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
-        for i, trial_number in enumerate(trial_numbers)
+        number: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
+        for i, number in enumerate(trial_numbers)
     }
     log_change = float(mean[-1] - mean[-2])
     change_sd = sqrt(max(float(weights @ np.array(squared_changes)) - log_change**2, 0.0))

@@ -181,17 +181,12 @@ def fit_composite(
     log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
-    fitted_models = [
-        _fit_capacity(tables, points, shared_sds, part_evidence) for part_evidence in evidence
-    ]
+    fitted_models = [_fit_capacity(tables, points, shared_sds, item) for item in evidence]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     parts_with_evidence = zip(fitted_models, evidence, strict=True)
     left_out_peaks = np.array(
-        [
-            model.predict_left_out(points, part_evidence.rows)
-            for model, part_evidence in parts_with_evidence
-        ]
+        [model.predict_left_out(points, item.rows) for model, item in parts_with_evidence]
     )
     best_log_peak = float(log_peaks.max())
     sharpness, chosen_indices = _select_parts(left_out_peaks, log_peaks, best_log_peak)
@@ -207,16 +202,14 @@ def fit_composite(
     )
     left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
-    residual_process = fit_process(
+    residual = fit_process(
         tables, points, _compute_remainder(log_peaks, soft_minima, best_log_peak), sds**2,
         RESIDUAL_PRIORS, level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
     )  # fmt: skip
     error = _compute_leave_one_out_error(
-        residual_process, _compute_remainder(log_peaks, left_out_minima, best_log_peak)
+        residual, _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     )
-    return CompositeModel(
-        tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
-    )
+    return CompositeModel(tuple(capacity_models), sharpness, offset, best_log_peak, residual, error)
 
 
 def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
