@@ -66,8 +66,8 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError for invalid
-    options.
+    """Return the ceilings to measure; ``concurrency`` is text such as ``"1,5"``. Raises UsageError for
+    invalid options.
     """
     target = environment.file.target
     if request.against is not None or request.repeat > 1:

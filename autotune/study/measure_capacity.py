@@ -100,8 +100,8 @@ class MeasurementRequest:
 def build_measurement_request(
     environment: Environment, config: Path | None, against: str | None, repeat: int
 ) -> MeasurementRequest:
-    """Return the request. Raises AutotuneError if the export cannot be read or does not fit the target,
-    or if both sides are the same configuration.
+    """Return the measurement request for these options. Raises AutotuneError if an export cannot be read
+    or does not fit the target, or if both sides are the same configuration.
     """
     settings = read_compatible_settings(environment.space, config) if config else {}
     rss = read_exported_rss(config) if config else {}

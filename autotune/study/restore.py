@@ -48,8 +48,8 @@ def restore_target(target: Path, root: Path) -> list[str]:
     The copies of original files on the hosts are used for this, so no study is needed.
 
     Studies that this account did not start on this machine are not used; the final error names them.
-    Raises LockedError if a tuner is running one of the studies, TargetError, and AutotuneError as in
-    ``restore_study``.
+    Raises LockedError if a tuner is running one of the studies, TargetError if the target is invalid,
+    and AutotuneError as in ``restore_study``.
     """
     file = read_addresses(target)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
