@@ -25,22 +25,22 @@ STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a permanent directory of this a
 def create_seal(purpose: str, *contents: bytes) -> str:
     """Return a digest of ``contents`` that only this account can compute (HMAC-SHA-256).
 
-    ``purpose`` separates kinds of digests. Raises AutotuneError if the key cannot be read or
-    stored.
+    A digest for one ``purpose`` is not valid for another. Raises AutotuneError if the key cannot be
+    read or stored.
     """
     return _compute_seal(_load_or_create_key(), purpose, contents)
 
 
 def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
-    """True if this account created the seal. Never creates a key."""
+    """True if this account created the seal. No key is created."""
     try:
-        key = _read_key(state_directory())
+        key = _read_key(find_state_directory())
     except (AutotuneError, OSError):
         return False
     return hmac.compare_digest(seal.encode(), _compute_seal(key, purpose, contents).encode())
 
 
-def state_directory() -> Path:
+def find_state_directory() -> Path:
     """Return the directory for data that this account keeps outside of studies. The directory may not
     exist yet.
 
@@ -48,7 +48,7 @@ def state_directory() -> Path:
     """
     if (state_home := os.environ.get(STATE_HOME_VARIABLE, "")).startswith("/"):
         return Path(state_home) / "autotune"
-    return _home_directory() / ".local" / "state" / "autotune"
+    return _find_home_directory() / ".local" / "state" / "autotune"
 
 
 def make_state_directory() -> Path:
@@ -56,7 +56,7 @@ def make_state_directory() -> Path:
 
     Raises AutotuneError if another account can change it.
     """
-    directory = state_directory()
+    directory = find_state_directory()
     try:
         durable_files.make_directory(directory, 0o700)
         foreign_files.check_ownership(directory)
@@ -102,8 +102,8 @@ def _compute_seal(key: bytes, purpose: str, contents: tuple[bytes, ...]) -> str:
     return digest.hexdigest()
 
 
-def _home_directory() -> Path:
-    """Return a home directory that this account owns. With `sudo`, HOME may be another account's."""
+def _find_home_directory() -> Path:
+    """Return a home directory that this account owns. With `sudo`, HOME may belong to another account."""
     candidates = [os.environ.get("HOME", "")]
     with contextlib.suppress(KeyError):
         candidates.append(pwd.getpwuid(os.geteuid()).pw_dir)

@@ -14,9 +14,9 @@ def write_file(
 ) -> None:
     """Write a new file next to ``path``, then rename it to ``path``.
 
-    With ``keep_owner``, the new file gets the owner of the file that it replaces. With ``sync``, it
-    survives a power failure once the function has returned. Readers never see a partial file.
-    Raises OSError.
+    With ``keep_owner``, the new file gets the owner of the file that it replaces. With ``sync``,
+    the new file survives a power failure once the function has returned. Readers never see a
+    partial file. Raises OSError.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -36,8 +36,8 @@ def write_file(
 
 @contextmanager
 def set_error_path(path: Path) -> Iterator[None]:
-    """Set ``path`` as the file name of every OSError raised within. Errors from operations on an open
-    file contain no file name.
+    """Set ``path`` as the file name of every OSError in the ``with`` block. Errors from operations
+    on an open file contain no file name.
     """
     try:
         yield
@@ -72,7 +72,7 @@ def _write_new_file(path: Path, content: bytes, mode: int, *, sync: bool) -> Non
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     handle = os.open(path, flags, mode)
     with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, mode)  # the umask may have changed it; set it before the content
+        os.fchmod(handle, mode)  # the umask may have changed the mode; set it before the content
         file.write(content)
         file.flush()
         if sync:

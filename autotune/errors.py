@@ -51,7 +51,7 @@ EXIT_CODES = (
     ExitCode(
         CHANGES_PRESENT_EXIT_CODE,
         "changes present",
-        "Only with `plan --exit-code`: a host differs from the baseline of the target.",
+        "Only with `plan --exit-code`: the recommended settings would change a host.",
     ),
     ExitCode(BUG_EXIT_CODE, "bug", "The message names a log to attach to a report."),
     ExitCode(
@@ -106,14 +106,14 @@ class TargetError(AutotuneError):
 
 
 class TargetErrorCollector:
-    """Collects the errors of a target, so that all are reported together."""
+    """A collector of the errors in a target, so that all errors are reported together."""
 
     def __init__(self) -> None:
         self._errors: list[TargetError] = []
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Collect a TargetError that is raised within, and continue."""
+        """Collect a TargetError that the ``with`` block raises, and continue."""
         try:
             yield
         except TargetError as error:
@@ -128,7 +128,7 @@ class TargetErrorCollector:
 
 
 class LockedError(AutotuneError):
-    """Another tuner holds the study or a host."""
+    """Another tuner has locked the study or a host."""
 
     exit_code = LOCKED_EXIT_CODE
 
@@ -136,7 +136,7 @@ class LockedError(AutotuneError):
 def join_errors(
     errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
 ) -> AutotuneError:
-    """Return one error with the lines of several, each line once, preceded by ``first_lines``.
+    """Return one error with the lines of several errors, each line once, preceded by ``first_lines``.
 
     The joined error has the class of the errors if they share one; otherwise it is an
     AutotuneError.
@@ -146,9 +146,9 @@ def join_errors(
     if not lines and not further_errors:
         return first
     is_one_class = all(type(error) is type(first) for error in further_errors)
-    kind = type(first) if is_one_class else AutotuneError
+    error_class = type(first) if is_one_class else AutotuneError
     messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
-    return kind("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
+    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
 
 
 class RenderError(AutotuneError):

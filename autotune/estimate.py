@@ -8,12 +8,12 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-MIN_LOG_SD: Final = 0.005  # no search measures more precisely than this
-# The sd of a log peak from one measurement to the next, in addition to the sd of each measurement.
+MIN_LOG_SD: Final = 0.005  # lower bound of an sd, because no search measures more precisely
+# The sd of a peak's logarithm between measurements, in addition to the sd of each measurement.
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
-def normal_half_width(level: float) -> float:
+def compute_half_width(level: float) -> float:
     """Return the half width of a normal distribution's central interval, in standard deviations.
 
     ``level`` is the probability of the interval: 0.9 gives 1.645, as in tables.
@@ -21,7 +21,7 @@ def normal_half_width(level: float) -> float:
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
 
-SDS_WITHIN_90: Final = normal_half_width(0.90)
+SDS_WITHIN_90: Final = compute_half_width(0.90)
 
 
 class InstanceCapacity(NamedTuple):
@@ -56,7 +56,7 @@ class Estimate:
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
         """Return the limits of the interval that contains the quantity with probability ``level``."""
-        half_width = normal_half_width(level) * self.sd
+        half_width = compute_half_width(level) * self.sd
         return exp(self.log_mean - half_width), exp(self.log_mean + half_width)
 
     @property
@@ -65,7 +65,7 @@ class Estimate:
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:
-        """Return this quantity divided by an independently measured one."""
+        """Return this quantity divided by an independently measured quantity."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def add_noise(self, sd: float) -> Estimate:
@@ -90,6 +90,6 @@ class Estimate:
             / total_weight
         )
         chi_square = sum(weight * (e.log_mean - mean) ** 2 for weight, e in weighted_estimates)
-        freedom = len(estimates) - 1
-        scale = max(1.0, sqrt(chi_square / freedom)) if freedom else 1.0
+        degrees_of_freedom = len(estimates) - 1
+        scale = max(1.0, sqrt(chi_square / degrees_of_freedom)) if degrees_of_freedom else 1.0
         return cls(mean, scale / sqrt(total_weight))

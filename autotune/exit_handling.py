@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.hints import disk_full_hint, find_command_hint, find_option_hint
+from autotune.hints import build_disk_full_hint, find_command_hint, find_option_hint
 from autotune.standard_streams import OutputError, discard_output
 from autotune.terminal import echo
 
@@ -36,7 +36,9 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP was received. It stops a command as Ctrl-C does, and hosts are restored."""
+    """SIGTERM or SIGHUP was received. The signal stops a command as Ctrl-C does, and hosts are
+    restored.
+    """
 
 
 def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
@@ -51,9 +53,9 @@ def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") 
 
 
 def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -> int:  # noqa: PLR0911  # one per outcome
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
-            signal.signal(number, _raise_interrupted)
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signal_number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
+            signal.signal(signal_number, _raise_interrupted)
     try:
         result = action()
     except (OutputError, BrokenPipeError, SystemExit):
@@ -90,8 +92,8 @@ def _raise_interrupted(*_: object) -> None:
 
 
 def _report_error(error: AutotuneError, *, as_json: bool) -> int:
-    """Print all mistakes in a target with their lines. JSON output is one object; its top level is
-    the first mistake.
+    """Print all mistakes in a target with their lines. JSON output is one object with the first
+    mistake at its top level.
     """
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
@@ -101,23 +103,25 @@ def _report_error(error: AutotuneError, *, as_json: bool) -> int:
         if mistake.hint:
             echo(f"  hint: {mistake.hint}", err=True)
     if as_json:
-        rows = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
-        extra_keys = {"mistakes": rows} if isinstance(error, errors.TargetError) else {}
+        mistake_records = [
+            {"message": mistake.message, "hint": mistake.hint} for mistake in mistakes
+        ]
+        extra_keys = {"mistakes": mistake_records} if isinstance(error, errors.TargetError) else {}
         _print_error_json(error.message, error.hint, error.exit_code, **extra_keys)
     return error.exit_code
 
 
-def _report_message(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
+def _report_message(message: str, hint: str | None, exit_code: int, *, as_json: bool) -> int:
     echo(f"autotune: {message}", err=True)
     if hint:
         echo(f"  hint: {hint}", err=True)
     if as_json:
-        _print_error_json(message, hint, code)
-    return code
+        _print_error_json(message, hint, exit_code)
+    return exit_code
 
 
-def _print_error_json(message: str, hint: str | None, code: int, **extra_keys: Any) -> None:
-    error = {"message": message, "hint": hint, "code": code, **extra_keys}
+def _print_error_json(message: str, hint: str | None, exit_code: int, **extra_keys: Any) -> None:
+    error = {"message": message, "hint": hint, "code": exit_code, **extra_keys}
     echo(json.dumps({"schema": 1, "error": error}))
 
 
@@ -147,7 +151,7 @@ def _find_typed_command(context: Any) -> str:
 def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
     """Print an operating system error with a hint."""
     hints = SYSTEM_ERROR_HINTS | dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT), disk_full_hint(command)
+        (errno.ENOSPC, errno.EDQUOT), build_disk_full_hint(command)
     )
     if error.errno not in hints:
         return _report_bug(as_json=as_json)

@@ -63,7 +63,7 @@ def read_bytes(root: Path, name: str | PurePath, max_bytes: int) -> bytes:
     with open_file(root, name, max_bytes) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise _too_large_error(root / name, max_bytes)
+        raise _build_too_large_error(root / name, max_bytes)
     return content
 
 
@@ -79,17 +79,17 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
     finally:
         os.close(handle)
     if len(content) > max_bytes:
-        raise _too_large_error(path, max_bytes)
+        raise _build_too_large_error(path, max_bytes)
     return content
 
 
 @contextmanager
 def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. The caller limits how much it reads. Raises the same errors
-    as ``read_bytes``.
+    """Open a regular file for reading. The caller must limit how much is read. Raises the same
+    errors as ``read_bytes``.
     """
-    with _open_parent(root, name) as (directory, last):
-        handle = os.open(last, _INSPECT_FLAGS, dir_fd=directory)
+    with _open_parent(root, name) as (parent_descriptor, file_name):
+        handle = os.open(file_name, _INSPECT_FLAGS, dir_fd=parent_descriptor)
     try:
         with _reopen(handle, root / name, max_bytes) as file:
             yield file
@@ -100,8 +100,8 @@ def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[Bina
 def exists(root: Path, name: str | PurePath) -> bool:
     """True if the name exists, even as a broken link. Raises ForeignFileError."""
     try:
-        with _open_parent(root, name) as (directory, last):
-            os.stat(last, dir_fd=directory, follow_symlinks=False)
+        with _open_parent(root, name) as (parent_descriptor, file_name):
+            os.stat(file_name, dir_fd=parent_descriptor, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -116,18 +116,22 @@ def has_file(root: Path, name: str | PurePath) -> bool:
 
 
 def describe_kind(root: Path, name: str | PurePath) -> str | None:
-    """Return the kind of a name, such as "a file", "a directory" or "a link"; ``None`` if it is
-    missing.
+    """Return what a name refers to, such as "a file", "a directory" or "a link"; ``None`` if the
+    name is missing.
     """
     try:
-        with _open_parent(root, name) as (directory, last):
-            return _name_of_kind(os.stat(last, dir_fd=directory, follow_symlinks=False))
+        with _open_parent(root, name) as (parent_descriptor, file_name):
+            return _describe_file_type(
+                os.stat(file_name, dir_fd=parent_descriptor, follow_symlinks=False)
+            )
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
-    """Return the sorted names in a directory; none if it does not exist. Raises ForeignFileError."""
+    """Return the sorted names in a directory; empty if the directory does not exist. Raises
+    ForeignFileError.
+    """
     try:
         with _open_directory(root, name) as directory:
             names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
@@ -148,9 +152,9 @@ def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     return tuple(sorted(files))
 
 
-def _list_below(root: Path, base: PurePath, below: PurePath, files: list[str]) -> None:
-    for entry in list_names(root, base / below):
-        path = below / entry
+def _list_below(root: Path, base: PurePath, relative_path: PurePath, files: list[str]) -> None:
+    for name in list_names(root, base / relative_path):
+        path = relative_path / name
         kind = describe_kind(root, base / path)
         if kind == "a directory":
             _list_below(root, base, path, files)
@@ -183,7 +187,9 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
             handle = inner_handle
             if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
                 location = Path(root, *names[:depth])
-                raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
+                raise ForeignFileError(
+                    location, f"is {_describe_file_type(status)}, not a directory"
+                )
         yield handle
     finally:
         os.close(handle)
@@ -202,9 +208,9 @@ def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise ForeignFileError(path, f"is {_name_of_kind(status)}, not a file")
+        raise ForeignFileError(path, f"is {_describe_file_type(status)}, not a file")
     if status.st_size > max_bytes:
-        raise _too_large_error(path, max_bytes)
+        raise _build_too_large_error(path, max_bytes)
     try:
         return Path(f"/proc/self/fd/{handle}").open("rb")
     except OSError as error:
@@ -212,11 +218,11 @@ def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
         raise
 
 
-def _too_large_error(path: Path, max_bytes: int) -> ForeignFileError:
+def _build_too_large_error(path: Path, max_bytes: int) -> ForeignFileError:
     return ForeignFileError(path, f"is larger than {max_bytes:,} bytes")
 
 
-def _name_of_kind(status: os.stat_result) -> str:
+def _describe_file_type(status: os.stat_result) -> str:
     return _KIND_NAMES.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
 
 
@@ -227,10 +233,11 @@ def check_ownership(directory: Path) -> None:
     """
     status = directory.stat()
     if status.st_uid != os.geteuid():
+        owner = _find_account_name(status.st_uid)
         raise ForeignFileError(
             directory,
-            f"belongs to {_account_name(status.st_uid)}, so autotune only reads it",
-            f"run autotune as {_account_name(status.st_uid)}, or start a study in your own directory",
+            f"belongs to {owner}, so autotune only reads it",
+            f"run autotune as {owner}, or start a study in your own directory",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
         hint = f"`chmod go-w {directory}`, if you trust its content"
@@ -239,23 +246,23 @@ def check_ownership(directory: Path) -> None:
         )
 
 
-def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = None) -> Path:
+def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
     Raises ForeignFileError if a component of the path is a link. The same error is raised for a
-    file that is not regular, has hard links or exceeds ``maximum`` bytes.
+    file that is not regular, has hard links or exceeds ``max_bytes`` bytes.
     """
     try:
-        with _open_parent(root, name) as (directory, last):
-            status = os.stat(last, dir_fd=directory, follow_symlinks=False)
+        with _open_parent(root, name) as (parent_descriptor, file_name):
+            status = os.stat(file_name, dir_fd=parent_descriptor, follow_symlinks=False)
     except FileNotFoundError:
         return root / name
     if not stat.S_ISREG(status.st_mode):
-        raise ForeignFileError(root / name, f"is {_name_of_kind(status)}, not a file")
+        raise ForeignFileError(root / name, f"is {_describe_file_type(status)}, not a file")
     if status.st_nlink > 1:
         raise ForeignFileError(root / name, "has hard links, which would be changed, too")
-    if maximum is not None and status.st_size > maximum:
-        raise _too_large_error(root / name, maximum)
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise _build_too_large_error(root / name, max_bytes)
     return root / name
 
 
@@ -263,7 +270,7 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
     """Create a directory below ``root`` with its parents, accessible to this account only, and sync
     the names.
 
-    Raises ForeignFileError if one of them is a link or a file.
+    Raises ForeignFileError if a component of the path is a link or a file.
     """
     location = root
     for component in _split_path(root, name):
@@ -271,11 +278,11 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
         with contextlib.suppress(FileExistsError):
             durable_files.make_directory(location, 0o700)
         if not stat.S_ISDIR((status := location.lstat()).st_mode):
-            raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
+            raise ForeignFileError(location, f"is {_describe_file_type(status)}, not a directory")
     return location
 
 
-def _account_name(number: int) -> str:
+def _find_account_name(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -26,7 +26,7 @@ _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
-# passes until no secret is left in the masked text; otherwise whole lines are masked
+# maximum number of passes that mask secrets; if secrets are left, whole lines are masked
 _MAX_PASSES = 6
 # The punctuation and blanks before the first word of a line.
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
@@ -42,10 +42,10 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 @dataclass(frozen=True)
 class TextOutline:
-    """The words of a text: ``visible`` ones may be shown, ``hidden`` ones may not.
+    """The words of a text: ``visible`` words may be shown, ``hidden`` words may not.
 
-    ``owners`` are the directives, each from its name to its last word, with the name. All three fields
-    exclude comments.
+    ``owners`` contains the start, end and name of each directive. All three fields exclude
+    comments.
     """
 
     visible: tuple[Span, ...] = ()
@@ -80,7 +80,9 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
         masked, origins = _insert_placeholders(text, masks)
-        more_masks = [origins.original_span(*span) for span in _find_hidden_spans(masked, outliner)]
+        more_masks = [
+            origins.find_original_span(*span) for span in _find_hidden_spans(masked, outliner)
+        ]
         if not more_masks:
             return masks
         masks = merge_spans([*masks, *more_masks])
@@ -173,11 +175,11 @@ def restore_secrets(
     if not has_placeholder(content):
         return content
     text, original_text = decode(content), decode(original or b"")
-    values = {placeholder: original_text[start:end]
+    text_by_placeholder = {placeholder: original_text[start:end]
               for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
     # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
-    pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
-    restored_text = pattern.sub(lambda match: values.get(match[0], match[0]), text)
+    pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(text_by_placeholder)}")
+    restored_text = pattern.sub(lambda match: text_by_placeholder.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
     is_same = _label_placeholders(text, pattern, outliner) <= labels
     if PLACEHOLDER_PATTERN.search(restored_text) or not is_same:
@@ -189,7 +191,7 @@ def restore_secrets(
 
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans in order, with overlapping ones merged."""
+    """Return the spans in order, with overlapping spans merged."""
     merged: list[Span] = []
     for start, end in sorted(spans_to_merge):
         if merged and start < merged[-1][1]:
@@ -273,31 +275,31 @@ def _detect_secrets(text: str) -> list[Span]:
 
 def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
     """Yield the spans to mask in hidden words, or in a gap between words, line by line."""
-    location = start
-    while location < end:
-        line_end = text.find("\n", location, end)
+    position = start
+    while position < end:
+        line_end = text.find("\n", position, end)
         line_end = end if line_end < 0 else line_end
-        piece_start, stop_of_piece = location, line_end
+        piece_start, piece_stop = position, line_end
         if is_gap:
-            is_whole_line = location == 0 or text[location - 1] == "\n"
+            is_whole_line = position == 0 or text[position - 1] == "\n"
             if (
                 is_whole_line
-                and _SECTION_HEADER_PATTERN.fullmatch(text, location, line_end)
-                and not find_secrets(text[location:line_end])
+                and _SECTION_HEADER_PATTERN.fullmatch(text, position, line_end)
+                and not find_secrets(text[position:line_end])
             ):
                 piece_start = line_end
             else:
-                piece_start = _MARKS_PATTERN.match(text, location, line_end).end()  # type: ignore[union-attr]  # matches ""
+                piece_start = _MARKS_PATTERN.match(text, position, line_end).end()  # type: ignore[union-attr]  # matches ""
                 brackets = (
-                    _BRACKETS_PATTERN.fullmatch(text, location, line_end) if is_whole_line else None
+                    _BRACKETS_PATTERN.fullmatch(text, position, line_end) if is_whole_line else None
                 )
-                stop_of_piece = brackets.start("last") if brackets else line_end
+                piece_stop = brackets.start("last") if brackets else line_end
         elif piece_start == start and piece_start and text[piece_start] in "=,":
-            piece_start += 1  # skip the sign after a visible name
-        piece_start, end_of_piece = _strip_span(text, piece_start, stop_of_piece, is_gap=is_gap)
-        if piece_start < end_of_piece and not _is_fully_masked(text[piece_start:end_of_piece]):
-            yield piece_start, end_of_piece
-        location = line_end + 1
+            piece_start += 1  # skip the "=" or "," after a visible name
+        piece_start, piece_end = _strip_span(text, piece_start, piece_stop, is_gap=is_gap)
+        if piece_start < piece_end and not _is_fully_masked(text[piece_start:piece_end]):
+            yield piece_start, piece_end
+        position = line_end + 1
 
 
 def _strip_span(text: str, piece_start: int, stop: int, *, is_gap: bool) -> Span:
@@ -319,15 +321,15 @@ class _OriginalPositions:
 
     starts: Sequence[int]
     places: Sequence[tuple[int, int, bool]]
-    """In the original text: start, end, and whether it is a piece."""
+    """Start and end in the original text, and whether the part is a masked piece."""
 
-    def original_span(self, start: int, end: int) -> Span:
+    def find_original_span(self, start: int, end: int) -> Span:
         """Return the span of the original text that a span of the masked text represents."""
-        return self._original_position(start, is_end=False), self._original_position(
+        return self._find_original_position(start, is_end=False), self._find_original_position(
             end - 1, is_end=True
         )
 
-    def _original_position(self, position: int, *, is_end: bool) -> int:
+    def _find_original_position(self, position: int, *, is_end: bool) -> int:
         number = bisect_right(self.starts, position) - 1
         start, end, is_piece = self.places[number]
         if is_piece:

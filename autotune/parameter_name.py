@@ -11,8 +11,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ParameterName:
-    """A full name, split into its components. The last may contain dots, as names of kernel
-    settings do.
+    """A full name, split into its components. The last component may contain dots, as names of
+    kernel settings do.
 
     ``tier.service`` alone, without ``parameter``, names a service, or the setting that chooses the
     service of a tier.
@@ -33,7 +33,7 @@ class ParameterName:
 
     @property
     def service_prefix(self) -> str:
-        """Return ``tier.service``."""
+        """Return ``tier.service``, the first part of the name."""
         return f"{self.tier}.{self.service}"
 
     @property

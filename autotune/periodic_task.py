@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class PeriodicTask:
-    """Calls ``action`` at intervals in the background, from ``start`` to ``stop``."""
+    """A background thread that calls ``action`` at intervals, from ``start`` to ``stop``."""
 
     def __init__(self, name: str, interval_seconds: float, action: Callable[[], object]) -> None:
         self._interval_seconds, self._action = interval_seconds, action

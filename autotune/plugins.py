@@ -2,8 +2,8 @@
 
 A package declares an entry point in the group `autotune.services`, `autotune.generators` or
 `autotune.samplers` that refers to a module. The module sets ``CONTRACT``, the version of the
-contract that it implements. It declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as autotune's
-own modules do.
+contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as
+autotune's own modules do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from autotune.errors import AutotuneError
 
 T = TypeVar("T")
-# Increase it with each change that breaks existing plug-ins: see docs/plug-ins.md.
+# Increase this version with each change that breaks existing plug-ins: see docs/plug-ins.md.
 CONTRACT = 1
 
 
@@ -25,8 +25,8 @@ def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
     Raises AutotuneError if a plug-in cannot be loaded or implements another version of the
     contract.
     """
-    for point in entry_points(group=f"autotune.{kind}"):
-        yield point.name, _load_plugin(point, kind)
+    for entry_point in entry_points(group=f"autotune.{kind}"):
+        yield entry_point.name, _load_plugin(entry_point, kind)
 
 
 def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
@@ -41,29 +41,29 @@ def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
     return merged_plugins
 
 
-def check_name_free(plugin: str, kind: str, name: str, present: Collection[str]) -> None:
+def check_name_free(plugin: str, kind: str, name: str, taken_names: Collection[str]) -> None:
     """Raise AutotuneError if a plug-in's name is already taken."""
-    if name in present:
+    if name in taken_names:
         raise AutotuneError(
             f"the plug-in {plugin} declares {name!r} in its {kind}, but that name is taken",
             hint="uninstall one of the two packages, or rename the entry",
         )
 
 
-def _load_plugin(point: EntryPoint, kind: str) -> Any:
-    package = point.dist.name if point.dist else point.value
+def _load_plugin(entry_point: EntryPoint, kind: str) -> Any:
+    package = entry_point.dist.name if entry_point.dist else entry_point.value
     try:
-        module = point.load()
-        contract, values = module.CONTRACT, getattr(module, kind.upper())
+        module = entry_point.load()
+        contract, declarations = module.CONTRACT, getattr(module, kind.upper())
     except Exception as error:  # foreign code may raise anything
         raise AutotuneError(
-            f"cannot load the plug-in {point.name} of {package} ({type(error).__name__}): {error}",
+            f"cannot load the plug-in {entry_point.name} of {package} ({type(error).__name__}): {error}",
             hint=f"fix the package, or run `pip uninstall {package}`",
         ) from error
     if contract != CONTRACT:
         raise AutotuneError(
-            f"the plug-in {point.name} of {package} needs version {contract} of the plug-in "
+            f"the plug-in {entry_point.name} of {package} needs version {contract} of the plug-in "
             f"contract, but this autotune provides version {CONTRACT}",
             hint=f"run `pip install --upgrade {package if contract < CONTRACT else 'autotune'}`",
         )
-    return values
+    return declarations

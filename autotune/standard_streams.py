@@ -1,4 +1,4 @@
-"""Standard input, output and error, even if the caller closed them."""
+"""Make standard input, output and error usable, even if the caller closed them."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def prepare_streams() -> None:
 
     If the caller closed them, input is empty, error output is discarded, and output fails on use.
     """
-    for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+    for descriptor, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, flags)
     if sys.stdin is None:
@@ -83,14 +83,17 @@ def prepare_streams() -> None:
 
 
 def _wrap_stream(
-    stream: TextIO | None, original: TextIO | None, descriptor: int, kind: type[io.TextIOWrapper]
+    stream: TextIO | None,
+    original: TextIO | None,
+    descriptor: int,
+    wrapper_class: type[io.TextIOWrapper],
 ) -> TextIO:
-    if stream is not None and (stream is not original or isinstance(stream, kind)):
+    if stream is not None and (stream is not original or isinstance(stream, wrapper_class)):
         return stream  # a test has replaced the stream
     encoding = getattr(stream, "encoding", "utf-8")
     buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
     # Replace characters that an encoding lacks: Latin-1, for example, does not contain `→`.
-    return kind(buffer, encoding=encoding, errors="replace", line_buffering=True)
+    return wrapper_class(buffer, encoding=encoding, errors="replace", line_buffering=True)
 
 
 def discard_output() -> None:

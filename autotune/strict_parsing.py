@@ -15,13 +15,13 @@ _DECIMAL_PATTERN = re.compile(
 )
 
 
-def parse_uint(text: str, unit: int = 1) -> int:
-    """Return a count given in ASCII digits, times ``unit``. Raises ValueError unless it fits a
+def parse_uint(text: str, factor: int = 1) -> int:
+    """Return a count given in ASCII digits, times ``factor``. Raises ValueError unless it fits a
     signed 64-bit number.
     """
-    if not _UINT_PATTERN.fullmatch(text) or int(text) * unit >= MAX_NUMBER // 2:
+    if not _UINT_PATTERN.fullmatch(text) or int(text) * factor >= MAX_NUMBER // 2:
         raise ValueError(f"{text[:40]!r} is not a whole number")
-    return int(text) * unit
+    return int(text) * factor
 
 
 def is_uint(text: str) -> bool:
@@ -39,9 +39,10 @@ def is_ip_address(text: str) -> bool:
 
 
 def split_lines(text: str) -> list[str]:
-    """Return the lines of a program's output. Each ends with LF or CR LF.
+    """Return the lines of a program's output. Lines end with LF or CR LF.
 
-    `str.splitlines` also splits at separators that names and values may contain.
+    `str.splitlines` is not used, because it also splits at separators that names and values may
+    contain.
     """
     if not text:
         return []
@@ -85,7 +86,7 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
-    if "\\ud" in text.lower():  # half of a surrogate pair is not UTF-8: this raises
+    if "\\ud" in text.lower():  # raise an error for half of a surrogate pair
         json.dumps(value, ensure_ascii=False).encode()
     return value
 

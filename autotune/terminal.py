@@ -1,7 +1,8 @@
 """Output to the terminal: results, progress and errors all pass through here.
 
-A host's file, log line or shell error may contain escape sequences. A terminal executes them: they
-can clear the screen, or copy text to the clipboard (OSC 52). This module removes them.
+A host's file, log line or shell error may contain escape sequences. A terminal executes these
+sequences, which can clear the screen, or copy text to the clipboard (OSC 52). This module removes
+the sequences.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:
     stream.flush()
 
 
-def terminal_width(default: int | None = None) -> int | None:
+def find_terminal_width(default: int | None = None) -> int | None:
     """Return the width of the terminal on standard output; ``default`` if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else default
 
@@ -67,8 +68,8 @@ def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[Style
             yield line, style
             continue
         indent = re.match(r"\s*(\S+ +(?=\S))?", line)
-        hang = " " * min(len(indent[0]) if indent else 0, 11)
-        rows = textwrap.wrap(line, width, subsequent_indent=hang, break_on_hyphens=False)
+        hanging_indent = " " * min(len(indent[0]) if indent else 0, 11)
+        rows = textwrap.wrap(line, width, subsequent_indent=hanging_indent, break_on_hyphens=False)
         yield from ((row, style) for row in rows)
 
 
@@ -107,8 +108,8 @@ def create_console(stream: TextIO) -> Console:
 
 
 def style_text(text: str, style: str = "") -> Text:
-    """Return text for Rich without control characters and escape sequences. Markup in it has no
-    effect.
+    """Return text for Rich without control characters and escape sequences. Markup in the text has
+    no effect.
     """
     from rich.text import Text
 

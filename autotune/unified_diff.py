@@ -17,8 +17,9 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 class Hunk:
     """Lines of a file, and the lines that replace them.
 
-    ``start_line`` is the number of the first ``removed`` line. If there is none, ``added`` lines
-    are inserted before that line. Lines include their ends, and contain no masked words.
+    ``start_line`` is the number of the first ``removed`` line. If no line is removed, ``added``
+    lines are inserted before line ``start_line``. Lines include their ends, and contain no masked
+    words.
     """
 
     start_line: int
@@ -26,14 +27,16 @@ class Hunk:
     added: tuple[str, ...]
 
 
-def format_file_diff(before: FileContents, after: FileContents, a: str, b: str) -> str:
+def format_file_diff(
+    before: FileContents, after: FileContents, before_label: str, after_label: str
+) -> str:
     """Return a unified diff of two trees, file by file in the order of their paths."""
     diff: list[str] = []
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
         labels = (
-            "/dev/null" if old is None else f"{a}/{path}",
-            "/dev/null" if new is None else f"{b}/{path}",
+            "/dev/null" if old is None else f"{before_label}/{path}",
+            "/dev/null" if new is None else f"{after_label}/{path}",
         )
         lines = difflib.unified_diff(split_lines(old or b""), split_lines(new or b""), *labels)
         diff += map(_with_newline, lines)
@@ -42,15 +45,18 @@ def format_file_diff(before: FileContents, after: FileContents, a: str, b: str) 
 
 def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
     """Return a unified diff of one file, without context lines."""
-    diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
+    diff, line_shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
-        old, new = len(hunk.removed), len(hunk.added)
+        removed_count, added_count = len(hunk.removed), len(hunk.added)
         # In a diff, an empty range has the number of the line before it.
-        start, start_new = hunk.start_line - (old == 0), hunk.start_line + shift - (new == 0)
-        diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
+        start, start_new = (
+            hunk.start_line - (removed_count == 0),
+            hunk.start_line + line_shift - (added_count == 0),
+        )
+        diff.append(f"@@ -{start},{removed_count} +{start_new},{added_count} @@\n")
         diff += [_with_newline(f"-{line}") for line in hunk.removed]
         diff += [_with_newline(f"+{line}") for line in hunk.added]
-        shift += new - old
+        line_shift += added_count - removed_count
     return "".join(diff) if len(diff) > 1 else ""
 
 
@@ -90,13 +96,16 @@ def _list_differences(
     prefix_length = 0
     while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
         prefix_length += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - prefix_length and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
+    suffix_length = 0
+    while (
+        suffix_length < min(len(old), len(new)) - prefix_length
+        and old[-1 - suffix_length] == new[-1 - suffix_length]
+    ):
+        suffix_length += 1
     matcher = difflib.SequenceMatcher(
         None,
-        old[prefix_length : len(old) - tail],
-        new[prefix_length : len(new) - tail],
+        old[prefix_length : len(old) - suffix_length],
+        new[prefix_length : len(new) - suffix_length],
         autojunk=False,
     )
     for tag, first, last, start, end in matcher.get_opcodes():

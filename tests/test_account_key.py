@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import account_key
-from autotune.account_key import create_seal, is_valid_seal, state_directory
+from autotune.account_key import create_seal, find_state_directory, is_valid_seal
 from autotune.errors import AutotuneError
 
 
@@ -74,9 +74,9 @@ def test_without_the_variable_it_is_in_the_home_of_the_account(
 ) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert state_directory() == tmp_path / ".local" / "state" / "autotune"
+    assert find_state_directory() == tmp_path / ".local" / "state" / "autotune"
     monkeypatch.setenv("HOME", str(tmp_path / "none"))
-    assert state_directory() != tmp_path / "none" / ".local" / "state" / "autotune"
+    assert find_state_directory() != tmp_path / "none" / ".local" / "state" / "autotune"
     monkeypatch.setattr(account_key.pwd, "getpwuid", lambda _: (_ for _ in ()).throw(KeyError))
     with pytest.raises(AutotuneError, match="has no home directory"):
-        state_directory()
+        find_state_directory()

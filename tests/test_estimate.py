@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.estimate import SDS_WITHIN_90, Estimate, normal_half_width
+from autotune.estimate import SDS_WITHIN_90, Estimate, compute_half_width
 
 estimates = st.builds(Estimate.from_value, st.floats(1e-3, 1e6), st.floats(0.0, 0.5))
 
 
 def test_ninety_percent_is_what_tables_say() -> None:
-    assert (SDS_WITHIN_90, normal_half_width(0.95)) == (1.645, 1.960)
+    assert (SDS_WITHIN_90, compute_half_width(0.95)) == (1.645, 1.960)
 
 
 def test_the_interval_is_symmetric_in_the_logarithm() -> None:

@@ -18,7 +18,7 @@ from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_meter as gauges
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
-from autotune.environments.load_session import LoadSession, p99_at_peak
+from autotune.environments.load_session import LoadSession, find_p99_at_peak
 from autotune.errors import AutotuneError
 from autotune.loads.base import LoadResult, Request
 from autotune.loads.httperf import HttperfGenerator
@@ -140,7 +140,7 @@ def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
 @each
 def test_the_p99_at_peak(taken: Reading, met: bool) -> None:
     capacity: Any = SimpleNamespace(readings=(taken,), peak=1000.0)
-    assert (p99_at_peak(capacity, SLO) is not None) is met
+    assert (find_p99_at_peak(capacity, SLO) is not None) is met
 
 
 @each

@@ -1,7 +1,7 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-Completion runs at every key press, so this module imports nothing slow. Without candidates (no study
-yet, an invalid file), completion prints nothing, and the shell completes file names instead.
+Completion runs at every key press, so this module does not import slow modules. Without candidates (no
+study yet, an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
-"""A value, optionally with its description."""
+"""A completed word, optionally with its description."""
 
-# Copies of values from modules whose import takes a second. A test compares them.
+# Copies of names from modules that take a second to import. A test compares the copies.
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -38,7 +38,7 @@ def _ignore_errors(
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
         try:
             return list(complete_words(ctx, incomplete))
-        except Exception:  # noqa: BLE001  # broken files break in many ways
+        except Exception:  # noqa: BLE001  # damaged files raise many kinds of errors
             return []
 
     return complete
@@ -49,7 +49,7 @@ def complete_studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the names of the studies."""
     from autotune.study.directory import list_study_names
 
-    return list_study_names(_studies_directory(ctx))
+    return list_study_names(_find_studies_directory(ctx))
 
 
 @_ignore_errors
@@ -61,7 +61,7 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 
     state = replay_records(
         journal.read_records(
-            find_study(_read_argument(ctx, "study"), _studies_directory(ctx)) / EVENTS_FILE
+            find_study(_read_argument(ctx, "study"), _find_studies_directory(ctx)) / EVENTS_FILE
         )
     )
     yield from ("baseline", "best")
@@ -92,20 +92,21 @@ def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterabl
 @_ignore_errors
 def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Completion]:
     """Yield the parameters of the target on the command line, with their descriptions."""
-    root = _read_target_root(Path(_read_argument(ctx, "target")))
-    catalogue = _read_catalogue(root)
-    rules = root.get("parameters") or {}
-    names = {name: "" for name in rules if "command" in root}
-    for name, tier in _parse_tiers(root).items():
+    target_values = _read_target_values(Path(_read_argument(ctx, "target")))
+    catalogue = _read_catalogue(target_values)
+    rules = target_values.get("parameters") or {}
+    names = {name: "" for name in rules if "command" in target_values}
+    for name, tier in _parse_tiers(target_values).items():
         names |= tier.list_parameters(name, catalogue)
     yield from sorted(names.items())
 
 
 @_ignore_errors
 def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the tiers of the target on the command line, each with `=` for numbers of hosts."""
+    """Return the tiers of the target on the command line, each with `=`, such as `web=`."""
     return [
-        f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
+        f"{name}="
+        for name in _parse_tiers(_read_target_values(Path(_read_argument(ctx, "target"))))
     ]
 
 
@@ -114,18 +115,18 @@ def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the cache tiers that can be measured alone."""
     from autotune.loads.memcaslap import CACHE_PROTOCOL
 
-    root = _read_target_root(Path(_read_argument(ctx, "target")))
-    catalogue = _read_catalogue(root)
+    target_values = _read_target_values(Path(_read_argument(ctx, "target")))
+    catalogue = _read_catalogue(target_values)
     return [
         name
-        for name, tier in _parse_tiers(root).items()
+        for name, tier in _parse_tiers(target_values).items()
         if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
 
 
 @_ignore_errors
 def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the names of settings to which others can be compared."""
+    """Return the names of configurations with which `measure --against` can compare."""
     from autotune.space.dimension import NAMED_SETTINGS
 
     return NAMED_SETTINGS
@@ -174,7 +175,7 @@ class _CompletionTier:
     local_cache: bool
 
     def list_parameters(self, name: str, catalogue: Catalogue) -> dict[str, str]:
-        """Return the full names with their descriptions."""
+        """Return the full names of the tier's parameters, with their descriptions."""
         from autotune.services.registry import choice_name
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
@@ -185,11 +186,11 @@ class _CompletionTier:
         return names
 
 
-def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
+def _parse_tiers(target_values: Mapping[str, Any]) -> dict[str, _CompletionTier]:
     from autotune.target import runtimes
 
     tiers = {}
-    for name, tier in (root.get("tiers") or {}).items():
+    for name, tier in (target_values.get("tiers") or {}).items():
         services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
         tiers[name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
@@ -201,11 +202,13 @@ def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
     return tiers
 
 
-def _read_catalogue(root: Mapping[str, Any]) -> Catalogue:
-    """Return the catalogue of the target. If the target declares services, this imports pydantic."""
+def _read_catalogue(target_values: Mapping[str, Any]) -> Catalogue:
+    """Return the catalogue of the target. If the target declares services, this function imports
+    pydantic.
+    """
     from autotune.services.registry import SHIPPED, extend_catalogue
 
-    specs = root.get("services")
+    specs = target_values.get("services")
     if not specs:
         return SHIPPED
     from autotune.target.declared_service import ServiceSpec
@@ -215,23 +218,23 @@ def _read_catalogue(root: Mapping[str, Any]) -> Catalogue:
     )
 
 
-def _read_target_root(path: Path) -> Mapping[str, Any]:
+def _read_target_values(path: Path) -> Mapping[str, Any]:
     """Return the values in a target file, or in the target of a sweep file."""
     from autotune.target.yaml_document import load_yaml
 
-    root = load_yaml(path).root
-    if isinstance(root.get("target"), str):
-        return load_yaml(path.parent / root["target"]).root
-    return root
+    target_values = load_yaml(path).root
+    if isinstance(target_values.get("target"), str):
+        return load_yaml(path.parent / target_values["target"]).root
+    return target_values
 
 
 def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the argument ``name``, which is the first one of its command."""
+    """Return the argument ``name``, which must be the command's first argument."""
     # If an option lacks its value, parsing stops before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 
 
-def _studies_directory(ctx: typer.Context) -> Path:
+def _find_studies_directory(ctx: typer.Context) -> Path:
     from autotune.study.directory import STUDIES_DIRECTORY
 
     return Path(ctx.params.get("studies") or STUDIES_DIRECTORY)

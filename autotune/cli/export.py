@@ -60,7 +60,9 @@ EverythingOption = Annotated[
 ]
 ModelOption = Annotated[
     bool,
-    typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it as such."),
+    typer.Option(
+        "--of-a-model", help="Allow exporting a simulated result, and mark it as simulated."
+    ),
 ]
 
 
@@ -168,7 +170,7 @@ def restore(
     json_: JsonOption = False,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
-    """Restore hosts after a crash, and stop private servers."""
+    """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
     from autotune.study.directory import find_study
     from autotune.study.restore import restore_study, restore_target
 

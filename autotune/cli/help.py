@@ -53,6 +53,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "export": ("autotune export local --format ansible --out winner",),
     "apply": ("autotune apply winner targets/local.yaml",),
     "restore": ("autotune restore local",),
+    "sweep": ("autotune sweep targets/local.yaml --over web.php_fpm.max_children=5,10,20 --peak",),
+    "workload from-log": ("autotune workload from-log access.log --out shop.requests.yaml",),
+    "lab up": ("autotune lab up targets/lab.yaml",),
+    "lab status": ("autotune lab status targets/lab.yaml",),
+    "lab down": ("autotune lab down targets/lab.yaml",),
 }
 
 
@@ -83,7 +88,7 @@ class CommandWithExamples(TyperCommand):
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples without wrapping."""
-        _write_examples(self.name or "", formatter)
+        _write_examples(ctx.command_path.partition(" ")[2], formatter)
 
 
 class GroupedCommands(TyperGroup):

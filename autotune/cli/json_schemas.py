@@ -2,9 +2,9 @@
 
 Reports and plans define their own types: `report.documents` and `study.plan_documents`.
 
-As long as ``schema`` is 1, keys are only added and never change their meaning. Rates are in requests/s
-(or in a command's values), times in seconds, and shares are fractions of one. Intervals are 90 %
-intervals.
+While ``schema`` is 1, keys may be added, but no key changes its meaning. Rates are in requests/s, or in
+the unit of a command's value. Times are in seconds, and shares are fractions of one. Intervals
+cover 90 %.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Check(VersionedObject):
 
 
 class SweepPoint(TypedDict):
-    """A point of a sweep at one ``rate``, or its capacity ``peak`` if ``rate`` is null."""
+    """The result of a sweep's point at one ``rate``, or the capacity ``peak`` if ``rate`` is null."""
 
     at: Settings
     hosts: Mapping[str, int]
@@ -73,7 +73,7 @@ SweepResult = TypedDict(
 
 class ApplyResult(VersionedObject):
     """An applied configuration. ``actions`` maps each service to reload, restart or none.
-    ``differences`` lists settings that are not in effect.
+    ``differences`` lists settings whose effective values differ.
     """
 
     study: str
@@ -190,7 +190,8 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
 def build_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
     generated_schema = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
-    # Docstrings use double backticks, schemas single ones. Titles made from names are redundant.
+    # Docstrings use double backticks, but schemas use single backticks. Titles made from names are
+    # redundant.
     document = _remove_titles(json.loads(json.dumps(generated_schema).replace("``", "`")))
     comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
     return {

@@ -64,8 +64,8 @@ def up(
         )
         return
     for host in new_lab.lab.hosts:
-        state = "started" if host.name in new_lab.started_hosts else "is already running"
-        echo(f"{host.name} ({host.address}) {state}")
+        state_text = "started" if host.name in new_lab.started_hosts else "is already running"
+        echo(f"{host.name} ({host.address}) {state_text}")
     if new_lab.started_hosts:
         echo(
             f"{format_count(len(new_lab.started_hosts), 'host')} started in {new_lab.seconds:.1f} s",
@@ -117,10 +117,10 @@ def status(
     if not lab.hosts:
         echo(f"no lab in {lab.directory}")
     for host in lab.hosts:
-        state = (
+        state_text = (
             "stopped" if not host.running else "up" if host.ssh else "up, but SSH does not respond"
         )
-        echo(f"{host.name} ({host.address}) {state}")
+        echo(f"{host.name} ({host.address}) {state_text}")
 
 
 @app.command(cls=CommandWithExamples, context_settings={"ignore_unknown_options": True})
@@ -139,7 +139,7 @@ def ssh(
     from autotune.lab import target_labs
 
     argv = target_labs.build_ssh_command(target_or_lab, host, directory)
-    os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
+    os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # ssh replaces this process
 
 
 def _print_lab(lab: Lab, **extra_keys: Any) -> None:

@@ -81,7 +81,7 @@ OverOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUES",
-        help="Vary a setting: `LOW:HIGH:STEP`, `A,B,C`, or `all` deployments.",
+        help="Vary a setting over `LOW:HIGH:STEP` or `A,B,C`. `all` covers every deployment.",
         autocompletion=completion.complete_parameters,
     ),
 ]
@@ -147,7 +147,7 @@ def measure(
     is_ceiling = closed or tier is not None
     minimum = _parse_minimum(environment, at_least, of_ceiling=is_ceiling, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
-    bounds = (
+    ceiling_request = (
         ceilings.build_ceiling_request(environment, request, tier, concurrency)
         if is_ceiling
         else None
@@ -155,8 +155,8 @@ def measure(
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
     with open_progress(environment, directory, progress) as reporter:
-        if bounds is not None:
-            record = ceilings.measure_ceilings(environment, bounds, directory, reporter)
+        if ceiling_request is not None:
+            record = ceilings.measure_ceilings(environment, ceiling_request, directory, reporter)
             _print_ceilings(record, json_=json_)
             return
         measurement = measure_capacity.measure_configuration(

@@ -132,13 +132,13 @@ def add_progress_options(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def run(**values: Any) -> None:
+        def run_command(**values: Any) -> None:
             arguments = {name: values.pop(name) for name in options}
             server = start_metrics_server(arguments.pop("metrics_port", None))
             command(**values, progress=ProgressOptions(**arguments, metrics_server=server))
 
-        run.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
-        return run
+        run_command.__signature__ = _replace_progress_parameter(command, options)  # type: ignore[attr-defined]
+        return run_command
 
     return decorate
 
@@ -146,7 +146,7 @@ def add_progress_options(
 def _replace_progress_parameter(
     command: Callable[..., None], options: dict[str, Any]
 ) -> inspect.Signature:
-    """Return the signature with these options in place of ``progress``, for Typer to read."""
+    """Return a command's signature for Typer, with ``options`` in place of ``progress``."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
@@ -174,7 +174,9 @@ def parse_rates(option: str, texts: Iterable[str]) -> list[float]:
 
 
 def start_metrics_server(address: str | None) -> MetricsServer | None:
-    """Return a listening metrics server, or None. Raises UsageError."""
+    """Return a metrics server that listens on ``address``, or ``None`` without an address. Raises
+    UsageError.
+    """
     if address is None:
         return None
     from autotune.report.metrics_server import MetricsServer

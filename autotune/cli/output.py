@@ -11,14 +11,14 @@ import typer
 
 from autotune import errors
 from autotune.errors import UsageError
-from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
+from autotune.terminal import echo, find_terminal_width, print_lines, wrap_lines
 
 
 def print_json(document: Any) -> None:
-    """Print an object on one line."""
-    text = json.dumps(document, ensure_ascii=False)
-    # JSON may contain the control characters after ASCII, which some terminals interpret.
-    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
+    """Print an object as JSON on one line."""
+    json_text = json.dumps(document, ensure_ascii=False)
+    # Escape the control characters after ASCII: JSON allows them, but some terminals interpret them.
+    echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json_text))
 
 
 def print_study(
@@ -29,9 +29,9 @@ def print_study(
     at: Sequence[float] = (),
     brief: bool = False,
 ) -> None:
-    """Print the report of a study. With ``exit_code``, exit with status 4 without an improvement.
+    """Print the report of a study. With ``exit_code``, exit with status 4 if no improvement is proven.
 
-    ``at`` lists rates (requests/s) for which to print the latency before and after. With ``brief``,
+    ``at`` lists rates (requests/s) for which to print the latency of baseline and best. With ``brief``,
     print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
@@ -49,7 +49,7 @@ def print_study(
         print_json(build_summary(view) | answers)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
-        width = terminal_width(80) if brief else terminal_width()
+        width = find_terminal_width(80) if brief else find_terminal_width()
         print_lines(
             wrap_lines(
                 [*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width

@@ -82,7 +82,7 @@ def run(
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
-    """Run a study: baseline, search, confirmation, verdict."""
+    """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
     from autotune.study import start
     from autotune.study.directory import find_free_directory, find_study
     from autotune.study.trial_context import check_can_keep

@@ -1,4 +1,4 @@
-"""Steps from a target file to a session of a study or a sweep: confirmation, progress, results."""
+"""Run a session of a study or a sweep: read the target, confirm, show progress, print results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment of a target file, with overrides from options, or of its ``beds``.
+    """Return the environment of a target file with overrides from options, on its test ``beds`` if
+    given.
 
     Raises TargetError and AutotuneError.
     """
@@ -61,7 +62,7 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """Yield the directory of the studies; with a ``storage_url``, a temporary one with copies.
+    """Yield the directory of the studies; with a ``storage_url``, a temporary directory with copies.
 
     ``names`` are the studies to copy; the default is all. Raises AutotuneError.
     """
@@ -124,31 +125,38 @@ def open_progress(
     from autotune.study.study_store import JournalTail
     from autotune.transports import wait_notices
 
-    target, state, verbose = environment.file.target, JournalTail(directory), options.verbose
-    lines = verbose or isinstance(environment, MultiBedEnvironment)
-    with ExitStack() as files:
+    target, read_state, verbose = environment.file.target, JournalTail(directory), options.verbose
+    needs_plain_lines = verbose or isinstance(environment, MultiBedEnvironment)
+    with ExitStack() as exit_stack:
         displays: list[ProgressDisplay] = []
         if not options.quiet:
             displays.append(
                 create_progress(
-                    target, state, sys.stderr, os.environ, verbose=verbose, plain_lines=lines
+                    target,
+                    read_state,
+                    sys.stderr,
+                    os.environ,
+                    verbose=verbose,
+                    plain_lines=needs_plain_lines,
                 )
             )
         if options.log_file is not None:
-            log = files.enter_context(options.log_file.open("a", encoding="utf-8"))
-            displays.append(PlainProgress(target, state, log, verbose=True))
+            log_stream = exit_stack.enter_context(options.log_file.open("a", encoding="utf-8"))
+            displays.append(PlainProgress(target, read_state, log_stream, verbose=True))
         progress: ProgressDisplay = displays[0] if len(displays) == 1 else TeeProgress(*displays)
         if with_page:
-            progress = PageWriter(progress, directory, *_open_metrics_publishers(options, files))
-        files.enter_context(progress)
-        files.enter_context(wait_notices.listening(progress.note))
+            progress = PageWriter(
+                progress, directory, *_open_metrics_publishers(options, exit_stack)
+            )
+        exit_stack.enter_context(progress)
+        exit_stack.enter_context(wait_notices.listening(progress.note))
         yield progress
 
 
 def _open_metrics_publishers(
     options: ProgressOptions, exit_stack: ExitStack
 ) -> Iterator[Callable[[str], object]]:
-    """Yield the functions that publish metrics. A server stops with ``exit_stack``."""
+    """Yield the functions that publish metrics. A metrics server stops when ``exit_stack`` closes."""
     if (path := options.metrics_file) is not None:
         from autotune.report.page import write_atomically
 
@@ -192,7 +200,8 @@ def run_session(
     detail: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
-    """Run a session of a study. With ``json_``, print the current results if it is interrupted.
+    """Run a session of a study. With ``json_``, print the current results if the session is
+    interrupted.
 
     ``resume_arguments`` are the arguments of `autotune resume`; the default is the study's name.
     """
@@ -229,7 +238,9 @@ def run_sweep_session(
 
 @contextmanager
 def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue a stopped study. A model has no hosts to restore."""
+    """Print how to continue an interrupted study. With ``has_hosts``, mention that the hosts are
+    restored.
+    """
     try:
         yield
     except KeyboardInterrupt:

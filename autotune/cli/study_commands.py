@@ -27,7 +27,7 @@ from autotune.cli.options import (
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
 from autotune.errors import AutotuneError, UsageError
-from autotune.terminal import echo, print_lines, print_patch, terminal_width, wrap_lines
+from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
 
 if TYPE_CHECKING:
     from autotune.report.view import StudyView
@@ -78,9 +78,9 @@ def status(
             return
         if not rendered_statuses:
             echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
-        for text in rendered_statuses:
-            lines = [*str(text).splitlines(), ""]
-            print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
+        for status_text in rendered_statuses:
+            lines = [*str(status_text).splitlines(), ""]
+            print_lines(wrap_lines(((line, "") for line in lines), find_terminal_width()))
 
 
 def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:
@@ -95,7 +95,7 @@ def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:
 
 
 def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield all studies except damaged ones, whose names are printed on standard error."""
+    """Yield all studies except damaged studies, whose errors are printed on standard error."""
     from autotune.study.directory import list_study_names
 
     for name in list_study_names(root):
@@ -199,11 +199,11 @@ def diff(
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         with guard_foreign_records(directory):
-            text = format_diff(open_study(directory), a, b, parameters=parameters)
+            diff_text = format_diff(open_study(directory), a, b, parameters=parameters)
     if json_:
-        print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": text})
+        print_json({"schema": 1, "study": directory.name, "a": a, "b": b, "diff": diff_text})
     else:
-        print_patch(style_diff_lines(text))
+        print_patch(style_diff_lines(diff_text))
 
 
 @add_progress_options()

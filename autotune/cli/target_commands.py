@@ -111,15 +111,15 @@ def check(
 ) -> None:
     """Validate a target and its hosts, without changing anything."""
     environment = prepare_target(target, build_set_overrides(set_), beds)
-    result = environment.check()
-    load = environment.measure_headroom() if headroom else None
+    check_result = environment.check()
+    headroom_text = environment.measure_headroom() if headroom else None
     if json_:
-        print_json({"schema": 1, **asdict(result), "headroom": load})
+        print_json({"schema": 1, **asdict(check_result), "headroom": headroom_text})
         return
-    if load:
-        echo(f"  generator: {load}")
-    lines_by_mark = {"✓ ": result.held, "  left out: ": result.left_out,
-             "  not checked: ": result.not_checked}  # fmt: skip
+    if headroom_text:
+        echo(f"  generator: {headroom_text}")
+    lines_by_mark = {"✓ ": check_result.held, "  left out: ": check_result.left_out,
+             "  not checked: ": check_result.not_checked}  # fmt: skip
     for mark, lines in lines_by_mark.items():
         for line in lines:
             echo(f"{mark}{line}")

@@ -75,7 +75,7 @@ def join_and_report(
     json_: bool,
     exit_code: bool,
 ) -> None:
-    """Join a study until it is complete, and print its results."""
+    """Measure for a shared study until it is complete, and print its results."""
     from autotune.study.join_study import join_study
 
     directory = studies / study.name

@@ -74,8 +74,9 @@ def from_log(
     if out is not None and out.exists():
         raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     if len({*logs}) < len(logs):
-        raise UsageError("a log occurs twice", hint="name each log once")
-    # The written list contains the patterns in comments.
+        duplicate = next(log for log in logs if logs.count(log) > 1)
+        raise UsageError(f"{duplicate} is given twice", hint="name each log once")
+    # The output file lists the patterns as comments.
     if invalid := next((pattern for pattern in exclude or () if not pattern.isprintable()), None):
         raise UsageError(
             f"--exclude {invalid!r}: contains a control character, or bytes that are not UTF-8",
@@ -103,14 +104,14 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
     """Return a listener that prints progress every few seconds on standard error."""
     last_time = time.monotonic()
 
-    def show(progress: ReadProgress) -> None:
+    def print_progress(progress: ReadProgress) -> None:
         nonlocal last_time
         if time.monotonic() - last_time >= _PROGRESS_SECONDS:
             last_time = time.monotonic()
             share = "" if progress.share is None else f", {progress.share:.0%} of {progress.name}"
             echo(f"{progress.line_count:,} lines read{share}", err=True)
 
-    return show
+    return print_progress
 
 
 def _print_result(

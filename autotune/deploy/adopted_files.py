@@ -1,4 +1,6 @@
-"""Records of host files with templates: in a study's journal, or next to the templates of a target."""
+"""Read and write records of the hosts' own files, in a study's journal or next to a target's
+templates.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from autotune.services.base import AdoptedConfig, ConfigFile
 from autotune.strict_parsing import parse_file_mode, parse_json
 
 ADOPTED_FILE = "files.json"
-_TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields of a file, omitted if empty
+_TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # text fields, omitted if empty
 
 
 def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
-    """Return the hosts' own files by instance (``web.web1.nginx``). The result is empty if
-    ``directory`` does not contain a record.
+    """Return the hosts' own files by instance name, such as ``web.web1.nginx``. The result is empty
+    if ``directory`` does not contain a record.
 
     Raises AutotuneError for an unreadable record.
     """
@@ -37,13 +39,13 @@ def read_adopted_files(directory: Path | None) -> dict[str, AdoptedConfig]:
 
 
 def check_adopted_files(
-    adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]
+    adopted_configs: Mapping[str, AdoptedConfig], instance_names: Collection[str]
 ) -> None:
     """Raise AutotuneError if the record contains files of an instance that is not in the stack.
 
-    Otherwise, a renamed tier would get autotune's files instead of the host's.
+    Without this check, a renamed tier would get autotune's files instead of the host's own files.
     """
-    if unknown := sorted(set(adopted_configs) - set(parts)):
+    if unknown := sorted(set(adopted_configs) - set(instance_names)):
         raise AutotuneError(
             f"{ADOPTED_FILE} lists files of {', '.join(unknown)}, which are not in the target",
             hint=f"use the same names of tiers, hosts and services in {ADOPTED_FILE} as in the target",
@@ -56,7 +58,7 @@ def format_adopted_files(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
 
 
 def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]:
-    """Return the hosts' own files by instance, as JSON values."""
+    """Return a record of the hosts' own files by instance, as JSON values."""
     return {
         instance_name: {
             "files": {
@@ -73,7 +75,7 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
 
 
 def _encode_text(text: str | None) -> dict[str, str]:
-    """Return a text as JSON values, even if the text contains bytes that are not UTF-8."""
+    """Return a file's text as a JSON field, in base64 if it contains bytes that are not UTF-8."""
     if text is None:
         return {}
     if config_text.is_utf8(text):

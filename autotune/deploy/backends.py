@@ -34,8 +34,9 @@ def describe_down_servers(servers: Iterable[DownServer]) -> str:
 class ServerWatch:
     """A monitor of all servers behind the load balancers of a stack.
 
-    ``ignored`` contains servers that were down before the study. ``unreadable`` contains names of
-    balancers whose states cannot be read. ``note`` receives a line about each such balancer.
+    ``ignored`` contains servers that were down before the study. ``unreadable`` contains the names
+    of balancers whose server states cannot be read. ``note`` receives a line about each such
+    balancer.
     """
 
     manager: ServiceManager | None
@@ -75,7 +76,9 @@ class ServerWatch:
     def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
-        """Return the failed servers, and the reason for each balancer whose states cannot be read."""
+        """Return the failed servers, and by load balancer, the reasons why server states cannot be
+        read.
+        """
         checked_instances = [instance for instance in instances if instance.name not in self.unreadable
                    and instance.service.build_server_check(instance.placement)]  # fmt: skip
         down: list[DownServer] = []

@@ -32,23 +32,23 @@ from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
 BACKUP_DIRECTORY = "originals"  # directory in a study that contains the controller's copies
-SEAL_PURPOSE = "originals"  # purpose of the seal on a copy
+SEAL_PURPOSE = "originals"  # makes a seal valid only for backup copies
 RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
-# The kernel values of a configuration that is kept. The name sorts last, so that the file overrides
-# all others at boot.
+# File with the kernel values of a kept deployment. Its name sorts last, so that it overrides all
+# other files at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
-# in place of a digest: autotune or the software wrote the file, whatever its content
+# used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # one of the current file, one of a new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # of the current file, and of a new file that a killed tuner may have written
 
 
 @dataclass(frozen=True)
 class BackupCheck:
     """Validation of ``files`` with the software of ``unit``, for a restore without a target.
 
-    With ``socket``, the software is started in ``directory`` until it accepts connections on this
-    socket.
+    If ``socket`` is set, the software is started in ``directory`` and must accept connections on
+    this socket.
     """
 
     unit: str
@@ -63,8 +63,8 @@ class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
     ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
-    name. If a value matches neither a written value nor the original, someone else set it. Units
-    that autotune enabled or disabled are included.
+    name. If a value matches neither a written value nor the original, someone else set it.
+    ``last_written`` also contains the units that autotune enabled or disabled.
     """
 
     host: str
@@ -119,8 +119,8 @@ class HostBackup:
         """Return the backup with the digests of files and values that are about to be written. The
         backup must be written to disk before the change.
 
-        ``replaced`` contains the current digests by path, and current values by name. Current
-        digests that autotune wrote stay recorded after any number of failed deployments.
+        ``replaced`` contains the current digests by path, and current values by name. If autotune
+        wrote the current file, its digest stays recorded after any number of failed deployments.
         """
         written_digests = dict(self.last_written)
         for name, digest in digests.items():
@@ -194,8 +194,8 @@ class HostBackup:
         """True if the host's own record confirms that the host has not been restored since this
         backup.
 
-        Without ``record``, the record of a kept deployment is used. The record may lack the last
-        change.
+        If ``record`` is ``None``, the record of a kept deployment is used. The record may lack
+        entries for the last change.
         """
         if record is not None:
             recorded_values = {**record.state.files, **record.state.sysctls}
@@ -214,8 +214,8 @@ class HostBackup:
         """Return the part of the backup for files and kernel values that autotune set and no one
         else has changed since.
 
-        The state is empty if no value that autotune set is left to restore. Units and files that
-        the software created are included, because autotune cannot determine who changed them.
+        The state is empty if no value that autotune set is left to restore. Units, and files that
+        the software created, are included, because autotune cannot determine who changed them.
         """
         written_digests = self.last_written
         files = {path: file for path, file in self.state.files.items()
@@ -248,7 +248,7 @@ class HostBackup:
 
 
 def encode_backup(backup: HostBackup) -> bytes:
-    """Return the backup as JSON that a person can read and restore by hand."""
+    """Return the backup as JSON text from which a person can restore the host by hand."""
     state = backup.state
     record = {
         "schema": SCHEMA_VERSION,
@@ -256,53 +256,55 @@ def encode_backup(backup: HostBackup) -> bytes:
         "study": backup.study,
         "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
-                         **({"definition": made_of} if (made_of := backup.definitions.get(unit))
+                         **({"definition": definition} if (definition := backup.definitions.get(unit))
                             else {}),
                          **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
-        "written": {name: list(last) for name, last in sorted(backup.last_written.items())},
+        "written": {name: list(digests) for name, digests in sorted(backup.last_written.items())},
     }  # fmt: skip
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
-def decode_backup(content: bytes, where: str) -> HostBackup:
-    """Return the backup in a JSON record. ``where`` names the record in messages.
+def decode_backup(content: bytes, record_name: str) -> HostBackup:
+    """Return the backup in a JSON record. ``record_name`` names the record in messages.
 
-    Raises AutotuneError for any other content.
+    Raises AutotuneError if the content is not a valid backup.
     """
     try:
         record = parse_json(content)
         if record["schema"] != SCHEMA_VERSION:
             raise AutotuneError(
-                f"{where} was written by another version of autotune", hint=RESTORE_HINT
+                f"{record_name} was written by another version of autotune", hint=RESTORE_HINT
             )
         return HostBackup(
             str(record["host"]),
             str(record["study"]),
             HostState(
-                {_backup_path(path): _decode_file(file) for path, file in record["files"].items()},
-                {unit: bool(how["active"]) for unit, how in record["units"].items()},
+                {_validate_path(path): _decode_file(file) for path, file in record["files"].items()},
+                {unit: bool(unit_record["active"]) for unit, unit_record in record["units"].items()},
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
-            {unit: str(how["enabled"]) for unit, how in record["units"].items()},
-            {name: _parse_strings(last) for name, last in record["written"].items()},
+            {unit: str(unit_record["enabled"]) for unit, unit_record in record["units"].items()},
+            {name: _parse_strings(digests) for name, digests in record["written"].items()},
             tuple(_parse_check(check) for check in record["checks"]),
-            {unit: str(how["definition"]) for unit, how in record["units"].items()
-             if "definition" in how},
-            {unit: UnitStart.from_record(how["start"]) for unit, how in record["units"].items()
-             if "start" in how},
+            {unit: str(unit_record["definition"]) for unit, unit_record in record["units"].items()
+             if "definition" in unit_record},
+            {unit: UnitStart.from_record(unit_record["start"])
+             for unit, unit_record in record["units"].items() if "start" in unit_record},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AutotuneError(f"{where} is not a valid backup: {error}", hint=RESTORE_HINT) from error
+        raise AutotuneError(
+            f"{record_name} is not a valid backup: {error}", hint=RESTORE_HINT
+        ) from error
 
 
 class BackupStore:
     """Backup copies on the controller: ``<study>/originals/<host>.json``, readable only by their
     owner.
 
-    Each copy is sealed with this account's key. Copies from anywhere else are never restored.
+    Each copy is sealed with this account's key. Copies without a valid seal are never restored.
     """
 
     def __init__(self, study: Path) -> None:
@@ -351,9 +353,9 @@ class BackupStore:
     def remove(self, host: str) -> None:
         """Remove the copy of a restored host."""
         path = self.path_for(host)
-        for stale in (path, *durable_files.find_orphaned_files(path)):
-            stale.unlink(missing_ok=True)
-        # Hosts are restored concurrently, and the last one removes the directory.
+        for stale_path in (path, *durable_files.find_orphaned_files(path)):
+            stale_path.unlink(missing_ok=True)
+        # Hosts are restored concurrently, and the last restore removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
@@ -365,8 +367,8 @@ def add_seal(content: bytes, host: str) -> bytes:
 
 
 def strip_seal(content: bytes, host: str, path: Path) -> bytes:
-    """Return the encoded backup without its seal. Raises AutotuneError if another account sealed
-    it.
+    """Return the encoded backup without its seal. Raises AutotuneError if the seal of this account
+    is missing or invalid.
     """
     match = _SEAL_PATTERN.search(content)
     backup = content[: match.start()] + b"\n}" if match else b""
@@ -379,7 +381,7 @@ def strip_seal(content: bytes, host: str, path: Path) -> bytes:
     )
 
 
-def _backup_path(path: str) -> str:
+def _validate_path(path: str) -> str:
     """Return ``path`` unchanged if it is a valid absolute file path, or raise ValueError."""
     path_components = path.split("/")
     if (

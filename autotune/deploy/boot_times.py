@@ -1,4 +1,6 @@
-"""Boot times of units and stack that a study measures, and time limits derived from these times."""
+"""Boot times of units and of the stack, measured during a study, and the time limits derived from
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# The limit is longer after a rollback, because that configuration is known to work and only needs
-# time.
+# The limit is longer after a rollback, because the restored configuration is known to work and only
+# needs time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # A wrong response with another status, such as 404, does not become correct by waiting.
@@ -26,7 +28,7 @@ class BootTimes:
     """Longest measured boot time of each unit and of the whole stack, in seconds.
 
     ``fixed_limit`` is the target's ``ready:``. ``request_timeout`` is the target's ``timeout:``.
-    ``recovery`` is the time that a load balancer needs to use a server again.
+    ``recovery`` is the time in seconds until a load balancer uses a failed server again.
     """
 
     fixed_limit: float | None = None
@@ -74,9 +76,9 @@ class BootTimes:
         return min(usual_seconds + recovery + 2 * self.request_timeout, MAX_START_SECONDS)
 
 
-def find_wait_limit(answer: tuple[int, bytes] | str, limit: float) -> float:
+def find_wait_limit(answer: tuple[int, bytes] | str, max_seconds: float) -> float:
     """Return how many seconds to wait for a correct response after a first wrong response, at most
-    ``limit``.
+    ``max_seconds``.
     """
     is_starting = isinstance(answer, str) or answer[0] in STARTING_STATUSES
-    return min(limit, inf if is_starting else MIN_READY_SECONDS)
+    return min(max_seconds, inf if is_starting else MIN_READY_SECONDS)

@@ -1,4 +1,4 @@
-"""Changes that a deployment would make to hosts: files, kernel values and units, with the causes."""
+"""Changes that a deployment would make to hosts: files, kernel values and units, with their causes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class UnitChange:
 
 @dataclass(frozen=True)
 class HostChanges:
-    """Changes to one host. ``diff`` is unified, without secrets. ``sysctls`` maps names to old and
-    new values.
+    """Changes to one host. ``diff`` is a unified diff in which secrets are masked. ``sysctls`` maps
+    names to old and new values.
     """
 
     diff: str = ""
@@ -58,7 +58,7 @@ class CurrentHost:
 
 
 def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
-    """Return the current state of everything in ``states``. Needs no lock."""
+    """Return the current state of everything in ``states``. No lock is needed."""
     combined_state = HostState(
         {path: file for state in states for path, file in state.files.items()},
         {unit: runs for state in states for unit, runs in state.units.items()},
@@ -79,7 +79,7 @@ def compute_host_changes(
     """Return the changes from the current host to ``desired``.
 
     If the files on the host match ``base``, units get only the actions that changed parameters
-    require. ``masked_state`` is ``desired`` before masked words were filled in.
+    require. ``masked_state`` is ``desired`` with its secrets still masked.
     """
     current_settings = find_current_settings(name, base, current.observed)
     needed_actions = required_actions(desired, name, current_settings)
@@ -111,7 +111,7 @@ def compute_host_changes(
 
 
 def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """Return the settings of ``base`` if the files on the host match it, else ``None``."""
+    """Return the settings of ``base`` if the host's files match that state, else ``None``."""
     has_base_files = all(path in observed.files and observed.files[path].matches(file)
                  for path, file in base.hosts[name].files.items())  # fmt: skip
     return base.settings if has_base_files else None
@@ -126,8 +126,8 @@ def _find_reasons(
     old_settings: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
-    """Return the parameters and kernel values that require a unit's action, or else the files that
-    require it.
+    """Return the reasons for a unit's action: changed parameters and kernel values, or else changed
+    files.
     """
     if not current.observed.units[unit].active:
         return ("it is not running",)
@@ -140,8 +140,8 @@ def _find_reasons(
     ]
     modified_parameters = [parameter for instance in instances if old_settings is not None
                for parameter in changed_parameters(instance, old_settings, desired.settings)]  # fmt: skip
-    minimum = [p.name for p in modified_parameters if p.action is plan.unit_actions[unit]] or [
-        p.name for p in modified_parameters
-    ]
-    keys = tuple(cause for cause in causes if cause in plan.sysctls)
-    return (*minimum, *keys) or causes
+    causing_names = [
+        p.name for p in modified_parameters if p.action is plan.unit_actions[unit]
+    ] or [p.name for p in modified_parameters]
+    changed_sysctls = tuple(cause for cause in causes if cause in plan.sysctls)
+    return (*causing_names, *changed_sysctls) or causes

@@ -1,5 +1,5 @@
-"""The store's data set. The store's own loader writes it, so key-value pairs do not cross the
-network.
+"""Fill a store with its data set. Key-value pairs are generated on the store's host, so they do not
+cross the network.
 
 Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and their frequency falls geometrically
 with the length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A
@@ -20,8 +20,8 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
-MAX_CACHED_PAIRS = 100_000  # maximum number of pairs that a cache is filled with
-DRAWS_PER_PAIR = 20  # simulated requests per pair; enough for the state after a long run
+MAX_CACHED_PAIRS = 100_000  # largest number of pairs that are written into a cache
+DRAWS_PER_PAIR = 20  # simulated requests per pair; enough to approximate a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
 
@@ -29,16 +29,16 @@ ProgressCallback = Callable[[int, int], None]
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Discard progress updates; the default callback."""
+    """Discard progress updates. This function is the default callback."""
 
 
 def load_dataset(
     instance: ServiceInstance,
-    data: Data,
+    data_set: Data,
     transport: Transport,
     progress: ProgressCallback = ignore_progress,
 ) -> bool:
-    """Fill the store with ``data.pairs`` key-value pairs. Return true if pairs were written.
+    """Fill the store with ``data_set.pairs`` key-value pairs. Return true if pairs were written.
 
     ``progress(written, total)`` receives numbers of pairs. Raises AutotuneError with the store's
     message if the store refuses the pairs.
@@ -47,42 +47,47 @@ def load_dataset(
     if loader is None:
         raise AutotuneError(f"tier {instance.placement.tier}: no loader exists for {instance.name}")
     run_store = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
-    dataset_mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
+    dataset_mark = f"pairs={data_set.pairs} mean={MEAN_VALUE_BYTES}"
     if run_store(loader.read_mark_command) == dataset_mark:
         return False
-    for first in range(0, data.pairs, BLOCK_PAIRS):
-        count = min(BLOCK_PAIRS, data.pairs - first)
+    for first in range(0, data_set.pairs, BLOCK_PAIRS):
+        count = min(BLOCK_PAIRS, data_set.pairs - first)
         run_store(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
-        progress(first + count, data.pairs)
+        progress(first + count, data_set.pairs)
     for command in loader.build_mark_commands(dataset_mark):
         run_store(command)
     return True
 
 
-def list_cached_keys(data: Data) -> list[str]:
+def list_cached_keys(data_set: Data) -> list[str]:
     """Return the keys that a cache contains after a long run, with the most recently requested key
     last.
 
-    Popular keys come last, as in a cache that evicts the least recently used keys.
+    Popular keys tend to come last, as in a cache that evicts the least recently used keys.
     """
     import numpy as np
 
-    draws = np.random.default_rng(0).random(DRAWS_PER_PAIR * min(data.pairs, MAX_CACHED_PAIRS))
-    ranks = np.minimum(data.pairs * draws ** (1 / (1 - data.skew)), data.pairs - 1).astype(np.int64)
-    keys, since = np.unique(ranks[::-1], return_index=True)
-    return [f"k{rank:010d}" for rank in keys[np.argsort(-since)][-MAX_CACHED_PAIRS:].tolist()]
+    draws = np.random.default_rng(0).random(DRAWS_PER_PAIR * min(data_set.pairs, MAX_CACHED_PAIRS))
+    ranks = np.minimum(
+        data_set.pairs * draws ** (1 / (1 - data_set.skew)), data_set.pairs - 1
+    ).astype(np.int64)
+    keys, draws_since_request = np.unique(ranks[::-1], return_index=True)
+    return [
+        f"k{rank:010d}"
+        for rank in keys[np.argsort(-draws_since_request)][-MAX_CACHED_PAIRS:].tolist()
+    ]
 
 
 def read_cached_pairs(
-    instance: ServiceInstance, data: Data, transport: Transport
+    instance: ServiceInstance, data_set: Data, transport: Transport
 ) -> dict[str, str]:
-    """Return the pairs for caches, with values from the store. The result is empty if the store has
-    no loader.
+    """Return the key-value pairs to write into caches, with values read from the store. The result
+    is empty if the store has no loader.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         return {}
-    keys, values = list_cached_keys(data), list[str]()
+    keys, values = list_cached_keys(data_set), list[str]()
     for first in range(0, len(keys), BLOCK_PAIRS):
         argv = loader.build_read_command(keys[first : first + BLOCK_PAIRS])
         values += _run_store_command(
@@ -105,10 +110,10 @@ def prefill_cache(
     return command_result.ok and bool(command_result.stdout.strip())
 
 
-def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -> str:
+def _run_store_command(tier: str, transport: Transport, busy_text: str, argv: Argv) -> str:
     deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     command_result = transport.run(argv, timeout=120.0)
-    while busy in command_result.error_text and time.monotonic() < deadline:
+    while busy_text in command_result.error_text and time.monotonic() < deadline:
         time.sleep(0.02)  # a restarted store reads its dump before it accepts commands
         command_result = transport.run(argv, timeout=120.0)
     if not command_result.ok:

@@ -1,6 +1,4 @@
-"""Interface of a fleet (all tiers of a stack), the result of a deployment, and the records of its
-hosts.
-"""
+"""The interface of a fleet (all tiers of a stack), deployment results, and records of hosts."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration did not pass validation, start or respond. The last good configuration is
-    deployed again.
+    """A configuration failed validation, did not start, or did not respond correctly. The last good
+    configuration is deployed again.
     """
 
 
@@ -39,8 +37,8 @@ class DeployFailed(AutotuneError):
 class DeployResult:
     """Actions and effective values of a deployment.
 
-    ``hosts`` contains the records of hosts; it is empty for private processes. ``prefilled`` is
-    true if restarted caches were filled again.
+    ``hosts`` contains a record of each host; it is empty for private servers. ``prefilled`` is true
+    if restarted caches were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -52,7 +50,7 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Return the restarted instances, which lost the contents of their memory."""
+        """Return the restarted instances, whose memory contents were lost."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
@@ -65,11 +63,11 @@ class Fleet(Protocol):
     outlives_tuner: bool = False
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Make ``settings`` take effect with the smallest action. Raises DeployFailed."""
+        """Make ``settings`` take effect with the least disruptive actions. Raises DeployFailed."""
         ...
 
     def verify(self) -> None:
-        """Check that all units have run since the deployment.
+        """Check that all units have kept running since the deployment.
 
         Raises DeployFailed if a unit stopped or restarted. Raises AutotuneError if another tuner
         locked a host, or if a host was rebooted.
@@ -79,8 +77,8 @@ class Fleet(Protocol):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers. Called before each reading.
 
-        ``is_answer_doubtful`` is true after errors; then a correct response is needed too. Raises
-        ServersDown if servers are still down after the longest wait.
+        ``is_answer_doubtful`` is true after errors; then a correct response is also required.
+        Raises ServersDown if servers are still down after the longest wait.
         """
         return
 
@@ -93,17 +91,18 @@ class Fleet(Protocol):
         return
 
     def keep_deployed(self) -> None:
-        """Keep the deployment when hosts are released: ``restore`` then does not revert it, but
-        `autotune restore` still does.
+        """Keep the deployment when hosts are released. The method ``restore`` then does not revert
+        it, but the command `autotune restore` still does.
         """
         return
 
 
 @dataclass(frozen=True)
 class OriginalHost:
-    """A host before the study: SHA-256 by file (``None`` if absent), units and kernel values.
+    """State of a host before the study: SHA-256 of each file (``None`` if absent), units and kernel
+    values.
 
-    ``settings`` are the values in the host's files, or ``None`` if unknown.
+    ``settings`` are the parameter values in the host's files, or ``None`` if unknown.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -114,8 +113,7 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest of the file on the host, in which no words are
-    masked.
+    """A deployed file. ``sha256`` is the digest of the file on the host, whose secrets are not masked.
 
     ``edits`` turn the host's own file into the deployed file. The edits are ``None`` if the whole
     file is replaced, or if they are unknown.
@@ -130,7 +128,7 @@ class HostRecord:
     """Record of a host: units, kernel values and files in a deployment, and the host's original
     state.
 
-    Commands and modes are not recorded, because services define them.
+    Commands and file modes are not recorded, because services define them.
     """
 
     units: Mapping[str, bool] = field(default_factory=dict)
@@ -146,7 +144,7 @@ def build_host_records(
 ) -> dict[str, HostRecord]:
     """Return the record of each host.
 
-    ``originals`` contains the backed-up part of each host. ``baseline`` is the state of the hosts
+    ``originals`` contains the backed-up state of each host. ``baseline`` is the state of the hosts
     with the baseline settings.
     """
     records = {}
@@ -161,8 +159,8 @@ def build_host_records(
 def _read_settings(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
-    """Return the settings of a host's services before the study, if its files matched the
-    baseline's.
+    """Return the settings of a host's services before the study, if the host's files matched the
+    baseline files.
     """
     if baseline is None or any(
         path not in backup.files or backup.files[path].digest != file.digest

@@ -91,7 +91,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Discard a progress note; the default callback."""
+    """Discard a progress note. This function is the default callback."""
 
 
 class Deployment(Fleet):
@@ -125,19 +125,21 @@ class Deployment(Fleet):
         self.check_load_hosts: Callable[[], None] = lambda: None
         self._study, self._loads_data = study, loads_data
         self._overrides, self._progress, self._note = overrides, progress, note
-        self._hot: Mapping[str, str] = {}
-        self._in_place: ConfirmedState | None = None
-        self._keeping = False
-        self._inside: Mapping[str, Mapping[str, bytes]] | None = None
-        self._watch = ServerWatch(runtime.service_manager, note)
-        # contains only pages to which the hosts respond
+        self._cached_pairs: Mapping[str, str] = {}
+        self._confirmed_state: ConfirmedState | None = None
+        self._keeps_deployment = False
+        self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
+        self._server_watch = ServerWatch(runtime.service_manager, note)
+        # by host and unit; contains only pages that the hosts serve
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # True if the stack did not respond after the last rollback
 
     @property
     def ready_seconds(self) -> float | None:
-        """Return the fixed limit of the target's `ready:`; ``None`` derives limits from boot times."""
+        """Return the fixed time limit from the target's `ready:`. If this limit is ``None``, boot
+        times determine the limits.
+        """
         return self.boot_times.fixed_limit
 
     @ready_seconds.setter
@@ -149,7 +151,7 @@ class Deployment(Fleet):
     def deploy(self, settings: Settings) -> DeployResult:
         """Make ``settings`` take effect on every host, or leave every host unchanged.
 
-        Raises DeployFailed if the configuration is the cause, AutotuneError if a host is.
+        Raises DeployFailed if the configuration is at fault, and AutotuneError if a host is.
         """
         desired_state = self.build_desired_state(settings)
         self._await_late_stack()
@@ -160,28 +162,30 @@ class Deployment(Fleet):
         try:
             return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
         except AutotuneError as error:
-            # The software's messages may quote the files that it rejects.
+            # The software's messages may quote secrets from the files that the software rejects.
             error.message = remove_words(error.message, desired_state.find_secret_words(originals))
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state whose masked words are filled in. Raises the same errors as `deploy`."""
+        """Deploy a state in which masked words have been filled in. Raises the same errors as
+        `deploy`.
+        """
         observed = self._observe_hosts(desired)
         plans = self._plan_hosts(desired, observed)
         if not any(plans.values()) and self._is_unchanged(observed):
             return self._build_noop_result(desired)
         self._validate_hosts(desired, plans)
-        limit = self._find_answer_limit(plans)
+        limit_seconds = self._find_answer_limit(plans)
         try:
             self._apply_plans(desired, plans)
             is_prefilled = self._load_data(desired, plans)
-            self._await_answer(limit, desired.settings)
+            self._await_answer(limit_seconds, desired.settings)
             deployed_state = confirm_state(
                 self.hosts,
                 desired,
                 plans,
                 self.space,
-                is_first=self._in_place is None,
+                is_first=self._confirmed_state is None,
                 observed_before=observed,
                 records=self._build_host_records(desired),
             )
@@ -191,7 +195,7 @@ class Deployment(Fleet):
         except AutotuneError as error:
             self._roll_back(plans, error)
             raise
-        self._in_place = deployed_state
+        self._confirmed_state = deployed_state
         return replace(deployed_state.deployed, prefilled=is_prefilled)
 
     # -- readiness --------------------------------------------------------------------------------
@@ -221,7 +225,7 @@ class Deployment(Fleet):
             lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
         ).unwrap()
         self._answered_before = self.probe.right.is_met(self.probe.send())
-        self._watch.ignore_down_servers(self.stack.instances, self._transports())
+        self._server_watch.ignore_down_servers(self.stack.instances, self._transports())
 
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
@@ -235,8 +239,8 @@ class Deployment(Fleet):
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
-        """Return the state with the time limit of each unit, without the entry's page, which is
-        requested later.
+        """Return the state with a time limit for each unit. Readiness checks of the entry's page
+        are left out, because the page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(desired, {
@@ -247,22 +251,22 @@ class Deployment(Fleet):
         })  # fmt: skip
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the time limit, in seconds, for a response of the stack, whose restarted units may
-        still be booting.
+        """Return the time limit, in seconds, for a correct response while restarted units may still
+        be booting.
         """
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
 
-    def _await_answer(self, limit: float, settings: Settings) -> None:
-        """Wait for a correct response and for all servers of load balancers. Raises StackNotReady."""
+    def _await_answer(self, limit_seconds: float, settings: Settings) -> None:
+        """Wait for a correct response, and until load balancers use all servers. Raises StackNotReady."""
         start_time = time.monotonic()
-        with wait_notices.wait("the stack", "a correct response", limit):
+        with wait_notices.wait("the stack", "a correct response", limit_seconds):
             problem = readiness.wait_until_ready(
-                self.probe.send, self.probe.right, limit, self.probe.min_interval
+                self.probe.send, self.probe.right, limit_seconds, self.probe.min_interval
             )
         if problem is None:
-            problem = self._await_servers(limit, settings)
+            problem = self._await_servers(limit_seconds, settings)
         if problem is None:
             self.boot_times.record_stack(time.monotonic() - start_time)
             return
@@ -271,21 +275,24 @@ class Deployment(Fleet):
         message = "\n".join([f"the stack does not respond correctly: {problem}", *lines])
         raise StackNotReady(message, hint=READY_HINT)
 
-    def _await_servers(self, limit: float, settings: Settings) -> str | None:
+    def _await_servers(self, limit_seconds: float, settings: Settings) -> str | None:
         """Wait until no server is down. Return ``None``, or the servers that are still down."""
-        active, transports = self.stack.active_instances(settings), self._transports()
-        if not (down := self._watch.find_down(active, transports)):
+        active_instances, transports = self.stack.active_instances(settings), self._transports()
+        if not (down := self._server_watch.find_down(active_instances, transports)):
             return None
-        began, named = time.monotonic(), describe_down_servers(down)
-        self._note(f"autotune waits, because load balancers report that servers are down: {named}")
-        with wait_notices.wait("the load balancer", "all servers", limit):
-            while down := self._watch.find_down(active, transports):
-                if time.monotonic() - began > limit:
-                    return (
-                        f"servers are still down after {limit:.0f} s: {describe_down_servers(down)}"
-                    )
+        start_time, server_names = time.monotonic(), describe_down_servers(down)
+        self._note(
+            f"autotune waits, because load balancers report that servers are down: {server_names}"
+        )
+        with wait_notices.wait("the load balancer", "all servers", limit_seconds):
+            while down := self._server_watch.find_down(active_instances, transports):
+                if time.monotonic() - start_time > limit_seconds:
+                    still_down = describe_down_servers(down)
+                    return f"servers are still down after {limit_seconds:.0f} s: {still_down}"
                 time.sleep(POLL_SECONDS)
-        self._note(f"all servers are up again after {time.monotonic() - began:.0f} s: {named}")
+        self._note(
+            f"all servers are up again after {time.monotonic() - start_time:.0f} s: {server_names}"
+        )
         return None
 
     def await_service(self, *, is_answer_doubtful: bool) -> None:
@@ -294,11 +301,11 @@ class Deployment(Fleet):
         The configuration worked after its deployment, so servers that are down now only need time
         to recover from an overload.
         """
-        limit = self.boot_times.late_limit
-        problem = self._await_servers(limit, self.deployed_settings)
+        limit_seconds = self.boot_times.late_limit
+        problem = self._await_servers(limit_seconds, self.deployed_settings)
         if problem is None and is_answer_doubtful:
             problem = readiness.wait_until_ready(
-                self.probe.send, self.probe.right, limit, self.probe.min_interval
+                self.probe.send, self.probe.right, limit_seconds, self.probe.min_interval
             )
             problem = (
                 problem and f"the stack does not respond correctly after an overload: {problem}"
@@ -311,15 +318,19 @@ class Deployment(Fleet):
         DeployFailed.
         """
 
-        def files(instance: ServiceInstance) -> dict[str, bytes]:
-            data = self.target.data
+        def render_instance_files(instance: ServiceInstance) -> dict[str, bytes]:
+            data_set = self.target.data
             return render_files(
-                instance.service, instance.placement, settings, data, self._overrides
+                instance.service, instance.placement, settings, data_set, self._overrides
             )
 
         try:
             return build_desired_state(
-                settings, self.stack, files, self.runtime.layout, self._describe_start
+                settings,
+                self.stack,
+                render_instance_files,
+                self.runtime.layout,
+                self._describe_start,
             )
         except RenderError as error:
             raise DeployFailed(error.message) from error
@@ -360,19 +371,21 @@ class Deployment(Fleet):
         """Return the plan of changes to each host. If the deployed settings are known, only changed
         parameters cause actions.
         """
-        base_state = self._in_place.desired if self._in_place else self._baseline_state()
+        base_state = (
+            self._confirmed_state.desired if self._confirmed_state else self._baseline_state()
+        )
 
-        def plan(name: str) -> HostPlan:
-            current_settings = (base_state.settings if self._in_place
+        def build_plan(name: str) -> HostPlan:
+            current_settings = (base_state.settings if self._confirmed_state
                       else find_current_settings(name, base_state, observed[name]))  # fmt: skip
             needed_actions = required_actions(desired, name, current_settings)
             return plan_host(desired.hosts[name], observed[name], needed_actions)
 
-        return {name: plan(name) for name in self.stack.hosts}
+        return {name: build_plan(name) for name in self.stack.hosts}
 
     @cached_property
     def _rendered_baseline(self) -> DesiredState:
-        """Return the state with the baseline settings, whose masked words are not filled in."""
+        """Return the state with the baseline settings, in which secrets are still masked."""
         return self.build_desired_state(self.space.complete_unrepaired({}).settings)
 
     def _baseline_state(self) -> DesiredState:
@@ -393,8 +406,8 @@ class Deployment(Fleet):
         """Return ``originals`` with the files inside isolated services, which are read only once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
-        if self._inside is None:
-            self._inside = self.hosts.run_on_hosts(
+        if self._isolated_files is None:
+            self._isolated_files = self.hosts.run_on_hosts(
                 desired.hosts,
                 lambda host: self.runtime.read_isolated_files(
                     host.transport, desired.instances_on(host.name)
@@ -402,7 +415,7 @@ class Deployment(Fleet):
             ).unwrap()
         return {
             name: replace(state, files={
-                **{path: FileState(content) for path, content in self._inside[name].items()},
+                **{path: FileState(content) for path, content in self._isolated_files[name].items()},
                 **{path: file for path, file in state.files.items() if file.content is not None},
             })
             for name, state in originals.items()
@@ -442,15 +455,16 @@ class Deployment(Fleet):
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
         if not self._loads_data:
             return False
-        # Before the first deployment a store may be empty, even if it needs no action.
+        # Before the first deployment, a store may be empty even if its unit needs no action.
         started_instances = [
             instance
             for instance in desired.instances
-            if self._in_place is None
+            if self._confirmed_state is None
             or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
         ]
         for instance in started_instances:
-            # A study does not write data into a store whose own files are edited.
+            # A store whose own configuration files are edited already contains data, so none is
+            # written.
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
@@ -463,11 +477,13 @@ class Deployment(Fleet):
         if not caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
-        self._hot = self._hot or dataset.read_cached_pairs(
+        self._cached_pairs = self._cached_pairs or dataset.read_cached_pairs(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
         filled_caches = [
-            dataset.prefill_cache(cache, self._hot, self.hosts[cache.placement.host].transport)
+            dataset.prefill_cache(
+                cache, self._cached_pairs, self.hosts[cache.placement.host].transport
+            )
             for cache in caches
         ]
         return all(filled_caches)
@@ -478,9 +494,10 @@ class Deployment(Fleet):
         """Roll every host back to the last good state or, without a good state, to the original
         state.
 
-        A stack that is late after the rollback does not end the study: see `_await_late_stack`.
+        If the stack does not respond in time after the rollback, the study continues: see
+        `_await_late_stack`.
         """
-        good_deployment = self._in_place
+        good_deployment = self._confirmed_state
         actions = {
             name: {
                 **plans[name].unit_actions,
@@ -497,7 +514,7 @@ class Deployment(Fleet):
                 hint=f"fix the cause, then run `autotune restore {self._study}`",
             ) from error
         if good_deployment:
-            self._in_place = replace(good_deployment, unit_processes={})
+            self._confirmed_state = replace(good_deployment, unit_processes={})
             try:
                 self._await_answer_after(plans, good_deployment.desired, late_limit)
             except StackNotReady as late_error:
@@ -508,9 +525,9 @@ class Deployment(Fleet):
                 )
 
     def _await_answer_after(
-        self, plans: Mapping[str, HostPlan], desired: DesiredState, limit: float
+        self, plans: Mapping[str, HostPlan], desired: DesiredState, limit_seconds: float
     ) -> None:
-        """Wait for the stack. If units only reloaded and responses stay wrong, restart the units."""
+        """Wait for the stack. If units were only reloaded and responses stay wrong, restart the units."""
         reloading_plans = {
             name: plan
             for name, plan in plans.items()
@@ -518,7 +535,7 @@ class Deployment(Fleet):
         }
         try:
             self._await_answer(
-                self.boot_times.stack_limit if reloading_plans else limit, desired.settings
+                self.boot_times.stack_limit if reloading_plans else limit_seconds, desired.settings
             )
         except StackNotReady:
             if not reloading_plans:
@@ -527,20 +544,23 @@ class Deployment(Fleet):
                 reloading_plans,
                 lambda host: restart_units(
                     host,
-                    extend_start_seconds(desired.hosts[host.name], limit),
+                    extend_start_seconds(desired.hosts[host.name], limit_seconds),
                     reloading_plans[host.name].unit_actions,
                 ),
             ).unwrap()
-            self._await_answer(limit, desired.settings)
+            self._await_answer(limit_seconds, desired.settings)
 
     def _await_late_stack(self) -> None:
         """Wait once more for a stack that did not respond after the last rollback.
 
-        Raises AutotuneError if it still does not respond: a host must then be the cause.
+        Raises AutotuneError if the stack still does not respond, because a host must then be the
+        cause.
         """
-        if self._is_late and self._in_place is not None:
+        if self._is_late and self._confirmed_state is not None:
             try:
-                self._await_answer(self.boot_times.late_limit, self._in_place.desired.settings)
+                self._await_answer(
+                    self.boot_times.late_limit, self._confirmed_state.desired.settings
+                )
             except StackNotReady as error:
                 raise AutotuneError(
                     f"a configuration that worked before no longer works: {error.message}",
@@ -549,11 +569,11 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have run since the deployment. Raises the same errors as
+        """Check that all units have kept running since the deployment. Raises the same errors as
         `Fleet.verify`.
         """
         self.check_load_hosts()
-        good_deployment = self._in_place
+        good_deployment = self._confirmed_state
         assert good_deployment is not None
 
         def observe_locked(host: RuntimeHost) -> ObservedHost:
@@ -581,15 +601,15 @@ class Deployment(Fleet):
     @property
     def deployed_settings(self) -> Settings:
         """Return the deployed settings; empty before the first deployment."""
-        return self._in_place.desired.settings if self._in_place else {}
+        return self._confirmed_state.desired.settings if self._confirmed_state else {}
 
     def keep_deployed(self) -> None:
         """Keep the deployment when hosts are released. `autotune restore` still reverts it."""
         assert self.outlives_tuner
-        assert self._in_place is not None
-        states = self._in_place.desired.hosts
+        assert self._confirmed_state is not None
+        states = self._confirmed_state.desired.hosts
         self.hosts.run_on_hosts(states, lambda host: host.persist_state(states[host.name])).unwrap()
-        self._keeping = True
+        self._keeps_deployment = True
 
     def restore(self) -> None:
         """Restore and release every host.
@@ -597,13 +617,13 @@ class Deployment(Fleet):
         Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
         """
-        self.hosts.unlock(restored=not self._keeping)
+        self.hosts.unlock(restored=not self._keeps_deployment)
 
     def confirm_restored(self) -> None:
         """Wait for a correct response if the stack responded correctly before the study, and note
         the result.
         """
-        if self._keeping or not self._answered_before:
+        if self._keeps_deployment or not self._answered_before:
             return
         try:
             self._await_answer(self.boot_times.late_limit, self.deployed_settings)
@@ -613,21 +633,22 @@ class Deployment(Fleet):
             self._note("every host was restored, and the stack responds correctly")
 
     def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
-        return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(
-            observed
+        return (
+            self._confirmed_state is not None
+            and self._confirmed_state.unit_processes == find_unit_processes(observed)
         )
 
     def _build_noop_result(self, desired: DesiredState) -> DeployResult:
-        assert self._in_place is not None
+        assert self._confirmed_state is not None
         self._await_answer(self.boot_times.stack_limit, desired.settings)
-        previous_result = self._in_place.deployed
+        previous_result = self._confirmed_state.deployed
         no_actions = dict.fromkeys(previous_result.actions, Action.NONE)
         hosts = self._build_host_records(desired)
         return replace(previous_result, files=desired.files, actions=no_actions, hosts=hosts)
 
     def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
         """Return the records of all hosts in a deployment. Private servers have no records, because
-        no other tool sets them up.
+        their deployments cannot be exported.
         """
         if not self.runtime.installed:
             return {}

@@ -36,7 +36,7 @@ from autotune.target.model import Data
 from autotune.target.shipped_files import find_shipped_directory
 
 RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by name of the instance, then by path
-# Maps a path or kernel value to the units that a change affects, each with the action that it
+# Maps a path or kernel value to the units that a change affects, and to the action that each unit
 # needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
 
@@ -91,8 +91,8 @@ class DesiredState:
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
-        """Return the function that finds the visible parts of a host's own file, or ``None`` for an
-        unknown file.
+        """Return the function that finds the parts of a host's own file that contain no secrets, or
+        ``None`` for an unknown file.
         """
         for instance in self.instances_on(host):
             for name in self.rendered_files[instance.name]:
@@ -121,10 +121,10 @@ class DesiredState:
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
-        """Return the checks that validate the host's files in ``changing``."""
+        """Return the checks that validate the host's files whose paths are in ``changing``."""
         checks = []
         for instance in self.instances_on(host):
-            files = self._deployed_files(instance)
+            files = self._list_deployed_files(instance)
             changing_files = tuple(
                 path for path in files if self.layout.path_for(instance, path) in changing
             )
@@ -137,8 +137,10 @@ class DesiredState:
                 checks.append(ConfigurationCheck(instance, validation, files, changing_files))
         return checks
 
-    def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
-        """Return the files of an instance as deployed. A check may need words that records mask."""
+    def _list_deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
+        """Return the files of an instance as deployed. A validation may need the secrets that
+        records mask.
+        """
         files = self.hosts[instance.placement.host].files
         return {path: files[self.layout.path_for(instance, path)].content or content
                 for path, content in self.rendered_files[instance.name].items()}  # fmt: skip
@@ -225,7 +227,7 @@ def instance_actions(
     """
     fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
-    runs = {
+    main_instances = {
         (instance.placement.host, desired.layout.unit_for(instance)): instance
         for instance in desired.instances
     }
@@ -237,7 +239,9 @@ def instance_actions(
         }
         own_paths |= set(_find_sysctls(instance, desired.settings))
         touched_paths = own_paths & changed.get(instance.placement.host, set())
-        if unit is not None and (touched_paths or runs[instance.placement.host, unit] is instance):
+        if unit is not None and (
+            touched_paths or main_instances[instance.placement.host, unit] is instance
+        ):
             actions_by_cause[instance.name] = host_actions.get(instance.placement.host, {}).get(
                 unit, Action.NONE
             )
@@ -249,33 +253,37 @@ def instance_actions(
 
 
 def _build_host_state(
-    active: Sequence[ServiceInstance],
-    inactive: Sequence[ServiceInstance],
+    active_instances: Sequence[ServiceInstance],
+    inactive_instances: Sequence[ServiceInstance],
     rendered: RenderedFiles,
     settings: Settings,
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart],
 ) -> HostState:
-    running_instances = {unit: instance for instance in active if (unit := layout.unit_for(instance))
-               and not (instance.placement.adopted and instance.placement.adopted.loses)}  # fmt: skip
-    units = [
+    running_instances = {
+        unit: instance
+        for instance in active_instances
+        if (unit := layout.unit_for(instance))
+        and not (instance.placement.adopted and instance.placement.adopted.loses)
+    }
+    stopped_units = [
         unit
-        for instance in inactive
+        for instance in inactive_instances
         if (unit := layout.unit_for(instance)) and unit not in running_instances
     ]
     sysctls: dict[str, str] = {}
-    for instance in active:
+    for instance in active_instances:
         sysctls |= {
             key: " ".join(value.split()) for key, value in _find_sysctls(instance, settings).items()
         }
-    files = _build_file_states(active, rendered, layout)
-    files |= {path: FileState(content, 0o644)
-              for path, content in layout.build_unit_files(active, settings).values()}  # fmt: skip
+    files = _build_file_states(active_instances, rendered, layout)
+    unit_files = layout.build_unit_files(active_instances, settings).values()
+    files |= {path: FileState(content, 0o644) for path, content in unit_files}
     if layout.removes_inactive:
-        files = {path: FileState() for path in _list_paths(inactive, layout)} | files
+        files = {path: FileState() for path in _list_paths(inactive_instances, layout)} | files
     return HostState(
         files,
-        {**dict.fromkeys(running_instances, True), **dict.fromkeys(units, False)},
+        {**dict.fromkeys(running_instances, True), **dict.fromkeys(stopped_units, False)},
         sysctls,
         {unit: start_of(instance) for unit, instance in running_instances.items()},
         in_process_reloads=frozenset(
@@ -330,7 +338,7 @@ def _find_reading_units(
 def _find_least_action(
     instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
 ) -> Action:
-    """Return the smallest action with which new files take effect."""
+    """Return the least disruptive action with which new files take effect."""
     if old_settings is None:
         return Action.RESTART
     return max(
@@ -342,7 +350,7 @@ def _find_least_action(
 def changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
-    """Return the parameters of an instance whose values differ."""
+    """Return an instance's parameters whose old and new values differ."""
     old, new = (
         select_service_settings(settings, instance.parameter_prefix)
         for settings in (old_settings, new_settings)
@@ -360,13 +368,11 @@ def find_ranks(stack: Stack) -> dict[str, int]:
 
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
-    """Return the start order and address of an instance's unit, without a page for a readiness
-    check.
-    """
-    return UnitStart(ranks.get(instance.placement.tier, 0), _listen_address(instance))
+    """Return the start rank and address of an instance's unit, without a page for a readiness check."""
+    return UnitStart(ranks.get(instance.placement.tier, 0), _find_listen_address(instance))
 
 
-def _listen_address(instance: ServiceInstance) -> str:
+def _find_listen_address(instance: ServiceInstance) -> str:
     location = instance.service.get_socket(instance.placement)
     return str(location.port) if isinstance(location, Endpoint) else location or ""
 
@@ -378,7 +384,7 @@ def render_files(
     service: Service,
     placement: Placement,
     settings: Settings,
-    data: Data,
+    data_set: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement, as a mapping from path to content.
@@ -392,7 +398,7 @@ def render_files(
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
-    values = {**own_settings, "site": placement, "data": data, "beside": service_settings}
+    values = {**own_settings, "site": placement, "data": data_set, "beside": service_settings}
     return {file.path: render_file(directories, file.template, values, file.text)
             for file in resolve_config_files(service, placement)}  # fmt: skip
 
@@ -424,13 +430,13 @@ def plan_host(
     changed_paths = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)
     ]
-    kernel = {
+    changed_sysctls = {
         name: value
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
     unit_actions = _plan_unit_actions(
-        desired, observed, required, (*changed_paths, *kernel), forced_actions or {}
+        desired, observed, required, (*changed_paths, *changed_sysctls), forced_actions or {}
     )
     idle_units = [unit for unit, running in desired.units.items() if not running]
     removed_paths = [path for path in changed_paths if desired.files[path].is_absent]
@@ -441,14 +447,18 @@ def plan_host(
         files_to_write=tuple(path for path in changed_paths if path not in removed_paths),
         files_to_remove=tuple(
             sorted(removed_paths, key=len, reverse=True)
-        ),  # a directory after its contents
-        sysctls=kernel,
+        ),  # remove a directory after its contents
+        sysctls=changed_sysctls,
         unread_files=tuple(desired.files if forced_actions else changed_paths),
         unit_actions=unit_actions,
         boot_changes=find_boot_changes(desired, observed),
         replaced={
             **{path: observed.files[path].detail for path in changed_paths},
-            **{name: value for name in kernel if (value := observed.sysctls[name]) is not None},
+            **{
+                name: value
+                for name in changed_sysctls
+                if (value := observed.sysctls[name]) is not None
+            },
         },
     )
 
@@ -460,8 +470,8 @@ def _plan_unit_actions(
     causes: Iterable[str],
     forced_actions: Mapping[str, Action],
 ) -> dict[str, Action]:
-    """Return the actions of running units: forced, required by ``causes``, or because a unit is not
-    active.
+    """Return the actions for units that must run: forced actions, actions that ``causes`` require,
+    and restarts of inactive units.
     """
     unit_actions = {u: action for u, action in forced_actions.items() if desired.units.get(u)}
     for cause in causes:

@@ -1,7 +1,7 @@
 """Read the values that the software finds in candidate files before the files are deployed.
 
-The candidate files are staged, and mounted at their final paths only for the command. The current
-files do not change.
+The candidate files are staged, and mounted at their final paths only for the command that reads
+them. The current files do not change.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from autotune.transports.base import Transport
 
 
 def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mapping[str, Value]]:
-    """Return the values of each case by bare parameter name.
+    """Return the parameter values of each case, by bare parameter name.
 
-    The result is empty for services that cannot print them, and for files that the software rejects.
-    Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    A case's result is empty if its service cannot print values, or if the software rejects the
+    files. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
 
     def build_queries(staged: StagedCase) -> list[Command]:

@@ -1,4 +1,4 @@
-"""One host, which is observed, backed up and changed. Each method makes one round trip to the host."""
+"""One host that is observed, backed up and changed. Most methods make one round trip to the host."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
-_TRIAL_TIMEOUT = ("timeout", "10")  # limit for a trial start, in seconds
+_TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
 ACTION_TIMEOUT_SECONDS = (
-    150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+    150.0  # time to stop and start a host's units; systemd gives each unit 90 s to stop
 )
 
-# Output of `children_replaced` in on_host.sh: unit, number of processes, addresses of clients.
+# Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
+# clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
@@ -90,11 +91,11 @@ class ManagedHost:
         self.lock = HostLock(transport, study)
         self._store, self._study = store, study
         self._started: set[str] = set()
-        self._apart: dict[str, str] = {}
-        self._finishing: set[str] = set()  # units with a note about old processes
-        # Every account can write to the directory used for trial starts, so its name must not be
-        # guessable.
-        self._trials = secrets.token_hex(8)
+        self._staging_directories: dict[str, str] = {}
+        self._noted_units: set[str] = set()  # units whose old processes were already noted
+        # Every account can write to the directory for test starts, so the directory's name must not
+        # be guessable.
+        self._test_start_suffix = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
@@ -115,8 +116,8 @@ class ManagedHost:
         return bool(self._started)
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has locked the host, or if it was rebooted after it
-        was locked.
+        """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
+        since this tuner locked it.
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
@@ -137,13 +138,13 @@ class ManagedHost:
         commands = [Command(wrap_command(instance.placement, argv) if wrap_command else argv)
                     for instance, argv in queries]  # fmt: skip
         observed, answers = self.observe_and_run(desired, commands)
-        return observed, [done.stdout for done in answers]
+        return observed, [command_result.stdout for command_result in answers]
 
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
     ) -> tuple[ObservedHost, list[CommandResult]]:
-        """Return the result of ``observe`` and the result of each command, in one round trip. No
-        command may change anything.
+        """Return the result of ``observe`` and the result of each command, in one round trip. The
+        commands must not change anything.
 
         Raises CommandFailed for a required command that failed.
         """
@@ -153,19 +154,21 @@ class ManagedHost:
             ("units", *names) if names else ("true",),
             ("kernel", *(key.replace(".", "/") for key in keys)),
         ]
-        backup, running, kernel, *answers = run_required(
+        files_result, units_result, kernel_result, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
             # waits for commands that are still running after a lost connection
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
-        files = parse_files(paths, backup.stdout)
-        self._apart |= {path: file.staging_directory for path, file in files.items()}
+        files = parse_files(paths, files_result.stdout)
+        self._staging_directories |= {path: file.staging_directory for path, file in files.items()}
         observed = ObservedHost(
             files,
-            self._manager.parse_units(names, running.stdout) if self._manager and names else {},
-            parse_sysctls(keys, kernel.stdout),
+            self._manager.parse_units(names, units_result.stdout)
+            if self._manager and names
+            else {},
+            parse_sysctls(keys, kernel_result.stdout),
         )
         return observed, answers
 
@@ -200,8 +203,8 @@ class ManagedHost:
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
         recorded_checks = [*self.backup.checks]
-        # If services have their own file systems, no check is recorded: it could not mount files
-        # over theirs.
+        # If services have their own file systems, no check is recorded, because it could not mount
+        # files there.
         if not (self._manager and self._manager.validate_command):
             recorded_checks += filter(
                 None, (_build_backup_check(check, backup.state) for check in checks)
@@ -238,15 +241,14 @@ class ManagedHost:
         if a file cannot be written.
         """
         commands = [
-            self._staging_command(path, desired.files[path]) for path in plan.files_to_write
+            self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
         ]
         trials = [Command(self._build_check(check)) for check in checks]
         answers = self._run_locked([*commands, *trials], timeout=60.0)
-        for check, done in zip(checks, answers[len(commands) :], strict=True):
-            if not done.ok:
-                raise InvalidConfiguration(
-                    f"{check.instance.name}: {done.error_text or 'its configuration is not accepted'}"
-                )
+        for check, command_result in zip(checks, answers[len(commands) :], strict=True):
+            if not command_result.ok:
+                reason = command_result.error_text or "its configuration is not accepted"
+                raise InvalidConfiguration(f"{check.instance.name}: {reason}")
 
     def _build_check(self, check: ConfigurationCheck) -> tuple[str, ...]:
         if self._manager and self._manager.validate_command:
@@ -261,13 +263,13 @@ class ManagedHost:
         self, method: Argv | TrialStart, directory: str, changed_files: Sequence[str]
     ) -> tuple[str, ...]:
         new_files = {path: self._staged_path(path) for path in changed_files}
-        trial = f"{directory}.{self._trials}"
+        trial = f"{directory}.{self._test_start_suffix}"
         if isinstance(method, TrialStart):
             method = replace(method, argv=_replace_paths(method.argv, {directory: trial}))
         return build_staged_check(method, trial, new_files)
 
     def _staged_path(self, path: str) -> str:
-        return self._apart.get(path) or staged_path(path)
+        return self._staging_directories.get(path) or staged_path(path)
 
     def discard_staged(self, plan: HostPlan) -> None:
         """Remove staged files."""
@@ -285,23 +287,25 @@ class ManagedHost:
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
         backup_commands = [self._store_backup(self.backup)] if written_values else []
-        # A directory that contains new files from others is not removed, and is reported later.
+        # A directory to which others have added files is not removed, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
         answers = self._run_locked(
-            [*backup_commands, *steps], timeout=_action_timeout(desired, plan)
+            [*backup_commands, *steps], timeout=_compute_action_timeout(desired, plan)
         )
         return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """Apply the plan of an original state, even after failed steps. Return the failures."""
+        """Apply the plan that restores the original state, and continue after failed steps. Return
+        the failures.
+        """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
-        answers = self._run_locked(steps, timeout=_action_timeout(desired, plan))
-        return [done.error_text or " ".join(step.argv[:2])
-                for step, done in zip(steps, answers, strict=False)
-                if not done.ok and step.argv[0] != "remove"]  # fmt: skip
+        answers = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
+        return [command_result.error_text or " ".join(step.argv[:2])
+                for step, command_result in zip(steps, answers, strict=False)
+                if not command_result.ok and step.argv[0] != "remove"]  # fmt: skip
 
     def _list_steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
@@ -341,9 +345,9 @@ class ManagedHost:
     def _note_draining(self, output: str) -> None:
         """Note old processes that still serve connections made before a reload."""
         match = _DRAINING_PATTERN.search(output)
-        if match is None or match[1] in self._finishing:
+        if match is None or match[1] in self._noted_units:
             return
-        self._finishing.add(match[1])
+        self._noted_units.add(match[1])
         self.note(describe_draining(self.name, match[1], int(match[2]), match[3].split()))
 
     def remove_staged(self) -> None:
@@ -354,11 +358,13 @@ class ManagedHost:
         """Return a line for each saved copy of a file that someone else had changed before autotune
         replaced it.
         """
-        (done,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
-        return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
+        (command_result,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
+        return [
+            self._describe_saved_copy(copy) for copy in sorted(split_lines(command_result.stdout))
+        ]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        # The path follows the name of the directory, which is a time.
+        # The path of a copy is ``<directory>/overwritten/<time>/<original path>``.
         _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
@@ -366,7 +372,11 @@ class ManagedHost:
         """Return the names and last messages of units that should be running but are not."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
         answers = run_commands(self.transport, commands, functions=self._functions)
-        return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
+        return [
+            f"{self.name}: {command_result.error_text}"
+            for command_result in answers
+            if command_result.error_text
+        ]
 
     def delete_backups(self) -> None:
         """Delete both copies of a restored host's backup."""
@@ -390,8 +400,8 @@ class ManagedHost:
         """Remove another study's backup copy on the controller, after its host was restored. The
         other study is in the same parent directory.
 
-        The backup comes from the host. A copy with different original state is kept, because it may
-        belong to another machine.
+        ``restored`` was read from the host. A copy with different original state is kept, because
+        it may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)
@@ -418,8 +428,8 @@ class ManagedHost:
         self.apply(persistent_state, plan)
         toggled_units = (f"{unit} {'enabled' if starts else 'disabled'}"
                     for unit, starts in plan.boot_changes.items())  # fmt: skip
-        if done := [*plan.files_to_write, *plan.files_to_remove, *toggled_units]:
-            self.note(f"settings on {self.name} that survive a reboot: {', '.join(done)}")
+        if changed_names := [*plan.files_to_write, *plan.files_to_remove, *toggled_units]:
+            self.note(f"settings on {self.name} that survive a reboot: {', '.join(changed_names)}")
 
     def commit(self) -> None:
         """Keep the deployment. The backup remains for a later `restore`."""
@@ -439,9 +449,9 @@ class ManagedHost:
     def read_backup_copy(self, path: str) -> HostBackup | None:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
-        there, printed = run_required(self.transport, commands)
-        content = base64.b64decode(printed.stdout)
-        return decode_backup(content, f"{self.name}:{path}") if there.ok else None
+        test_result, content_result = run_required(self.transport, commands)
+        content = base64.b64decode(content_result.stdout)
+        return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost
@@ -449,7 +459,7 @@ class ManagedHost:
         """Return the restorable part of ``original``: see `RuntimeHost.select_restorable`."""
         plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
         self.stage(original, plan)
-        refused_checks = self._validation_errors(original, plan, observed)
+        refused_checks = self._find_validation_errors(original, plan, observed)
         kept_paths = {path for check in refused_checks for path in check.files}
         self.discard_staged(
             replace(
@@ -459,17 +469,17 @@ class ManagedHost:
         )
         files = {path: file for path, file in original.files.items() if path not in kept_paths}
         messages = [f"{self.name}: {check.unit} refuses its original files, so the current files "
-        f"are kept: {words}" for check, words in refused_checks.items()]  # fmt: skip
+        f"are kept: {message}" for check, message in refused_checks.items()]  # fmt: skip
         return replace(original, files=files), messages
 
-    def _validation_errors(
+    def _find_validation_errors(
         self, desired: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Return the software's messages about staged originals, provided that it accepts the
-        current files.
+        """Return the software's messages about staged original files, for each check that the
+        current files pass.
 
-        An original that replaces something other than a file is not validated, because no check can
-        use it. The check sees files that will be removed as empty.
+        If an original replaces something other than a file, nothing is validated, because no check
+        could use that original. Files that will be removed are empty during the check.
         """
         removed_paths = [
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
@@ -480,7 +490,7 @@ class ManagedHost:
         if not checks or any(observed.files[path].kind != "file" for path in plan.files_to_write):
             return {}
         empty_file_commands = [
-            self._staging_command(path, FileState(b"")) for path in removed_paths
+            self._build_staging_command(path, FileState(b"")) for path in removed_paths
         ]
         commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
         original_checks = [Command(self._build_original_check(check, ())) for check in checks]
@@ -491,15 +501,17 @@ class ManagedHost:
             timeout=ACTION_TIMEOUT_SECONDS,
         )[len(empty_file_commands) :]
         return {
-            check: done.error_text
-            for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
-            if not done.ok
-            and (working.ok if {*check.files} & {*check.argv} else running_by_check[check])
+            check: staged_result.error_text
+            for check, staged_result, current_result in zip(
+                checks, answers, answers[len(checks) :], strict=False
+            )
+            if not staged_result.ok
+            and (current_result.ok if {*check.files} & {*check.argv} else running_by_check[check])
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return a recorded check of the current files, with staged files in place of the files in
-        ``changing``.
+        """Return the command of a recorded check, which uses staged files for the paths in
+        ``changing`` and current files otherwise.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(validation, check.directory, changing)
@@ -514,18 +526,27 @@ class ManagedHost:
         check_unchanged(self.name, observed.files, contents)
         return observed, contents
 
-    def _staging_command(self, path: str, file: FileState) -> Command:
+    def _build_staging_command(self, path: str, file: FileState) -> Command:
         if file.link_target is not None:
             link = (path, self._staged_path(path), file.owner or "0:0", file.link_target)
             return Command(("stage_link", *link), required=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
-        words = (path, self._staged_path(path), mode, file.owner or "-", content, file.acl or "")
+        arguments = (
+            path,
+            self._staged_path(path),
+            mode,
+            file.owner or "-",
+            content,
+            file.acl or "",
+        )
         original_file = self.backup.state.files.get(path, FileState())
         owner_and_mode = (
-            ("0:0", mode) if original_file.content is None else _owner_and_mode(original_file)
+            ("0:0", mode)
+            if original_file.content is None
+            else _format_owner_and_mode(original_file)
         )
-        return Command(("stage", *words, *owner_and_mode), required=True)
+        return Command(("stage", *arguments, *owner_and_mode), required=True)
 
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
@@ -544,17 +565,23 @@ class ManagedHost:
             raise LockedError(
                 f"{self.name}: {answers[0].error_text}", hint="another tuner took over this host"
             )
-        for command, done in zip(commands, answers[1:], strict=False):
-            if command.argv[0] in ("swap", "remove") and done.ok and (copy := done.stdout.strip()):
+        for command, command_result in zip(commands, answers[1:], strict=False):
+            if (
+                command.argv[0] in ("swap", "remove")
+                and command_result.ok
+                and (copy := command_result.stdout.strip())
+            ):
                 self.note(self._describe_saved_copy(copy))
-            if command.argv[0] == "reload" and done.ok:
-                self._note_draining(done.stdout)
-            if command.required and not done.ok:
-                raise CommandFailed(f"{self.name}: {done.error_text or ' '.join(command.argv[:2])}")
+            if command.argv[0] == "reload" and command_result.ok:
+                self._note_draining(command_result.stdout)
+            if command.required and not command_result.ok:
+                raise CommandFailed(
+                    f"{self.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
+                )
         return answers[1:]
 
 
-def _action_timeout(desired: HostState, plan: HostPlan) -> float:
+def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
     """Return the time limit in seconds for the round trip that applies ``plan``."""
     starts = (desired.starts.get(unit, UnitStart()) for unit in plan.unit_actions)
     return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
@@ -565,9 +592,11 @@ def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
     that reloaded have only one ``clock`` command.
     """
     times: dict[str, list[float]] = {}
-    for done in answers:
-        if done.argv[0] == "clock" and is_decimal(done.stdout.strip()):
-            times.setdefault(done.argv[1], []).append(parse_decimal(done.stdout.strip()))
+    for command_result in answers:
+        if command_result.argv[0] == "clock" and is_decimal(command_result.stdout.strip()):
+            times.setdefault(command_result.argv[1], []).append(
+                parse_decimal(command_result.stdout.strip())
+            )
     return {unit: last - first for unit, (first, *later) in times.items() for last in later}
 
 
@@ -585,9 +614,9 @@ def build_staged_check(
     """Return the command that validates staged files in place of the real files. ``staged_paths``
     maps real paths to staged paths.
 
-    Paths in arguments are replaced by staged paths. Other staged files are mounted over the real
-    files for this check only, as are files in a separate directory. ``directory`` is writable for a
-    trial start.
+    Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
+    are staged in a separate directory, are mounted over the real files for this check only.
+    ``directory`` is a writable directory for a test start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
@@ -607,7 +636,7 @@ def _replace_paths(argv: Sequence[str], replacements: Mapping[str, str]) -> tupl
     return tuple(replacements.get(word, word) for word in argv)
 
 
-def _owner_and_mode(file: FileState) -> tuple[str, str]:
+def _format_owner_and_mode(file: FileState) -> tuple[str, str]:
     return file.owner or "", "" if file.mode is None else f"{file.mode:04o}"
 
 
@@ -620,7 +649,7 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
 def check_unchanged(
     host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
 ) -> None:
-    """Raise AutotuneError if a file was replaced between two reads of its state and its content."""
+    """Raise AutotuneError if a file changed between the reads of its state and its content."""
     for path, content in contents.items():
         digest = FileState(content).digest
         if observed[path].kind == "file" and observed[path].detail != digest:
@@ -630,7 +659,7 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the recorded check of original files, or ``None`` if no unit reads them.
+    """Return the check of original files to record, or ``None`` if no unit reads them.
 
     The result is also ``None`` if the check's arguments depend on file contents and a file was
     absent.
@@ -658,8 +687,8 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     """Return the software's message about the files of each instance, or ``None`` if it accepts
     them.
 
-    All instances are on this host. Raises HostUnreachable, and AutotuneError if no validation is
-    possible.
+    All instances must be on the transport's host. Raises HostUnreachable, and AutotuneError if no
+    validation is possible.
     """
 
     def build_check(staged: StagedCase) -> list[Command]:
@@ -685,7 +714,9 @@ class CurrentFile:
 
 @dataclass(frozen=True)
 class StagedCase:
-    """An instance with the files that are staged for it below ``directory``, by their real paths."""
+    """An instance, and the contents of the files staged for it below ``directory``, by their real
+    paths.
+    """
 
     instance: ServiceInstance
     files: Mapping[str, bytes]
@@ -703,12 +734,12 @@ def run_on_staged_files(
     purpose: str,
     build_commands: Callable[[StagedCase], Sequence[Command]],
 ) -> list[Sequence[CommandResult]]:
-    """Stage the files of each case, run the commands for it, and remove the files.
+    """Stage the files of each case, run the commands of the case, and remove the files.
 
-    The result contains the command results by case. ``purpose`` is part of the staging directory's
-    name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    Returns the results of the commands for each case. ``purpose`` is part of the staging
+    directory's name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
-    name = f"{purpose}-{secrets.token_hex(8)}"  # another tuner may be staging its own files
+    name = f"{purpose}-{secrets.token_hex(8)}"  # random, as another tuner may be staging files
     originals = _read_masked_files(transport, cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
@@ -728,7 +759,7 @@ def run_on_staged_files(
 
 
 def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:
-    """Return the host's own version of each file with placeholders for secrets."""
+    """Return the host's current version of each file that contains placeholders for secrets."""
     paths = sorted({path for _, files in cases for path in files if has_placeholder(files[path])})
     return read_files(transport, paths) if paths else {}
 
@@ -758,12 +789,12 @@ def fill_secrets(
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
     """Return the current files of a host. Raises AutotuneError if a file cannot be read safely."""
     words = [("look", *paths), ("contents", *paths)]
-    looked, printed = run_required(
+    state_result, content_result = run_required(
         transport, [Command(command, required=True) for command in words]
     )
     observed, content = (
-        parse_files(tuple(paths), looked.stdout),
-        _decode_contents(paths, printed.stdout),
+        parse_files(tuple(paths), state_result.stdout),
+        _decode_contents(paths, content_result.stdout),
     )
     for path, file in observed.items():
         if file.kind == "refused":
@@ -774,25 +805,25 @@ def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentF
 
 def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
     """Return the contents of a host's files. The content of an absent file is empty."""
-    (printed,) = run_required(transport, [Command(("contents", *paths), required=True)])
-    return _decode_contents(paths, printed.stdout)
+    (content_result,) = run_required(transport, [Command(("contents", *paths), required=True)])
+    return _decode_contents(paths, content_result.stdout)
 
 
 def _build_write_command(
     path: str, target: str, content: bytes, existing: CurrentFile | None
 ) -> Command:
-    """Return the command that writes a staged file with the mode and owner of the file that it
-    replaces.
+    """Return the command that writes a staged file.
 
-    If the file contains the secrets of ``existing``, it gets the mode and owner of ``existing``.
+    If ``existing`` is given, the staged file contains its secrets and therefore gets its mode and
+    owner.
     """
     owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
-        owner_and_mode = _owner_and_mode(
+        owner_and_mode = _format_owner_and_mode(
             FileState(mode=existing.observed.mode, owner=existing.observed.owner)
         )
-    words = (path, target, "0644", "-", base64.b64encode(content).decode(), "")
-    return Command(("stage", *words, *owner_and_mode))
+    arguments = (path, target, "0644", "-", base64.b64encode(content).decode(), "")
+    return Command(("stage", *arguments, *owner_and_mode))
 
 
 def _build_check(
@@ -805,7 +836,7 @@ def _build_check(
     argv = validation.argv if isinstance(validation, TrialStart) else validation
     staged_paths = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
-        # The files may include each other.
+        # The files may include each other by their real paths, so they are mounted there.
         return build_mount_command(staged_paths, argv) if files else None
     staged_paths[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, staged_paths)

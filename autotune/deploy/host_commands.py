@@ -28,11 +28,9 @@ def _read_functions() -> str:
 SHELL_FUNCTIONS = _read_functions()
 STATE_DIRECTORY = "/var/lib/autotune"
 BACKUP_FILE = f"{STATE_DIRECTORY}/originals.json"  # the backup of the host
-APPLIED_BACKUP_FILE = (
-    f"{STATE_DIRECTORY}/kept.json"  # likewise, for a deployment that was kept on purpose
-)
-# Everything is one function that is called on the last line. If the connection is lost while the
-# text is sent, nothing has run on the host.
+APPLIED_BACKUP_FILE = f"{STATE_DIRECTORY}/kept.json"  # the backup of a kept deployment
+# The script defines one function and calls it at the end. If the connection is lost while the
+# script is sent, no command has run on the host.
 _COMMAND_SCRIPT = """\
 LC_ALL=C
 export LC_ALL
@@ -52,12 +50,12 @@ printf '\\n{mark} begin\\n'
 everything </dev/null
 exit 0
 """
-# Commands that a killed tuner left running must end before another tuner starts.
+# Commands that a killed tuner left running must exit before another tuner starts.
 _EXCLUSIVE_STEP = "alone || exit"
 # no arguments: commands arrive on standard input
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
-# Functions whose wait notice names the unit, and descriptions of other functions for the notice.
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits
+# Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
     "look": "reading the state of files and units", "stage": "writing and checking new files",
@@ -91,8 +89,8 @@ def run_commands(
     """Run commands as root, in order, up to the first required command that fails. Return the
     commands' results.
 
-    ``stdout`` includes standard error. With ``exclusive``, no other exclusive exchange runs on the
-    host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
+    ``stdout`` includes standard error. With ``exclusive``, no other exclusive batch of commands
+    runs on the host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
     HostUnreachable, and AutotuneError if the account cannot become root.
     """
     batch = list(commands)
@@ -112,7 +110,7 @@ def run_commands(
     answers = _parse_results(batch, command_result.stdout, output_mark)
     has_stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
     if len(answers) < len(batch) and not has_stopped:
-        raise _early_exit_error(transport.name, command_result)
+        raise _build_early_exit_error(transport.name, command_result)
     return answers
 
 
@@ -129,16 +127,17 @@ def run_required(
     answers = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
     )
-    for command, done in zip(batch, answers, strict=False):
-        if command.required and not done.ok:
+    for command, command_result in zip(batch, answers, strict=False):
+        if command.required and not command_result.ok:
             raise CommandFailed(
-                f"{transport.name}: {done.error_text or ' '.join(command.argv[:2])}"
+                f"{transport.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
             )
     return answers
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs ``argv`` with other files mounted at some paths (path → source).
+    """Return the command that runs ``argv`` with files mounted at other paths. ``sources`` maps
+    these paths to the files.
 
     No other process sees these files.
     """
@@ -149,11 +148,11 @@ def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tupl
 def _name_command(commands: Iterable[Command]) -> str:
     """Return a description of the commands for wait notices."""
     words = [command.argv for command in commands]
-    action_texts = [" ".join(each[:2]) for each in words if each[0] in _ACTION_COMMANDS]
+    action_texts = [" ".join(argv[:2]) for argv in words if argv[0] in _ACTION_COMMANDS]
     activity_texts = {
-        act: what
-        for act, what in _COMMAND_DESCRIPTIONS.items()
-        if any(each[0] == act for each in words)
+        function: description
+        for function, description in _COMMAND_DESCRIPTIONS.items()
+        if any(argv[0] == function for argv in words)
     }
     return ", ".join(action_texts) or ", ".join(activity_texts.values()) or "running commands"
 
@@ -162,11 +161,13 @@ def _build_survey_line(commands: Iterable[Command]) -> str:
     """Return the shell line that classifies the directories of all files before the first command
     runs.
     """
-    paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
+    paths = dict.fromkeys(
+        path for command in commands for path in _list_file_arguments(command.argv)
+    )
     return f"survey {shlex.join(paths)}" if paths else ""
 
 
-def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
+def _list_file_arguments(argv: Sequence[str]) -> Sequence[str]:
     """Return the configuration files that a command reads or changes."""
     match argv[0]:
         case "look" | "contents" | "unstage" | "check_places":
@@ -177,17 +178,17 @@ def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _build_shell_line(command: Command) -> str:
-    """Return a shell line with every word quoted, so that no value is more than a word."""
+    """Return a shell line with every word quoted, so that the shell does not interpret any value."""
     line = f"    step {shlex.join(command.argv)}"
     return f"{line} || return" if command.required else line
 
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
-    (_, *pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
+    (_, *output_pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
     printed_text, answers = "", list[CommandResult]()
-    if pieces:
-        printed_text = pieces[0].removeprefix("begin\n")
-    for command, piece in zip(commands, pieces[1:], strict=False):
+    if output_pieces:
+        printed_text = output_pieces[0].removeprefix("begin\n")
+    for command, piece in zip(commands, output_pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
         if not is_uint(status):
             break
@@ -196,11 +197,11 @@ def _parse_results(commands: list[Command], output: str, mark: str) -> list[Comm
     return answers
 
 
-def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
-    if "sudo" in done.stderr:
+def _build_early_exit_error(host: str, command_result: CommandResult) -> AutotuneError:
+    if "sudo" in command_result.stderr:
         return AutotuneError(
-            f"{host} does not allow the account to become root: {done.error_text}",
+            f"{host} does not allow the account to become root: {command_result.error_text}",
             hint=f"allow the account to run `sudo -n sh` there with a line `ACCOUNT "
             f"{SUDOERS_RULE}` in a file in /etc/sudoers.d (SECURITY.md), or log in as root",
         )
-    return AutotuneError(f"commands on {host} stopped early: {done.error_text[:400]}")
+    return AutotuneError(f"commands on {host} stopped early: {command_result.error_text[:400]}")

@@ -24,8 +24,8 @@ from autotune.strict_parsing import parse_decimal, parse_json
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-LEASE_SECONDS = 180.0  # s after which a lock without renewal is stale
-# Seconds. Two renewals may fail, each with its own timeout, before the lock expires.
+LEASE_SECONDS = 180.0  # without a renewal for this long, a lock is stale
+# Two renewals may fail, each with a separate timeout, before the lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
 _CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster
 
@@ -35,7 +35,8 @@ class LockHolder:
     """The holder of a lock: an account on a machine, its process, start time and study.
 
     - ``place``: boot and process namespace of the holder's machine, in which ``pid`` is unique.
-    - ``ticks``: start of the process in clock ticks since that boot, which identifies it.
+    - ``ticks``: start of the process in clock ticks since that boot, because a ``pid`` may be
+      reused.
     - ``boot``: boot ID of the locked host. ``token``: unique to this lock.
     - ``entry``: name of the host in the holder's target.
 
@@ -65,7 +66,9 @@ class LockHolder:
 
 @dataclass(frozen=True)
 class ObservedLock:
-    """The lock on a host, as read from it. ``record`` is its text; times are in seconds of uptime."""
+    """The state of a lock, read from the host. ``record`` is its text. Times are in seconds of host
+    uptime.
+    """
 
     boot: str
     uptime: float
@@ -74,7 +77,7 @@ class ObservedLock:
 
     @property
     def holder(self) -> LockHolder | None:
-        """Return the holder, or ``None`` if no lock can be read. Unknown fields are ignored."""
+        """Return the holder, or ``None`` if the record cannot be read. Unknown fields are ignored."""
         try:
             record = parse_json(self.record)
             return LockHolder(**{field.name: type(getattr(LockHolder, field.name))(record[field.name])
@@ -86,13 +89,13 @@ class ObservedLock:
 def current_holder(study: str) -> LockHolder:
     """Return the current process as a lock holder."""
     return LockHolder(
-        holder=_account_name(),
+        holder=_find_account_name(),
         host=socket.gethostname(),
         pid=os.getpid(),
         ticks=read_start_ticks(os.getpid()) or 0,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         study=study,
-        place=_boot_and_namespace(),
+        place=_read_boot_and_namespace(),
     )
 
 
@@ -101,7 +104,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
     ``local_place`` identifies this machine's boot and process namespace.
     """
-    holder = observed.holder or LockHolder()  # another version wrote a record that cannot be read
+    holder = observed.holder or LockHolder()  # a record from another version may be unreadable
     if holder.place == local_place:
         ticks = read_start_ticks(holder.pid)
         if ticks is None or holder.ticks not in (0, ticks):
@@ -121,7 +124,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
 
 class HostLock:
-    """The lock on one host, which this process holds from ``lock`` to ``unlock``."""
+    """The lock on one host. This process holds the lock between calls of ``lock`` and ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)
@@ -142,36 +145,37 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if the host is no longer locked. The command precedes every
-        change.
+        """Return the command that fails if this process no longer holds the lock. The command
+        precedes every change.
         """
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Lock the host. Return the holder of a stale lock and why it was stale, or ``None``.
+        """Lock the host. Return the holder of a stale lock that was taken over and why it was
+        stale, or ``None``.
 
-        Raises LockedError with holder, process and time if another tuner holds the host.
+        Raises LockedError with holder, process and start time if another tuner holds the lock.
         """
         for _ in range(3):
             observed = read_lock(self._transport)
             stale_reason = find_stale_reason(observed, self._me.place) if observed.record else None
             if observed.record and stale_reason is None:
                 raise self._build_locked_error(observed.holder)
-            # A new token lets `fence` refuse a late exchange by an earlier holder of the lock.
+            # A new token lets `fence` refuse late commands from an earlier holder of the lock.
             token = secrets.token_hex(8)
             holder = replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
             record = json.dumps(asdict(holder))
-            (done,) = run_commands(
+            (command_result,) = run_commands(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )
-            if done.ok:
+            if command_result.ok:
                 self.record = record
                 return (
                     f"{observed.holder or 'somebody'}: {stale_reason}" if observed.record else None
                 )
-            if done.returncode != _CLAIM_LOST_STATUS:
+            if command_result.returncode != _CLAIM_LOST_STATUS:
                 raise AutotuneError(
-                    f"{self._transport.name} cannot be locked: {done.error_text}",
+                    f"{self._transport.name} cannot be locked: {command_result.error_text}",
                     hint=f"{STATE_DIRECTORY} on that host must be writable and have free space: "
                     f"check `df {STATE_DIRECTORY}`",
                 )
@@ -186,9 +190,9 @@ class HostLock:
 
     def renew(self) -> None:
         """Renew the lease. Raises LockedError if another tuner took the lock."""
-        (done,) = run_commands(self._transport, [self.assert_command])
-        if not done.ok:
-            raise LockedError(f"{self._transport.name}: {done.error_text}")
+        (command_result,) = run_commands(self._transport, [self.assert_command])
+        if not command_result.ok:
+            raise LockedError(f"{self._transport.name}: {command_result.error_text}")
 
     def unlock(self) -> None:
         if self.is_locked:
@@ -216,10 +220,12 @@ class HostLock:
 
 def read_lock(transport: Transport) -> ObservedLock:
     """Return the current lock on a host."""
-    (done,) = run_commands(transport, [Command(("lock_state",))])
-    lines = done.stdout.split("\n", 3)
-    if not done.ok or len(lines) < 3:
-        raise CommandFailed(f"the lock of {transport.name} cannot be read: {done.error_text}")
+    (command_result,) = run_commands(transport, [Command(("lock_state",))])
+    lines = command_result.stdout.split("\n", 3)
+    if not command_result.ok or len(lines) < 3:
+        raise CommandFailed(
+            f"the lock of {transport.name} cannot be read: {command_result.error_text}"
+        )
     renewed_uptime = None
     with contextlib.suppress(ValueError):
         renewed_uptime = parse_decimal(lines[2])
@@ -230,14 +236,14 @@ def read_lock(transport: Transport) -> ObservedLock:
     return ObservedLock(lines[0], uptime, renewed_uptime, lines[3] if len(lines) > 3 else "")
 
 
-def _account_name() -> str:
+def _find_account_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # in a container, the account may have no name
         return f"account {os.getuid()}"
 
 
-def _boot_and_namespace() -> str:
+def _read_boot_and_namespace() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
 
@@ -256,5 +262,5 @@ def read_start_ticks(pid: int) -> int | None:
 def renew_locks(locks: Iterable[HostLock]) -> None:
     """Renew the leases of held locks. If a lock is lost, the next change to its host fails."""
     held_locks = [lock for lock in locks if lock.is_locked]
-    # Renew all at once: a host that does not respond must not cost the others their locks.
+    # Renew all leases at once, so that a host that does not respond does not delay the others.
     run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

@@ -1,4 +1,4 @@
-"""Desired and observed state of a host, and the plan of changes, as pure functions."""
+"""Desired and observed state of a host, and pure functions that derive the plan of changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class FileState:
     """Desired state of a file: its ``content`` or its ``link_target``. Without either, the file
     must be absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is a
-    time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty if the mode is
-    enough.
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is
+    the modification time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty
+    if the mode is enough.
     """
 
     content: bytes | None = None
@@ -75,7 +75,7 @@ class ObservedFile:
         )
 
 
-# Units in other states cannot be enabled or disabled: `static`, `masked` and so on.
+# Units in other states, such as `static` or `masked`, cannot be enabled or disabled.
 BOOT_STATES = {
     "enabled": True,
     "disabled": False,
@@ -111,7 +111,7 @@ class HostState:
     name.
 
     ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
-    to whether they start at boot; other units are not changed at boot. Processes of
+    to whether they start at boot. For other units, the start at boot is not changed. Processes of
     ``in_process_reloads`` units survive a reload. ``definitions`` contains
     ``ObservedUnit.definition`` by unit.
     """
@@ -143,7 +143,7 @@ class ServiceManager:
     - ``units UNIT…`` prints input for ``parse_units(units, text)``.
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
     - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
-      processes stay.
+      processes are not replaced.
     - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
     - ``enable UNIT`` and ``disable UNIT`` set whether the unit starts at boot.
@@ -169,8 +169,11 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
-    redefined_units = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
-                 if (words := _list_changed_pieces(before, observed.units[unit].definition))]  # fmt: skip
+    redefined_units = [
+        f"{unit} ({', '.join(changed_names)})"
+        for unit, before in desired.definitions.items()
+        if (changed_names := _list_changed_pieces(before, observed.units[unit].definition))
+    ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
     return [*files, *units, *keys, *redefined_units, *boot_lines]
 
@@ -225,14 +228,14 @@ def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
         ) from error
 
 
-# the first word of some lines of `look_exposed`
+# first words of lines that `look_exposed` prints about files in unsafe places
 _APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 
 def _parse_file(line: str) -> ObservedFile:
     if line.startswith(_APART_PREFIX):
-        apart, _, of_file = line.removeprefix(_APART_PREFIX).partition("\t")
-        return replace(_parse_file(of_file), staging_directory=apart)
+        staging_directory, _, file_line = line.removeprefix(_APART_PREFIX).partition("\t")
+        return replace(_parse_file(file_line), staging_directory=staging_directory)
     if line.startswith(_REFUSED_PREFIX):
         return ObservedFile("refused", detail=line.removeprefix(_REFUSED_PREFIX))
     kind, *rest = line.split(" ", 4)
@@ -303,8 +306,7 @@ PlanStep = Mapping[str, HostPlan]  # by host
 def split_into_steps(
     plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment. Each step contains plans for hosts that may run
-    concurrently.
+    """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
 
     Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
     ``starts`` are by host, then by unit. Each step changes at least one host.
@@ -317,7 +319,7 @@ def split_into_steps(
         for rank in (None, *ranks)
     ]
     boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
-    # The files and the first units of a host share one exchange.
+    # The files and the first unit actions of a host share one round trip.
     joined_steps = [
         {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
     ] if later else [first]  # fmt: skip

@@ -26,7 +26,9 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """The hosts of one study. Nothing is changed before ``lock``. ``note`` receives progress lines."""
+    """The hosts of one study. Nothing is changed before ``lock`` is called. ``note`` receives
+    progress lines.
+    """
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class ManagedHosts:
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Restore or keep the locked hosts, and unlock them.
+        """Restore the locked hosts, or keep their deployment, and unlock them.
 
         Raises AutotuneError with the hosts that could not be restored, once all other hosts are
         restored.
@@ -115,8 +117,8 @@ class ManagedHosts:
         return [name for name, host in self._hosts.items() if host.lock.is_locked]
 
     def _note_lines(self, lines: Mapping[str, Sequence[str]]) -> None:
-        for of_host in lines.values():
-            for line in of_host:
+        for host_lines in lines.values():
+            for line in host_lines:
                 self._note(line)
 
 
@@ -166,12 +168,12 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
     selected_backups = run_on_all(by_name.values(), _select_orphaned_backup)
     restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
     lines = {}
-    for name, of_host in restore_results.results.items():
+    for name, host_lines in restore_results.results.items():
         orphaned = selected_backups.results[name]
-        if of_host and orphaned.is_recorded_on_host:
+        if host_lines and orphaned.is_recorded_on_host:
             by_name[name].delete_study_backup(orphaned.backup)
         lines[name] = tuple(
-            f"{line} (study {orphaned.backup.study} was killed)" for line in of_host
+            f"{line} (study {orphaned.backup.study} was killed)" for line in host_lines
         )
     return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
 
@@ -194,7 +196,7 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit the study's copy to values that the study set, if another machine restored the host.
+    """Limit the host's backup to values that the study set, if another machine has restored the host.
 
     In that case, the host's own record is missing. Raises AutotuneError if another study has
     changed the host.

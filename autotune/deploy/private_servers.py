@@ -30,12 +30,13 @@ from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import format_runtime_names
 
-# The shell records its own process ID, then *becomes* the server. The next command can therefore
-# find every server that a killed tuner left. Values are passed as arguments.
+# The shell records its process ID and is then replaced by the server. A later autotune command can
+# thus find every server that a killed tuner left. Values are arguments, which the shell does not
+# interpret.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # s for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -76,8 +77,8 @@ class ServerProcess:
 
     def is_listening(self, port: int) -> bool:
         """True if the server or one of its children listens on a TCP port."""
-        return port in _listening_ports(self.pid) or any(
-            port in _listening_ports(p) for p in self.child_pids()
+        return port in _find_listening_ports(self.pid) or any(
+            port in _find_listening_ports(p) for p in self.child_pids()
         )
 
     def read_log_tail(self, lines: int = 12) -> str:
@@ -96,10 +97,10 @@ def find_server_account() -> tuple[str, str] | None:
         return None
     for name in ("www-data", "nobody"):
         try:
-            entry = pwd.getpwnam(name)
+            account = pwd.getpwnam(name)
         except KeyError:
             continue
-        return name, grp.getgrgid(entry.pw_gid).gr_name
+        return name, grp.getgrgid(account.pw_gid).gr_name
     raise AutotuneError("servers need the account www-data or nobody, but neither exists")
 
 
@@ -125,7 +126,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
     a port in the target is in use.
     """
-    candidates = _candidate_ports(file)
+    candidates = _list_candidate_ports(file)
     chosen: dict[tuple[str, str], int] = {}
     for name, tier in file.target.tiers.items():
         for host in tier.hosts:
@@ -159,16 +160,16 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     )
 
 
-def _candidate_ports(file: TargetFile) -> Iterator[int]:
+def _list_candidate_ports(file: TargetFile) -> Iterator[int]:
     """Yield candidate ports. The first port depends on the target and process, so that studies
     rarely collide.
     """
-    ports = range(FIRST_PORT, _first_ephemeral_port())
+    ports = range(FIRST_PORT, _read_first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
     yield from (*ports[start:], *ports[:start])
 
 
-def _first_ephemeral_port() -> int:
+def _read_first_ephemeral_port() -> int:
     try:
         return max(FIRST_PORT + 1000, int(EPHEMERAL_PORTS_FILE.read_text().split()[0]))
     except (OSError, ValueError):
@@ -227,20 +228,20 @@ def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.s
     path = directory / name
     # Connect through the open directory: the socket's full path may be longer than the kernel
     # accepts.
-    handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    directory_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         client.settimeout(timeout)
-        client.connect(f"/proc/self/fd/{handle}/{path.name}")
+        client.connect(f"/proc/self/fd/{directory_descriptor}/{path.name}")
     except OSError:
         client.close()
         raise
     finally:
-        os.close(handle)
+        os.close(directory_descriptor)
     return client
 
 
-def _listening_ports(pid: int) -> frozenset[int]:
+def _find_listening_ports(pid: int) -> frozenset[int]:
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.Error:
@@ -252,32 +253,34 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
     """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
     Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, old workers are waited for only a few seconds.
+    accept connections, the wait for old workers lasts only a few seconds.
     """
-    old, start = server.child_pids(), time.monotonic()
+    earlier_pids, start_time = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
 
     def is_replaced() -> bool:
-        old_pids = old & server.child_pids()
+        old_pids = earlier_pids & server.child_pids()
         return not old_pids or (
-            time.monotonic() > start + DRAINING_SECONDS and _are_draining(server, old_pids)
+            time.monotonic() > start_time + DRAINING_SECONDS and _are_draining(server, old_pids)
         )
 
     wait_until(is_replaced, server, seconds, "reloading")
-    return len(old & server.child_pids())
+    return len(earlier_pids & server.child_pids())
 
 
 def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
     """True if no process of ``old_pids`` accepts connections, and a newer process does."""
     new_pids = server.child_pids() - old_pids
-    listening_sockets = _listening_sockets(server.pid)
+    listening_sockets = _find_listening_sockets(server.pid)
     serving_pids = {
-        pid for pid in (server.pid, *new_pids, *old_pids) if _socket_inodes(pid) & listening_sockets
+        pid
+        for pid in (server.pid, *new_pids, *old_pids)
+        if _find_socket_inodes(pid) & listening_sockets
     }
     return bool(new_pids and serving_pids) and not serving_pids & old_pids
 
 
-def _listening_sockets(pid: int) -> frozenset[str]:
+def _find_listening_sockets(pid: int) -> frozenset[str]:
     """Return the inodes of a process's listening sockets, in its network namespace (proc(5))."""
     net, inodes = Path(f"/proc/{pid}/net"), set[str]()
     for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
@@ -290,7 +293,7 @@ def _listening_sockets(pid: int) -> frozenset[str]:
     return frozenset(inodes)
 
 
-def _socket_inodes(pid: int) -> frozenset[str]:
+def _find_socket_inodes(pid: int) -> frozenset[str]:
     inodes = set[str]()
     with contextlib.suppress(OSError):  # the process exited
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -302,14 +305,14 @@ def _socket_inodes(pid: int) -> frozenset[str]:
 def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
     """Stop the server and its session with SIGTERM, then with SIGKILL."""
     leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
-    _terminate(_session_processes(leader, server.directory), seconds)
+    _terminate(_find_session_processes(leader, server.directory), seconds)
     server.process.wait()
     (server.directory / f"{server.name}{PID_SUFFIX}").unlink(missing_ok=True)
 
 
 def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
     """Stop servers that a killed tuner left in its run directory. Return their names."""
-    ended: list[str] = []
+    stopped_names: list[str] = []
     if not run_directories.is_run_directory(directory := run.path):
         return ()
     subdirectories = [n for n in foreign_files.list_names(directory)
@@ -321,11 +324,11 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
             continue
         server = name.removesuffix(PID_SUFFIX)
         leader = read_session_leader(location, server)
-        if leader and (processes := _session_processes(leader, location)):
+        if leader and (processes := _find_session_processes(leader, location)):
             _terminate(processes, 5.0)
-            ended.append(server)
+            stopped_names.append(server)
         (location / name).unlink(missing_ok=True)
-    return tuple(ended)
+    return tuple(stopped_names)
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
@@ -341,7 +344,7 @@ def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
         return None
 
 
-def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
+def _find_session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
     """Return the processes of a session in ``directory`` that belong to this account or to its
     servers' account.
 
@@ -350,21 +353,21 @@ def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Pr
     """
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
-    session = []
+    session_processes = []
     for process in psutil.process_iter():
         try:
             if (
                 os.getsid(process.pid) == leader.pid
-                and process.uids().real in _server_uids()
+                and process.uids().real in _find_server_uids()
                 and _works_in_directory(process, directory)
             ):
-                session.append(process)
+                session_processes.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return session
+    return session_processes
 
 
-def _server_uids() -> set[int]:
+def _find_server_uids() -> set[int]:
     """Return the user IDs under which servers run."""
     servers = find_server_account()
     return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
@@ -376,7 +379,7 @@ def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
 
 def _terminate(processes: list[psutil.Process], seconds: float) -> None:
     # Stop the leader first: master processes stop their workers gracefully.
-    leaders = [p for p in processes if p.pid == _session_id(p)] or processes
+    leaders = [p for p in processes if p.pid == _read_session_id(p)] or processes
     for process in leaders:
         _ignore_ended_process(process.terminate)
     _, alive = psutil.wait_procs(processes, timeout=seconds)
@@ -385,7 +388,7 @@ def _terminate(processes: list[psutil.Process], seconds: float) -> None:
     psutil.wait_procs(alive, timeout=seconds)
 
 
-def _session_id(process: psutil.Process) -> int:
+def _read_session_id(process: psutil.Process) -> int:
     try:
         return os.getsid(process.pid)
     except ProcessLookupError:

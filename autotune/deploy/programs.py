@@ -57,7 +57,10 @@ def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dic
     alternatives = {name: paths for user in needing for name, paths in user.programs.items()}
     commands = [Command(("where", *paths)) for paths in alternatives.values()]
     answers = run_commands(transport, commands)
-    return {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
+    return {
+        name: command_result.stdout.strip()
+        for name, command_result in zip(alternatives, answers, strict=True)
+    }
 
 
 def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:

@@ -22,7 +22,7 @@ class StackNotReady(AutotuneError):
 
 @dataclass(frozen=True)
 class ConfirmedState:
-    """The last good deployment, with the processes of its units at the time when it was confirmed."""
+    """The last good deployment, with the processes of its units when the deployment was confirmed."""
 
     desired: DesiredState
     deployed: DeployResult
@@ -139,13 +139,13 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 
 
 def find_mismatches(
-    requested: Settings, effective: Settings, active: frozenset[str]
+    requested: Settings, effective: Settings, active_names: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Return the ``active`` parameters whose effective values differ from the requested values."""
+    """Return the ``active_names`` parameters whose effective values differ from the requested values."""
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())
-        if name in requested and name in active and not _is_same_value(requested[name], value)
+        if name in requested and name in active_names and not _is_same_value(requested[name], value)
     )
 
 

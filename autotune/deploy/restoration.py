@@ -84,10 +84,14 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
     """
     host, desired, plan = restore.host, restore.desired, restore.plan
     errors = list(restore.refusals)
-    if wrong := list_differences(desired, host.observe(desired)):
-        errors += [f"{host.name} differs from its backup: {', '.join(wrong)}", *restore.failed]
+    if differences := list_differences(desired, host.observe(desired)):
+        errors += [
+            f"{host.name} differs from its backup: {', '.join(differences)}",
+            *restore.failed,
+        ]
         errors += [f"{path} had the ACL {file.acl}: restore it with `setfacl --set`"
-                   for path, file in desired.files.items() if path in wrong and file.acl]  # fmt: skip
+                   for path, file in desired.files.items()
+                   if path in differences and file.acl]  # fmt: skip
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
     host.delete_backups()
@@ -113,21 +117,27 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
         for unit, runs in original_state.units.items()
         if unit in existing_units - masked_units
     }
-    keys = {
+    existing_sysctls = {
         name: v for name, v in original_state.sysctls.items() if observed.sysctls[name] is not None
     }
-    for missing in sorted(
-        {*original_state.units, *original_state.sysctls} - {*existing_units, *keys}
+    for missing_name in sorted(
+        {*original_state.units, *original_state.sysctls} - {*existing_units, *existing_sysctls}
     ):
-        host.note(f"{host.name}: skipped {missing}, which no longer exists")
-    for name, value in keys.items():
+        host.note(f"{host.name}: skipped {missing_name}, which no longer exists")
+    for name, value in existing_sysctls.items():
         current_value = observed.sysctls[name]
         if current_value != value and host.backup.is_foreign_value(name, current_value):
             host.note(
                 f"{host.name}: replaced {name} = {current_value}, which others had set, with {value}"
             )
     enabled = {unit: starts for unit, starts in host.backup.toggled_units.items() if unit in units}
-    definitions = {u: words for u, words in host.backup.definitions.items() if units.get(u)}
+    definitions = {
+        u: definition for u, definition in host.backup.definitions.items() if units.get(u)
+    }
     return replace(
-        original_state, units=units, sysctls=keys, enabled=enabled, definitions=definitions
+        original_state,
+        units=units,
+        sysctls=existing_sysctls,
+        enabled=enabled,
+        definitions=definitions,
     )

@@ -21,8 +21,8 @@ ActionsByUnit = Mapping[str, Action]
 
 @dataclass(frozen=True)
 class _HostRollback:
-    """The state to which a host is rolled back, the plan for it, and original files that the
-    software now refuses.
+    """The state to which a host is rolled back, the plan of changes, and messages about original
+    files that the software now refuses.
     """
 
     state: HostState
@@ -57,8 +57,8 @@ def roll_back_hosts(
     prepare_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(prepare_results.errors)
     work = prepare_results.results
-    starts = {name: each.state.starts for name, each in work.items()}
-    for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
+    starts = {name: rollback.state.starts for name, rollback in work.items()}
+    for step in split_into_steps({name: rollback.plan for name, rollback in work.items()}, starts):
         errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
 
     def check(host: RuntimeHost) -> None:
@@ -77,8 +77,8 @@ def roll_back_hosts(
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:
-    """Return the error of a host, extended by the original files that were refused before it
-    occurred.
+    """Return a host's error, extended by messages about original files that were refused before the
+    error.
     """
     unreported_lines = [
         line for line in (rollback.refused if rollback else ()) if line not in error.message
@@ -100,7 +100,7 @@ def _apply_step(
 
 
 def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> None:
-    """Apply a plan whose files are already staged. Units that refuse to reload are restarted."""
+    """Apply a plan whose files are already staged. If a reload fails, the plan's units are restarted."""
     try:
         host.apply(state, plan)
     except ApplyFailed:

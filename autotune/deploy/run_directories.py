@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune import durable_files, foreign_files
-from autotune.account_key import make_state_directory, state_directory
+from autotune.account_key import find_state_directory, make_state_directory
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
@@ -66,7 +66,7 @@ def remove_run_directory(study: Path) -> None:
     directory = find_run_directory(study)
     if directory is not None:
         if is_run_directory(directory.path):
-            shutil.rmtree(directory.path)  # follows no link
+            shutil.rmtree(directory.path)  # does not follow links
         _record_path(study).unlink(missing_ok=True)
 
 
@@ -79,7 +79,7 @@ def find_run_directory(study: Path) -> RunDirectory | None:
 
 def list_run_directories(root: Path) -> Iterator[RunDirectory]:
     """Yield the run directories of all studies below ``root``."""
-    runs = state_directory() / RECORD_DIRECTORY
+    runs = find_state_directory() / RECORD_DIRECTORY
     for name in foreign_files.list_names(runs):
         directory = _read_record(runs, name)
         if directory is not None and directory.study.is_relative_to(root.resolve()):
@@ -87,7 +87,7 @@ def list_run_directories(root: Path) -> Iterator[RunDirectory]:
 
 
 def _record_path(study: Path) -> Path:
-    return state_directory() / RECORD_DIRECTORY / _record_name(study)
+    return find_state_directory() / RECORD_DIRECTORY / _record_name(study)
 
 
 def _record_name(study: Path) -> str:
@@ -101,7 +101,7 @@ def _read_record(runs: Path, name: str) -> RunDirectory | None:
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):
-        return None  # the recorded directory is unknown
+        return None  # without a valid record, the directory is unknown
 
 
 def is_run_directory(path: Path) -> bool:

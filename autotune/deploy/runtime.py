@@ -1,4 +1,4 @@
-"""Interface of a runtime and its hosts, which one deployment uses for all runtimes."""
+"""The interface of a runtime and its hosts, through which a deployment uses every runtime."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class RuntimeLayout:
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return the files that define a host's units: each unit's path and content.
+        """Return the files that define a host's units: path and content of each unit's file.
 
         A change to such a file restarts its unit.
         """
@@ -85,7 +85,7 @@ class RuntimeLayout:
 
 
 class RuntimeHost(Protocol):
-    """One host that is observed, backed up and changed. Each method makes one round trip to the
+    """One host that is observed, backed up and changed. Most methods make one round trip to the
     host.
     """
 
@@ -100,8 +100,8 @@ class RuntimeHost(Protocol):
         ...
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has locked the host, or if it was rebooted after it
-        was locked.
+        """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
+        since this tuner locked it.
         """
         ...
 
@@ -125,8 +125,8 @@ class RuntimeHost(Protocol):
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        """Return the result of ``observe``, and the output of each command. No command may change
-        anything.
+        """Return the result of ``observe``, and the output of each command. The commands must not
+        change anything.
         """
         ...
 
@@ -222,8 +222,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """The method by which the services of a stack are run. A file in `autotune/runtimes` defines it
-    as ``RUNTIME``.
+    """The way in which the services of a stack are run. A file in `autotune/runtimes` defines it as
+    ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
@@ -289,7 +289,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """Return lines about the hosts for the output of `check`, one for each result."""
+        """Return lines about the hosts for the output of `check`, one line for each result."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:

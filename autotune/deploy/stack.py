@@ -37,7 +37,7 @@ class ServiceInstance:
 
     @property
     def parameter_prefix(self) -> str:
-        """Return ``tier.service``, the prefix of its parameters' full names."""
+        """Return ``tier.service``, the prefix of the full names of the service's parameters."""
         return f"{self.placement.tier}.{self.service.name}"
 
 
@@ -69,11 +69,11 @@ class Stack:
             instance.placement.listen: instance.placement.tier for instance in self.instances
         }
         by_tier: dict[str, set[str]] = {}
-        for instance in self.instances:  # called instances come first
+        for instance in self.instances:  # each instance comes after the instances that it calls
             placement = instance.placement
             endpoints = (*placement.forwards_to, *placement.uses)
             direct_tiers = {
-                tiers_by_address[end] for end in endpoints if end in tiers_by_address
+                tiers_by_address[endpoint] for endpoint in endpoints if endpoint in tiers_by_address
             } - {placement.tier}
             indirect_tiers = {tier for called in direct_tiers for tier in by_tier.get(called, ())}
             by_tier.setdefault(placement.tier, set()).update(direct_tiers, indirect_tiers)
@@ -81,7 +81,7 @@ class Stack:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts with an instance, without duplicates."""
+        """Return the hosts on which instances run, without duplicates."""
         return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:
@@ -132,7 +132,7 @@ def start_order(target: Target) -> tuple[str, ...]:
 def build_stack(target: Target, context: StackContext) -> Stack:
     """Return the stack of a target with every deployment of each tier."""
     catalogue = catalogue_of(target)
-    built = [
+    instances = [
         ServiceInstance(
             location.service,
             _build_placement(target, context, name, host, location),
@@ -143,7 +143,7 @@ def build_stack(target: Target, context: StackContext) -> Stack:
         for location in catalogue.list_tier_services(name, target.tiers[name])
     ]
     entry_stack = build_entry_stack(target, context.ports)
-    return replace(entry_stack, instances=tuple(built), catalogue=catalogue)
+    return replace(entry_stack, instances=tuple(instances), catalogue=catalogue)
 
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
@@ -161,11 +161,11 @@ def _build_placement(
 ) -> Placement:
     tier = target.tiers[name]
 
-    def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
+    def build_endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
             _build_endpoint(target, other, other_host, context.ports)
             for other in tiers
-            if role is None or role in _tier_roles(target, other)
+            if role is None or role in _find_tier_roles(target, other)
             for other_host in target.tiers[other].hosts
         )
 
@@ -174,14 +174,14 @@ def _build_placement(
         host=host,
         role=tier_service.role,
         directory=f"{context.directory}/{name}.{host}",
-        listen=_local_cache_endpoint(name, host, context)
+        listen=_build_local_cache_endpoint(name, host, context)
         if tier_service.role is Role.LOCAL
         else _build_endpoint(target, name, host, context.ports),
-        forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
-        caches=endpoints(tier.uses, Role.CACHE),
-        stores=endpoints(tier.uses, Role.STORE),
-        uses=endpoints(tier.uses),
-        local_cache=_local_cache_endpoint(name, host, context) if tier.local_cache else None,
+        forwards_to=build_endpoints((tier.forwards_to,)) if tier.forwards_to else (),
+        caches=build_endpoints(tier.uses, Role.CACHE),
+        stores=build_endpoints(tier.uses, Role.STORE),
+        uses=build_endpoints(tier.uses),
+        local_cache=_build_local_cache_endpoint(name, host, context) if tier.local_cache else None,
         installed=context.installed,
         user=context.user,
         group=context.group,
@@ -212,7 +212,7 @@ def _find_adopted(
     )
 
 
-def _tier_roles(target: Target, tier: str) -> set[Role]:
+def _find_tier_roles(target: Target, tier: str) -> set[Role]:
     catalogue = catalogue_of(target)
     return {
         role
@@ -221,7 +221,7 @@ def _tier_roles(target: Target, tier: str) -> set[Role]:
     }
 
 
-def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
+def _build_local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
     """Return the endpoint of the local cache, which only its own host can reach."""
     port = next(service.port for service in SHIPPED.list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)

@@ -25,12 +25,12 @@ from autotune.errors import RenderError
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Sandbox for templates of targets, which may come from anyone."""
+    """Sandbox for the templates of targets, which may come from untrusted people."""
 
     def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         # Methods of models can read files and unpickle their arguments.
-        model = isinstance(obj, BaseModel) and callable(value)
-        return not model and super().is_safe_attribute(obj, attr, value)
+        is_model_method = isinstance(obj, BaseModel) and callable(value)
+        return not is_model_method and super().is_safe_attribute(obj, attr, value)
 
 
 class _Loader(FileSystemLoader):
@@ -71,7 +71,7 @@ def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
     return environment
 
 
-@lru_cache(maxsize=128)  # a host's own files, rendered again in each trial
+@lru_cache(maxsize=128)  # the hosts' own files are rendered in each trial
 def _compile(directories: tuple[Path, ...], text: str) -> Template:
     return _create_environment(directories).from_string(text)
 

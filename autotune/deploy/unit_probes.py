@@ -62,8 +62,8 @@ def find_answered_pages(
     timeout = 40.0 * (1 + len(commands))
     answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
     answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}
-    for (unit, case), done in zip(cases, answers, strict=False):
-        if done.ok and not answered_starts[unit].url:
+    for (unit, case), command_result in zip(cases, answers, strict=False):
+        if command_result.ok and not answered_starts[unit].url:
             answered_starts[unit] = case
     return answered_starts
 
@@ -82,8 +82,8 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with ``starts`` by host and unit. Units that are not in ``starts`` keep
-    their current entry.
+    """Return the state with its unit starts replaced by ``starts``, by host and unit. Units that
+    are not in ``starts`` keep their current entry.
     """
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})

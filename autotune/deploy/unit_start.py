@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.strict_parsing import is_uint
 
-# Limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
+# Time limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
 # once.
 UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
@@ -41,10 +41,18 @@ class UnitStart:
 
     def build_wait_command(self, unit: str) -> tuple[str, ...]:
         """Return the shell function, with arguments, that waits until ``unit`` is ready."""
-        limit = f"{self.seconds:.0f}"
+        limit_seconds = f"{self.seconds:.0f}"
         if not self.url:
-            return ("up", unit, self.address, limit)
-        return ("ready", unit, self.address, limit, self.url, self.name, f"{self.interval:g}")
+            return ("up", unit, self.address, limit_seconds)
+        return (
+            "ready",
+            unit,
+            self.address,
+            limit_seconds,
+            self.url,
+            self.name,
+            f"{self.interval:g}",
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Return the unit's start as a record of JSON values."""

@@ -1,4 +1,4 @@
-"""The resource that limits a stack, as a value."""
+"""The bottleneck of a stack, and other shortages in the same readings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotune.services.diagnosis import Resource
 
 
 class RelatedShortage(NamedTuple):
-    """Another shortage that shows in the same readings; the changes against it are recommended last."""
+    """Another shortage in the same readings. Changes that reduce this shortage are recommended last."""
 
     tier: str
     service: str
@@ -18,13 +18,13 @@ class RelatedShortage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The resource that limits a configuration. The limiting resource of a stack. ``evidence`` is one
-    verifiable line, and ``confidence`` is from 0 to 1.
+    """The resource that limits a configuration. ``evidence`` is one verifiable line, and ``confidence``
+    is from 0 to 1.
 
-    The confidence of the rule depends on how directly it observes the bottleneck. It is multiplied
-    by the fraction of the readings just above the peak that agree. ``gain`` is the factor in
-    requests/s that its removal would give, 0 if unknown. ``related`` are other shortages, such as
-    the workers that wait because of this one.
+    The confidence depends on how directly the rule observes the bottleneck. The confidence is then
+    multiplied by the fraction of the readings just above the peak that agree. ``gain`` is the estimated
+    factor on requests/s if the bottleneck is removed, or 0 if unknown. ``related`` are other shortages,
+    such as workers that wait because of this bottleneck.
     """
 
     tier: str

@@ -8,8 +8,8 @@ any distribution of arrivals and service times:
 - Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This assumes
   that requests occupy workers no longer than they do at X.
 
-Because of waiting times and bursts, the SLO is violated below these rates; the caller must learn how
-far below.
+Because of waiting times and bursts, the SLO is already violated below these rates; the caller must
+learn how far below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.parameter_name import select_service_settings
 from autotune.services.diagnosis import InstanceActivity
 from autotune.space.expression import parse_expression
 
-MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
+MIN_USED_SHARE = 0.02  # minimum share of a resource in use that is evidence of its capacity
 # Standard deviations of a log capacity from one reading. ``LOW_USE_SD``, divided by the share in use,
 # is added.
 CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
@@ -34,7 +34,7 @@ COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 @dataclass(frozen=True)
 class ResourceUse:
     """The share of an instance's resource in use (``used_share``) at ``rate`` served requests/s, with
-    the ``sd`` of its logarithm.
+    the ``sd`` of the share's logarithm.
     """
 
     instance_name: str
@@ -44,25 +44,25 @@ class ResourceUse:
     sd: float
 
     @property
-    def estimate_capacity(self) -> Estimate:
+    def capacity(self) -> Estimate:
         return Estimate(
             log(self.rate / self.used_share), hypot(self.sd, LOW_USE_SD / self.used_share)
         )
 
 
 def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
-    """Return the capacity of each part, pooled over all its uses."""
-    by_part: dict[str, list[ResourceUse]] = {}
+    """Return the capacity of each part of a stack, pooled over all uses of the part."""
+    uses_by_part: dict[str, list[ResourceUse]] = {}
     for use in uses:
         if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
-            by_part.setdefault(use.instance_name, []).append(use)
-    pooled_by_part = {}
-    for instance, its_uses in by_part.items():
-        pooled_estimate = Estimate.pool([use.estimate_capacity for use in its_uses])
-        pooled_by_part[instance] = InstanceCapacity(
-            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), its_uses[0].tiers
+            uses_by_part.setdefault(use.instance_name, []).append(use)
+    capacities = {}
+    for instance, part_uses in uses_by_part.items():
+        pooled_estimate = Estimate.pool([use.capacity for use in part_uses])
+        capacities[instance] = InstanceCapacity(
+            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), part_uses[0].tiers
         )
-    return pooled_by_part
+    return capacities
 
 
 def list_uses(
@@ -86,16 +86,17 @@ def build_host_uses(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
     """Return CPU uses by the utilisation law; among hosts with the same ``tiers``, only the busiest
-    counts.
+    host counts.
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
-    busiest: dict[tuple[str, ...], float] = {}
+    highest_shares: dict[tuple[str, ...], float] = {}
     for host, share in busy_shares.items():
-        if its_tiers := tuple(sorted(tiers.get(host, ()))):
-            busiest[its_tiers] = max(share, busiest.get(its_tiers, 0.0))
+        if host_tiers := tuple(sorted(tiers.get(host, ()))):
+            highest_shares[host_tiers] = max(share, highest_shares.get(host_tiers, 0.0))
     return [
-        ResourceUse(f"{'+'.join(own)}.cpu", own, rate, s, CPU_LOG_SD) for own, s in busiest.items()
+        ResourceUse(f"{'+'.join(tier_names)}.cpu", tier_names, rate, share, CPU_LOG_SD)
+        for tier_names, share in highest_shares.items()
     ]
 
 
@@ -117,24 +118,29 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
 def _list_pool_uses(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUse]:
-    """Return uses by Little's law (workers) and the utilisation law (threads), for the busiest host of
-    each service.
+    """Return the uses of workers by Little's law, and of threads by the utilisation law, on the busiest
+    host of each service.
     """
-    fullest: dict[str, ResourceUse] = {}
+    highest_uses: dict[str, ResourceUse] = {}
     for instance in context.instances:
-        for use in (_worker_use(context, instance, called_tiers), _thread_use(context, instance)):
+        for use in (
+            _find_worker_use(context, instance, called_tiers),
+            _find_thread_use(context, instance),
+        ):
             if use and use.used_share > (
-                fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0
+                highest_uses[use.instance_name].used_share
+                if use.instance_name in highest_uses
+                else 0.0
             ):
-                fullest[use.instance_name] = use
-    return list(fullest.values())
+                highest_uses[use.instance_name] = use
+    return list(highest_uses.values())
 
 
-def _worker_use(
+def _find_worker_use(
     context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
 ) -> ResourceUse | None:
-    limit = _max_workers(context, instance)
-    if not instance.runs_application or not limit or instance.accepted_connections <= 0:
+    max_workers = _find_max_workers(context, instance)
+    if not instance.runs_application or not max_workers or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers are working.
     tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
@@ -142,12 +148,12 @@ def _worker_use(
         f"{instance.label}.workers",
         tiers,
         context.answered_rate,
-        instance.accepted_connections / limit,
+        instance.accepted_connections / max_workers,
         POOL_LOG_SD,
     )
 
 
-def _max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
+def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
     services = context.catalogue.list_by_name(instance.service)
     formula = next((s.needs.workers for s in services if s.needs.workers), "")
@@ -159,7 +165,7 @@ def _max_workers(context: ReadingContext, instance: InstanceActivity) -> float |
         return None
 
 
-def _thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
+def _find_thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
     threads = context.count_threads(instance)
     if threads is None or instance.cpu <= 0:
         return None

@@ -1,8 +1,9 @@
 """Causes in another tier: the shortage that makes workers wait, and the gain from removing it.
 
-Workers that wait for a store are all busy, and more workers help. If requests call the store only
-because a small cache evicted the data, more memory for the cache helps several times as much. The order
-of the diagnosis rules does not reveal this cause, because the order ignores the size of a shortage.
+If workers wait for a store, all of them are busy, and more workers help. If requests call the store
+only because a small cache evicted the data, more memory for the cache helps several times as much. The
+order of the diagnosis rules does not reveal this cause, because the order ignores the size of a
+shortage.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
 request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests
@@ -14,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.diagnose.bottleneck import Bottleneck, RelatedShortage
-from autotune.diagnose.context import ReadingContext, time_in_php
+from autotune.diagnose.context import ReadingContext, compute_php_seconds
 from autotune.services.base import Role
 from autotune.services.diagnosis import INFERRED, InstanceActivity, LookupCounters, Resource
 
@@ -33,31 +34,31 @@ MAX_GAIN = 10.0  # maximum gain that a single reading can show
 def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
     if shortage.resource not in WAITING_RESOURCES:
-        return _size_database_wait(context, shortage)
+        return _estimate_database_gain(context, shortage)
     if shortage.resource is Resource.CPU:
         shortage = replace(shortage, related=_list_database_shortages(context))
     for cache in context.instances_with_role(Role.CACHE):
         if cache.service == shortage.service and cache.tier == shortage.tier:
             continue
-        if missing := _find_evicting_cache(context, cache):
-            lookups, misses = missing
+        if eviction := _find_evicting_cache(context, cache):
+            lookup_counters, misses = eviction
             gain = _estimate_gain(context, min(1.0, misses))
             cause = RelatedShortage(cache.tier, cache.service, Resource.CACHE)
             if gain < MIN_GAIN:
                 return replace(shortage, related=(*shortage.related, cause))
-            return _build_cache_cause(shortage, cache, lookups, gain)
-    return _size_database_wait(context, shortage)
+            return _build_cache_cause(shortage, cache, lookup_counters, gain)
+    return _estimate_database_gain(context, shortage)
 
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
-    """Return the shortages of databases, because reading pages from the kernel's page cache takes CPU
-    time.
+    """Return the shortages of databases that may explain a lack of CPU: reading pages from the kernel's
+    page cache takes CPU time.
     """
     shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
         for database in context.instances_with_role(Role.DATABASE)
         for rule in context.find_diagnosis(database).worker_rules
-        if (shortage := rule(context.instance_reading(database)))
+        if (shortage := rule(context.build_instance_reading(database)))
     )
     return tuple(shortages)
 
@@ -65,7 +66,9 @@ def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, 
 def _find_evicting_cache(
     context: ReadingContext, cache: InstanceActivity
 ) -> tuple[LookupCounters, float] | None:
-    """Return a cache's counters and its misses per request if it evicts keys that are requested again."""
+    """Return a cache's counters and its misses per request if the cache evicts keys that are requested
+    again.
+    """
     lookups = context.find_diagnosis(cache).lookup_counters
     if lookups is None or not cache.counters.get(lookups.evictions, 0.0):
         return None
@@ -83,22 +86,24 @@ def _estimate_gain(context: ReadingContext, waiting_share: float) -> float:
     """Return the factor by which requests/s would rise if ``waiting_share`` of the requests no longer
     waited for a store.
     """
-    php_seconds = time_in_php(context)
+    php_seconds = compute_php_seconds(context)
     if not php_seconds or context.answered_rate <= 0:
         return 1.0
     pools = context.application_pools
-    work = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
-    wait_seconds = max(0.0, php_seconds - max(work, MIN_WORK_SHARE * php_seconds))
+    work_seconds = sum(pool.cpu + (pool.cpu_delay or 0.0) for pool in pools) / context.answered_rate
+    wait_seconds = max(0.0, php_seconds - max(work_seconds, MIN_WORK_SHARE * php_seconds))
     return min(
-        php_seconds / (php_seconds - waiting_share * wait_seconds), _cpu_headroom(context), MAX_GAIN
+        php_seconds / (php_seconds - waiting_share * wait_seconds),
+        _compute_cpu_headroom(context),
+        MAX_GAIN,
     )
 
 
-def _cpu_headroom(context: ReadingContext) -> float:
+def _compute_cpu_headroom(context: ReadingContext) -> float:
     """Return the factor by which requests/s could rise until a host's CPUs are busy, if no request
     called a store.
     """
-    factors = [MAX_GAIN]
+    headroom_factors = [MAX_GAIN]
     for host in context.hosts.values():
         saved_cpu = sum(
             instance.cpu
@@ -106,27 +111,32 @@ def _cpu_headroom(context: ReadingContext) -> float:
             if instance.role in DEPENDENCY_ROLES
         )
         other_busy_share = host.busy_share - saved_cpu / host.cpus
-        factors.append(1.0 / max(other_busy_share, 1.0 / MAX_GAIN))
-    return max(1.0, min(factors))
+        headroom_factors.append(1.0 / max(other_busy_share, 1.0 / MAX_GAIN))
+    return max(1.0, min(headroom_factors))
 
 
 def _build_cache_cause(
     shortage: Bottleneck,
     cache: InstanceActivity,
-    lookups: LookupCounters,
+    lookup_counters: LookupCounters,
     gain: float,
 ) -> Bottleneck:
-    gets, misses, evicted = (
-        cache.counters.get(name, 0.0) for name in (lookups.gets, lookups.misses, lookups.evictions)
+    gets, misses, eviction_count = (
+        cache.counters.get(name, 0.0)
+        for name in (lookup_counters.gets, lookup_counters.misses, lookup_counters.evictions)
     )
     symptom = f"{shortage.tier}.{shortage.service} waits for the misses"
-    advice = f"raise {lookups.size_parameter}" if lookups.size_parameter else "enlarge the cache"
+    advice = (
+        f"raise {lookup_counters.size_parameter}"
+        if lookup_counters.size_parameter
+        else "enlarge the cache"
+    )
     return Bottleneck(
         cache.tier,
         cache.service,
         cache.host,
         Resource.CACHE,
-        f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {evicted:.0f} items were evicted."
+        f"{misses / gets:.0%} of {gets:.0f} lookups missed, and {eviction_count:.0f} items were evicted."
         f" {symptom}: without them, the stack would serve about {gain:.1f} × as many requests: {advice}",
         min(INFERRED, shortage.confidence),
         gain=round(gain, 2),
@@ -137,8 +147,10 @@ def _build_cache_cause(
     )
 
 
-def _size_database_wait(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return ``shortage`` with its gain, and the pool that waits if the cause is a slow database."""
+def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+    """Return ``shortage`` with its gain and the pools that wait if it is a slow database, else
+    unchanged.
+    """
     roles = {(i.tier, i.service): i.role for i in context.instances}
     is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE
     if not is_database or shortage.resource not in DATABASE_WAITS:

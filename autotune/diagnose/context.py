@@ -18,9 +18,10 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class ReadingContext:
-    """All data about one reading, as input for the rules.
+    """All data about one reading that the rules need.
 
-    ``fastest_latency`` is the shortest ``latency_floor`` of all readings with the same settings.
+    ``fastest_latency`` is the shortest latency floor (``compute_latency_floor``) of all readings with
+    the same settings.
     ``catalogue`` contains the services of the instances.
     """
 
@@ -49,8 +50,8 @@ class ReadingContext:
 
     def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
         """Return a service's setting as an integer; ``None`` if it is not a number."""
-        value = self.settings.get(f"{instance.label}.{name}")
-        return int(value) if isinstance(value, int | float) else None
+        setting = self.settings.get(f"{instance.label}.{name}")
+        return int(setting) if isinstance(setting, int | float) else None
 
     def find_diagnosis(self, instance: InstanceActivity) -> Diagnosis:
         """Return how the bottlenecks of an instance are recognized."""
@@ -62,7 +63,7 @@ class ReadingContext:
         threads = self.find_setting(instance, name) if name else None
         return None if threads is None else max(threads, 1)
 
-    def instance_reading(self, instance: InstanceActivity) -> InstanceReading:
+    def build_instance_reading(self, instance: InstanceActivity) -> InstanceReading:
         """Return the input for the rules of the instance's own service."""
         own_settings = select_service_settings(self.settings, instance.label)
         idle_share = (
@@ -81,7 +82,7 @@ class ReadingContext:
     def answered_rate(self) -> float:
         """Return the requests/s with a correct response, late or not, over the time with load.
 
-        If a reading was cut short, this time is shorter than its ``seconds``.
+        If a reading was cut short, the time with load is shorter than the reading's ``seconds``.
         """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
@@ -119,17 +120,21 @@ def build_context(
     )
 
 
-def latency_floor(context: ReadingContext) -> float | None:
+def compute_latency_floor(context: ReadingContext) -> float | None:
     """Return the 10th percentile of the latency in seconds; ``None`` if it was not measured.
 
     Queues come and go and spare some requests, but a wait that affects every request shows even at this
     percentile. Without latencies, the result is the time that a request spends in PHP, by Little's law.
     """
-    return context.reading.percentile(0.1) if context.reading.histogram else time_in_php(context)
+    return (
+        context.reading.percentile(0.1)
+        if context.reading.histogram
+        else compute_php_seconds(context)
+    )
 
 
-def time_in_php(context: ReadingContext) -> float | None:
-    """Return the seconds that a request spends in a PHP process (requests there = rate × time)."""
+def compute_php_seconds(context: ReadingContext) -> float | None:
+    """Return the seconds that a request spends in a PHP process, by Little's law."""
     if context.answered_rate <= 0 or not context.application_pools:
         return None
     return (

@@ -1,4 +1,4 @@
-"""The tier and the resource that limit the peak, with a line of evidence, in pure functions."""
+"""Find the tier and the resource that limit the peak, with a line of evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
 from autotune.diagnose.causes import name_cause
-from autotune.diagnose.context import ReadingContext, build_context, latency_floor
+from autotune.diagnose.context import ReadingContext, build_context, compute_latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -20,7 +20,7 @@ from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
 MAX_FAILED_READINGS = (
-    3  # number of failed readings to use, because far above the peak overload hides the cause
+    3  # maximum number of failed readings to use: overload hides the cause far above the peak
 )
 
 
@@ -67,15 +67,19 @@ def build_contexts(
 
 
 def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
-    """Return the verdict of the readings just above the peak.
+    """Return the bottleneck that the readings just above the peak agree on.
 
     The finding with the highest total confidence is chosen; among equals, the one from the reading
-    nearest to the peak. A reading that the generator limited shows nothing about the stack. The
-    highest of these readings is used only if no other reading failed. Without such a reading, the
-    reading at the highest rate is used.
+    nearest to the peak. A reading that the generator limited is used only if no other reading failed,
+    because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
+    at the highest rate is used.
     """
-    floors = [time for s in contexts if (time := latency_floor(s)) is not None]
-    comparable_contexts = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
+    latency_floors = [
+        seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None
+    ]
+    comparable_contexts = [
+        replace(s, fastest_latency=min(latency_floors, default=None)) for s in contexts
+    ]
     unlimited_contexts = sorted(
         (s for s in comparable_contexts if not s.reading.limited), key=lambda s: s.reading.rate
     )
@@ -94,8 +98,8 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     for finding in findings:
         shortage_key = (finding.tier, finding.service, finding.resource)
         weights[shortage_key] = weights.get(shortage_key, 0.0) + finding.confidence
-    # Among equals, the one nearest to the peak.
-    chosen_key = max(weights, key=lambda named: weights[named])
+    # Among equal weights, ``max`` selects the finding nearest to the peak.
+    chosen_key = max(weights, key=lambda key: weights[key])
     main_finding = next(f for f in findings if (f.tier, f.service, f.resource) == chosen_key)
     return replace(main_finding, confidence=weights[chosen_key] / max(1, len(failed_contexts)))
 
@@ -108,14 +112,14 @@ def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     """Return the largest resident size of one process by `tier.service`, in bytes."""
-    worst: dict[str, int] = {}
+    largest_sizes: dict[str, int] = {}
     for reading in watched_readings:
         for usage in reading.hosts.values():
             for instance, size in usage.rss.items():
-                tier, _, rest = instance.partition(".")
-                name = f"{tier}.{rest.rpartition('.')[2]}"
-                worst[name] = max(size, worst.get(name, 0))
-    return worst
+                tier, _, host_and_service = instance.partition(".")
+                name = f"{tier}.{host_and_service.rpartition('.')[2]}"
+                largest_sizes[name] = max(size, largest_sizes.get(name, 0))
+    return largest_sizes
 
 
 def list_recommended_changes(
@@ -140,14 +144,14 @@ def list_recommended_changes(
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
         _list_changes(*own_shortage, among, catalogue),
-        key=lambda move: _parse_parameter(move).rpartition(".")[2] not in named_words,
+        key=lambda change: _parse_parameter(change).rpartition(".")[2] not in named_words,
     )
     recommended_changes = (
         *own_changes,
         *(
-            move
+            change
             for shortage in bottleneck.related
-            for move in _list_changes(*shortage, among, catalogue)
+            for change in _list_changes(*shortage, among, catalogue)
         ),
     )
     return tuple(dict.fromkeys(recommended_changes))
@@ -166,13 +170,13 @@ def _list_changes(
     other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []
     names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
-        f"{tier}.{name}.{move}"
+        f"{tier}.{name}.{change}"
         for name in names
-        for move in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
-        if among is None or f"{tier}.{name}.{_parse_parameter(move)}" in among
+        for change in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
+        if among is None or f"{tier}.{name}.{_parse_parameter(change)}" in among
     )
 
 
-def _parse_parameter(move: str) -> str:
+def _parse_parameter(change: str) -> str:
     """Return the bare name of the parameter in a recommended change."""
-    return move.partition("=")[0].rstrip("+-")
+    return change.partition("=")[0].rstrip("+-")

@@ -1,9 +1,9 @@
-"""Hosts with wrong responses to direct requests. A wrong response without load means that a host is
-broken, not overloaded.
+"""Find hosts that return wrong responses to direct requests. A wrong response without load means that a
+host is broken, not overloaded.
 
 Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
 failures, autotune therefore requests the page of the load from each web server, on that server's own
-host. It tries several times, until the queues of an overload are gone.
+host. autotune tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-# Share of the requests; fewer such errors are no evidence of a broken host.
+# Minimum share of requests with such errors; fewer errors are not evidence of a broken host.
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
 TRY_INTERVAL_SECONDS = (
     0.5  # seconds between tries, so that a queue of one or two seconds is gone by the last try
 )
-_MAX_SHOWN_CHARACTERS = 60  # characters of a body in a message
+_MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in a message
 
 
 def is_host_suspected(reading: Reading) -> bool:
@@ -44,16 +44,16 @@ def find_faulty_instances(
 ) -> dict[str, str]:
     """Return service instance → fault, for every web server without a correct response in any try.
 
-    ``transports`` are by host name; a host that cannot be reached is left out.
+    ``transports`` maps host names to transports. Unreachable hosts are left out.
     """
-    web = {
+    web_instances = {
         transports[instance.placement.host].name: instance
         for instance in instances
         if instance.placement.role is Role.WEB
     }
 
     def find_host_fault(transport: Transport) -> str | None:
-        placement = web[transport.name].placement
+        placement = web_instances[transport.name].placement
         entry_request = next(
             (
                 entry
@@ -67,18 +67,18 @@ def find_faulty_instances(
             request, endpoint=placement.listen, tls=None, http2=False
         )
         problem = None
-        for turn in range(MAX_TRIES):
-            if turn:
+        for attempt in range(MAX_TRIES):
+            if attempt:
                 sleep(TRY_INTERVAL_SECONDS)
             problem = find_answer_error(send_request(transport, entry_request), entry_request)
             if problem is None:
                 break
         return problem
 
-    answers = run_on_all(
-        [transports[part.placement.host] for part in web.values()], find_host_fault
+    host_faults = run_on_all(
+        [transports[part.placement.host] for part in web_instances.values()], find_host_fault
     )
-    return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
+    return {web_instances[name].name: fault for name, fault in host_faults.results.items() if fault}
 
 
 def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:

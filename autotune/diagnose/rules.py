@@ -1,8 +1,8 @@
 """Rules that find the bottleneck, in the order of their evaluation.
 
-In an overloaded stack there are queues everywhere, so the order decides. Refusals come before slowness,
-a dependency before the service that waits for it, and a full machine before the queues in front of it.
-Each rule checks one reading and returns a bottleneck or ``None``.
+In an overloaded stack there are queues everywhere, so the order of the rules decides. Refusals come
+before slowness, a dependency before the service that waits for it, and a full machine before the queues
+in front of it. Each rule checks one reading and returns a bottleneck or ``None``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.context import ReadingContext, latency_floor, time_in_php
+from autotune.diagnose.context import ReadingContext, compute_latency_floor, compute_php_seconds
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import (
@@ -26,14 +26,14 @@ from autotune.services.diagnosis import DiagnosisRule as ServiceRule
 
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
-IDLE_CPU_SHARE = 0.10  # share of the CPUs: with more idle time, CPU is not the bottleneck
+IDLE_CPU_SHARE = 0.10  # maximum idle share of the CPUs if CPU is the bottleneck
 REQUEST_TIME_SHARE = 0.5  # minimum share of a request's time that is spent in a service
 # Share of the CPUs; if the stack uses less, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
 # Seconds throttled per second, and share of the quota used, that together mean a lack of CPU.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
-READY_PER_CPU = 1.25  # runnable processes per CPU
+MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
 
 
 def check_generator(context: ReadingContext) -> Bottleneck | None:
@@ -67,23 +67,31 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
     """Report a server that refuses or delays clients at its limit of clients."""
     for instance in context.instances:
-        limit = context.find_diagnosis(instance).client_limit
-        if limit is None:
+        client_limit = context.find_diagnosis(instance).client_limit
+        if client_limit is None:
             continue
-        counts = {**instance.log_complaints, **instance.counters}
-        refused, closed = counts.get(limit.refused_counter, 0), counts.get(limit.closed_counter, 0)
+        complaint_counts = {**instance.log_complaints, **instance.counters}
+        refused, closed = (
+            complaint_counts.get(client_limit.refused_counter, 0),
+            complaint_counts.get(client_limit.closed_counter, 0),
+        )
         if not (refused or closed or instance.refusal):
             continue
         clients = sum(pool.workers for pool in context.application_pools)
-        demands = f", {clients} processes need a connection each" if clients else ""
-        queue_text = f", {instance.max_waiting} waited at its socket" if limit.queues_excess else ""
-        stop_text = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
+        demand_text = f", {clients} processes need a connection each" if clients else ""
+        queue_text = (
+            f", {instance.max_waiting} waited at its socket" if client_limit.queues_excess else ""
+        )
+        stop_text = (
+            f" and stopped accepting {closed:g} times" if client_limit.closed_counter else ""
+        )
         refusal = instance.refusal or f"it refused {refused:g}{stop_text}"
         return _build_bottleneck(
             instance,
             Resource.CONNECTIONS,
-            f"its limit is {context.find_setting(instance, limit.parameter)} clients{demands}{queue_text}"
-            f" ({refusal}): raise {limit.parameter}{limit.alternative_advice}",
+            f"its limit is {context.find_setting(instance, client_limit.parameter)} clients"
+            f"{demand_text}{queue_text} ({refusal}): raise {client_limit.parameter}"
+            f"{client_limit.alternative_advice}",
             REPORTED,
         )
     return None
@@ -93,11 +101,11 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
     """Report a server that reached its limit of open files, so that requests failed.
 
     In a deep overload, servers that hold thousands of requests for a slow dependency log the same
-    message. Most violations are then late, not failed.
+    message. The rule ignores this case, in which most violations are late, not failed.
     """
-    for instance in _instances_complaining(context, "open_files"):
-        limit = instance.descriptor_limit
-        limit_text = "unknown" if limit is None else str(limit)
+    for instance in _list_complaining_instances(context, "open_files"):
+        descriptor_limit = instance.descriptor_limit
+        limit_text = "unknown" if descriptor_limit is None else str(descriptor_limit)
         return _build_bottleneck(
             instance,
             Resource.DESCRIPTORS,
@@ -110,8 +118,8 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_local_ports(context: ReadingContext) -> Bottleneck | None:
-    """Report a proxy without a free local port, which responds with status 502."""
-    for instance in _instances_complaining(context, "no_ports"):
+    """Report a proxy that found no free local port, and therefore responded with status 502."""
+    for instance in _list_complaining_instances(context, "no_ports"):
         return _build_bottleneck(
             instance,
             Resource.CONNECTIONS,
@@ -166,19 +174,21 @@ def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
 
 
 def _find_cpu_shortage(
-    context: ReadingContext, confidence: float, reason: Callable[[HostActivity, float], str]
+    context: ReadingContext,
+    confidence: float,
+    describe_shortage: Callable[[HostActivity, float], str],
 ) -> Bottleneck | None:
     for host in context.hosts.values():
         instances = context.instances_on(host.name)
         instance = max(instances, key=lambda p: p.cpu, default=None)
-        cores = sum(part.cpu for part in instances)
-        why = reason(host, cores)
-        if instance and why:
+        used_cpus = sum(part.cpu for part in instances)
+        shortage_text = describe_shortage(host, used_cpus)
+        if instance and shortage_text:
             return _build_bottleneck(
                 instance,
                 Resource.CPU,
-                f"{why}. It used {instance.cpu:.2f} of the stack's {cores:.2f} CPUs there: add or upgrade"
-                " CPUs, or reduce the work per request",
+                f"{shortage_text}. It used {instance.cpu:.2f} of the stack's {used_cpus:.2f} CPUs"
+                " there: add or upgrade CPUs, or reduce the work per request",
                 confidence,
             )
     return None
@@ -203,15 +213,17 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     stack lacks CPUs only if its own processes could use all of them. Two processes that are often
     preempted can still use at most two CPUs.
     """
-    instances, idle = context.instances_on(host.name), 1.0 - host.busy_share
+    instances, idle_share = context.instances_on(host.name), 1.0 - host.busy_share
     demanded_cpus = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
     waiting_instances = [
-        instance for instance in instances if instance.cpu_delay and _ready_share(instance) >= share
+        instance
+        for instance in instances
+        if instance.cpu_delay and _compute_ready_share(instance) >= share
     ]
     is_own_load = sum(instance.cpu for instance in instances) >= STACK_CPU_SHARE * host.cpus
     if (
-        idle > IDLE_CPU_SHARE
-        or demanded_cpus < READY_PER_CPU * host.cpus
+        idle_share > IDLE_CPU_SHARE
+        or demanded_cpus < MIN_RUNNABLE_PER_CPU * host.cpus
         or not waiting_instances
         or not is_own_load
     ):
@@ -219,13 +231,14 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     worst_instance = max(waiting_instances, key=lambda p: p.cpu_delay or 0.0)
     wait_factor = (worst_instance.cpu_delay or 0.0) / max(worst_instance.cpu, 1e-3)
     return (
-        f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {demanded_cpus:.1f} of the stack's"
-        f" processes runnable. {worst_instance.label} waited {wait_factor:.1f} × as long as it ran"
+        f"{host.name}'s {host.cpus:g} CPUs were {idle_share:.0%} idle with {demanded_cpus:.1f} of the"
+        f" stack's processes runnable. {worst_instance.label} waited {wait_factor:.1f} × as long as"
+        " it ran"
     )
 
 
-def _ready_share(instance: InstanceActivity) -> float:
-    """Return the fraction of an instance's time with requests in flight in which its processes are
+def _compute_ready_share(instance: InstanceActivity) -> float:
+    """Return the fraction of the time with requests in flight in which an instance's processes are
     running or runnable.
     """
     in_flight_connections = (
@@ -271,23 +284,27 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     The wait takes up much of the SLO's limit, and no resource of PHP is short. More processes would
     serve more requests, but none of them in time.
     """
-    php_seconds = time_in_php(context)
+    php_seconds = compute_php_seconds(context)
     fastest_latency = (
-        context.fastest_latency if context.fastest_latency is not None else latency_floor(context)
+        context.fastest_latency
+        if context.fastest_latency is not None
+        else compute_latency_floor(context)
     )
     if php_seconds is None or fastest_latency is None or php_seconds < 0.5 * fastest_latency:
         return None
-    work = sum(instance.cpu for instance in context.application_pools) / context.answered_rate
-    if fastest_latency - work < 0.5 * context.slo.limit:
+    cpu_seconds = (
+        sum(instance.cpu for instance in context.application_pools) / context.answered_rate
+    )
+    if fastest_latency - cpu_seconds < 0.5 * context.slo.limit:
         return None
-    behind, reason = _find_slow_instance(context)
-    if behind is None:
+    slow_instance, reason = _find_slow_instance(context)
+    if slow_instance is None:
         return None
     return _build_bottleneck(
-        behind,
-        Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
+        slow_instance,
+        Resource.CACHE if slow_instance.role is Role.CACHE else Resource.STORE,
         f"at the lowest rate, the fastest requests take {1e3 * fastest_latency:.0f} of the allowed"
-        f" {1e3 * context.slo.limit:.0f} ms, but only {1e3 * work:.1f} ms of CPU time in"
+        f" {1e3 * context.slo.limit:.0f} ms, but only {1e3 * cpu_seconds:.1f} ms of CPU time in"
         f" {context.application_pools[0].label}; {reason}",
         INFERRED,
     )
@@ -320,20 +337,20 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule with the first finding from the services' own rules, starting with the rearmost
-    instances.
+    """Return a rule that returns the first finding of the services' own rules, starting with the
+    rearmost instances.
     """
 
-    def finding(context: ReadingContext) -> Bottleneck | None:
+    def find_service_bottleneck(context: ReadingContext) -> Bottleneck | None:
         for instance in context.instances_with_role(*roles) if roles else context.instances:
             for rule in rules(context.find_diagnosis(instance)):
-                if own_finding := rule(context.instance_reading(instance)):
+                if own_finding := rule(context.build_instance_reading(instance)):
                     return _build_bottleneck(
                         instance, own_finding.resource, own_finding.evidence, own_finding.confidence
                     )
         return None
 
-    return finding
+    return find_service_bottleneck
 
 
 def check_backlog(context: ReadingContext) -> Bottleneck | None:
@@ -380,7 +397,9 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
 )
 
 
-def _instances_complaining(context: ReadingContext, subject: str) -> Iterable[InstanceActivity]:
+def _list_complaining_instances(
+    context: ReadingContext, subject: str
+) -> Iterable[InstanceActivity]:
     if context.is_mostly_errors:
         yield from (
             instance for instance in context.instances if instance.log_complaints.get(subject)

@@ -1,7 +1,7 @@
 """Read the values that the running software reports, to confirm the values in its files.
 
 The value that a parser finds in a file is only a hypothesis. A parameter is tuned only if the
-software does not contradict it.
+software does not report a different value.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
 
-# application servers load the application before they print its options
+# application servers load the application before they print options
 READ_TIMEOUT_SECONDS = 120.0
-_PLACEHOLDER_TIER = "tier"  # stands for the tier's name while its values are read
+_PLACEHOLDER_TIER = "tier"  # used as the tier's name while values are read
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,26 @@ def read_effective_values(transport: Transport, host: DiscoveredHost) -> Discove
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
     program_paths = locate_programs(transport, [query.service for query in queries])
     programs = {name: path for name, path in program_paths.items() if path}
-    readbacks = [(query, own) for query in queries for own in query.list_readbacks(programs)]
+    readbacks = [
+        (query, readback) for query in queries for readback in query.list_readbacks(programs)
+    ]
     answers = run_commands(
-        transport, [Command(own.argv) for _, own in readbacks], timeout=READ_TIMEOUT_SECONDS
+        transport,
+        [Command(readback.argv) for _, readback in readbacks],
+        timeout=READ_TIMEOUT_SECONDS,
     )
     effective: dict[tuple[str, int, str], dict[str, Value]] = {}
-    for (query, own), answer in zip(readbacks, answers, strict=True):
-        effective.setdefault(query.key, {}).update(own.parse(answer.stdout))
+    for (query, readback), answer in zip(readbacks, answers, strict=True):
+        effective.setdefault(query.key, {}).update(readback.parse(answer.stdout))
     return replace(host, effective=effective)
 
 
 def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
     adopted_tier = adopt_tier(DiscoveredTier(_PLACEHOLDER_TIER, (instance,)))
-    model = Tier(
+    tier_model = Tier(
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
-    for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, model):
+    for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, tier_model):
         name = location.service.name
         config = adopted_tier.adopted_configs.get(
             f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"

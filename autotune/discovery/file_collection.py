@@ -24,20 +24,21 @@ READ_TIMEOUT_SECONDS = 60.0
 MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
 MAX_LINK_ROUNDS = 6  # rounds that follow links to links
 MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
-MAX_NAMED_PATHS = 2000  # paths and patterns per round
+MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
-# Kilobytes. Files at usual paths may be data, so the limit for files that a configuration names is
-# higher.
+# Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a
+# configuration names is higher.
 USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
 _KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
 
-# Keys and passwords are skipped. A skipped file is still listed, because it may set a value.
+# Files with keys and passwords are skipped. A skipped file is still listed, because it may set a
+# value.
 _KEY_NAMES = (
     "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
 )
-# Takes a depth, a size limit, a pattern to skip, and patterns of paths. Prints an archive in
-# base64, then a list of skipped files in base64. Globs are expanded, but patterns are not split
-# into words.
+# The script takes a depth, a size limit, a pattern to skip, and patterns of paths. It prints an
+# archive in base64, then a list of skipped files in base64. Globs are expanded, but patterns are
+# not split into words.
 _COLLECT_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
 depth=$1 limit=$2 skip=$3
@@ -66,14 +67,19 @@ def build_usual_command(patterns: Iterable[str]) -> Command:
     return _build_command(_ALL_LEVELS, USUAL_SIZE_LIMIT, "*/ssl/*", patterns)
 
 
-def _build_command(depth: str, limit: int, skip: str, patterns: Iterable[str]) -> Command:
-    words = (depth, str(limit), skip, *(f"./{pattern.lstrip('/')}" for pattern in patterns))
+def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterable[str]) -> Command:
+    words = (
+        depth,
+        str(limit_kilobytes),
+        skip,
+        *(f"./{pattern.lstrip('/')}" for pattern in patterns),
+    )
     return Command(("sh", "-c", _COLLECT_SCRIPT, "sh", *words))
 
 
-def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> FileTree:
+def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
     """Return the files in the output of a collecting command. Raises AutotuneError."""
-    archive, _, skipped = printed.strip().partition("\n")
+    archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
         names = (
@@ -84,9 +90,9 @@ def unpack_collected(host: str, printed: str, limit: int = USUAL_SIZE_LIMIT) -> 
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")
-        is_too_large = size.isdecimal() and int(size) > (limit - 1) * 1024
+        is_too_large = size.isdecimal() and int(size) > (limit_kilobytes - 1) * 1024
         reason = (
-            f"it is larger than {limit} KB"
+            f"it is larger than {limit_kilobytes} KB"
             if is_too_large
             else "its name suggests a key or a password"
         )
@@ -109,22 +115,24 @@ def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
 def follow_links(
     transport: Transport, tree: FileTree, named_paths: Collection[str] = ()
 ) -> FileTree:
-    """Return the tree with the targets of its links, for links that only root can change.
+    """Return the tree, extended by the targets of links that only root can change.
 
     The ``named_paths`` may contain links that are not in the tree.
     """
-    asked: set[str] = set()
+    requested_paths: set[str] = set()
     for _ in range(MAX_LINK_ROUNDS):
-        targets = tuple(end for end in tree.unread_targets if tree.directories and is_utf8(end))
-        paths = {path for path in (*tree.links, *targets, *named_paths) if is_utf8(path)}
+        unread_targets = tuple(
+            target for target in tree.unread_targets if tree.directories and is_utf8(target)
+        )
+        paths = {path for path in (*tree.links, *unread_targets, *named_paths) if is_utf8(path)}
         unknown_paths = {
-            *targets,
-            *(each for path in paths for each in list_ancestors(dirname(path))),
-        } - asked
+            *unread_targets,
+            *(ancestor for path in paths for ancestor in list_ancestors(dirname(path))),
+        } - requested_paths
         if not unknown_paths:
             break
-        asked |= unknown_paths
-        new_targets = tuple(path for path in targets if path in unknown_paths)
+        requested_paths |= unknown_paths
+        new_targets = tuple(path for path in unread_targets if path in unknown_paths)
         # Parent directories show who can change a link.
         commands = [_build_parents_command(unknown_paths)]
         commands += [
@@ -150,7 +158,7 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 def collect_named_files(
     transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
 ) -> FileTree:
-    """Return the tree with the files that adoption requested, such as includes from other
+    """Return the tree, extended by the files that adoption requested, such as includes from other
     directories.
 
     Commands, working directories, environment variables and includes may reference files in any
@@ -159,12 +167,14 @@ def collect_named_files(
     usual_patterns = [
         normpath(f"/{path}") for adoption in catalogue.list_programs() for path in adoption.paths
     ]
-    asked: set[str] = set()
+    requested_paths: set[str] = set()
     for _ in range(MAX_NAMED_ROUNDS):
-        unfetched_paths = sorted(_list_unfetched(tree, usual_patterns) - asked)[:MAX_NAMED_PATHS]
+        unfetched_paths = sorted(_list_unfetched(tree, usual_patterns) - requested_paths)[
+            :MAX_NAMED_PATHS
+        ]
         if not unfetched_paths:
             break
-        asked |= {*unfetched_paths}
+        requested_paths |= {*unfetched_paths}
         command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched_paths)
         (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
         fetched_tree = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
@@ -185,9 +195,9 @@ def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
                 adoption.adopt(running, lambda *_: True)
 
 
-def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
+def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:
     """Return the requested paths that were not fetched with the usual paths."""
-    patterns = [pattern.split("/") for pattern in usual]
+    patterns = [pattern.split("/") for pattern in usual_patterns]
     unfetched: set[str] = set()
     for requested in tree.requested:
         path = normpath(requested)
@@ -201,7 +211,9 @@ def _list_unfetched(tree: FileTree, usual: Collection[str]) -> set[str]:
     return unfetched
 
 
-def _is_below_pattern(words: list[str], pattern: list[str]) -> bool:
-    """True if ``pattern`` matches the path or pattern ``words``, or a directory above it."""
-    word_pairs = zip(words, pattern, strict=False)
-    return len(words) >= len(pattern) and all(w == p or fnmatchcase(w, p) for w, p in word_pairs)
+def _is_below_pattern(path_components: list[str], pattern: list[str]) -> bool:
+    """True if ``pattern`` matches the path or pattern ``path_components``, or a directory above it."""
+    word_pairs = zip(path_components, pattern, strict=False)
+    return len(path_components) >= len(pattern) and all(
+        w == p or fnmatchcase(w, p) for w, p in word_pairs
+    )

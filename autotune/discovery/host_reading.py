@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in one round trip, without changing the host."""
+"""Read the services on a host and their configuration, in few round trips and without any change."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DiscoveredHost(RunningHost):
     reached the host.
 
     ``names`` are the host's own names and addresses, which configurations on other hosts may
-    contain. ``catalogue`` contains the services that it was searched for.
+    contain. ``catalogue`` contains the services for which the host was searched.
     """
 
     name: str
@@ -91,12 +91,12 @@ def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
 def read_host(
     transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
 ) -> DiscoveredHost:
-    """Return the services and files on ``host``, named by the host's own short name if that name is
+    """Return ``host`` with its services and files, under the host's own short name if that name is
     valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
-    units, names, sockets, listening, files = run_commands(
+    units, names, sockets, listener_output, files = run_commands(
         transport, _build_probes(catalogue.list_programs()), timeout=READ_TIMEOUT_SECONDS
     )
     if not units.ok:
@@ -105,21 +105,21 @@ def read_host(
             hint="write a target with `autotune init --example command`",
         )
     tree = follow_links(transport, unpack_collected(transport.name, files.stdout))
-    own, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
+    host_names, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
     if not is_uint(processors):
         raise AutotuneError(f"{host.name}: `nproc` did not print the number of processors")
     discovered_host = DiscoveredHost(
-        name=_shorten_name(own, host.address),
+        name=_shorten_name(host_names, host.address),
         address=host.address,
         user=host.user,
         port=host.port,
         tree=tree,
         facts=read_host_facts(transport, units=True),
         units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
-        names=frozenset({host.address, *own}),
+        names=frozenset({host.address, *host_names}),
         processors=int(processors),
         backlogs=_parse_backlogs(sockets.stdout),
-        listeners=parse_listeners(listening.stdout),
+        listeners=parse_listeners(listener_output.stdout),
         catalogue=catalogue,
     )
     look_up_files(discovered_host, catalogue)
@@ -167,7 +167,7 @@ def read_isolated_host(
     shell_functions: str,
     catalogue: Catalogue = SHIPPED,
 ) -> DiscoveredHost:
-    """Return a host with the files that services with their own file system see.
+    """Return a host with the files in the separate file system of its services.
 
     ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
     program inside that file system.
@@ -192,12 +192,12 @@ def read_isolated_host(
     )  # fmt: skip
 
 
-def _parse_backlogs(printed: str) -> dict[str, int]:
+def _parse_backlogs(output: str) -> dict[str, int]:
     """Return backlogs by path or port. If several sockets share a path or port, the shortest
     backlog counts, because it fills first.
     """
     backlogs: dict[str, int] = {}
-    for size, location in _BACKLOG_PATTERN.findall(printed):
+    for size, location in _BACKLOG_PATTERN.findall(output):
         key = location if location.startswith("/") else location.rpartition(":")[2]
         backlogs[key] = min(int(size), backlogs.get(key, int(size)))
     return backlogs

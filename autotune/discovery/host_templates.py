@@ -57,14 +57,14 @@ class HostTemplates:
         """Return the notes, then lines about the parameters that are not tuned, with the
         reasons.
         """
-        names: dict[tuple[str, str], list[str]] = {}
+        parameters_by_reason: dict[tuple[str, str], list[str]] = {}
         for name, reason in self.adopted_values.skipped.items():
             parameter_name = ParameterName.parse(name)
-            names.setdefault((parameter_name.service_prefix, reason), []).append(
+            parameters_by_reason.setdefault((parameter_name.service_prefix, reason), []).append(
                 parameter_name.parameter
             )
         untuned_lines = (f"{service}: {', '.join(parameters)} not tuned ({why})"
-                for (service, why), parameters in names.items())  # fmt: skip
+                for (service, why), parameters in parameters_by_reason.items())  # fmt: skip
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
@@ -106,8 +106,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the hosts' files, for every tier whose files are edited. The hosts are
-    only read.
+    """Return templates of the hosts' files, for every tier whose files are edited. No host is changed.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -136,7 +135,7 @@ def build_host_templates(
     hosts: Mapping[str, DiscoveredHost],
     isolated_hosts: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
 ) -> HostTemplates:
-    """Return the files that were read from hosts as templates.
+    """Return templates of the files that were read from hosts.
 
     ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
     Raises the same errors as `read_host_templates`.
@@ -144,18 +143,18 @@ def build_host_templates(
     tiers = isolated_hosts or {}
     adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
                for name, tier in _list_edited_tiers(file).items()]  # fmt: skip
-    for each in adopted_tiers:
-        adoption.check_templates(each)
+    for adopted_tier in adopted_tiers:
+        adoption.check_templates(adopted_tier)
     unread_lines = (
         f"{host}: {path}: {reason}"
-        for each in adopted_tiers
-        for host, path, reason in _list_unread_files(each)
+        for adopted_tier in adopted_tiers
+        for host, path, reason in _list_unread_files(adopted_tier)
     )
     return HostTemplates(
         {
-            instance_name: _embed_templates(file, own, each)
-            for each in adopted_tiers
-            for instance_name, own in each.adopted_configs.items()
+            instance_name: _embed_templates(file, config, adopted_tier)
+            for adopted_tier in adopted_tiers
+            for instance_name, config in adopted_tier.adopted_configs.items()
         },
         _collect_values(file, adopted_tiers),
         tuple(dict.fromkeys((*unread_lines, *_list_untuned(hosts, adopted_tiers)))),
@@ -170,8 +169,8 @@ def _list_untuned(
     """
     tuned_instances = {
         (i.host.name, i.deployment, i.port)
-        for each in adopted
-        for i in each.discovered_tier.instances
+        for adopted_tier in adopted
+        for i in adopted_tier.discovered_tier.instances
     }
     running_on = {name: find_instances(host) for name, host in hosts.items()}
     yield from list_untuned_listeners(
@@ -196,19 +195,25 @@ def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
     """Return the hosts of a tier, with the files that the tier's services see."""
-    manager, described = runtime.service_manager, file.target.tiers[tier]
+    manager, tier_model = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     catalogue = catalogue_of(file.target)
-    paths = list_config_paths(described.service, catalogue)
+    paths = list_config_paths(tier_model.service, catalogue)
 
-    def read(transport: Transport) -> DiscoveredHost:
-        words = runtime.build_archive_command(file.target, tier, paths)
+    def read_tier_host(transport: Transport) -> DiscoveredHost:
+        archive_command = runtime.build_archive_command(file.target, tier, paths)
         host = SshHost(transport.name, file.target.hosts[transport.name].address)
         return read_isolated_host(
-            transport, host, described.service, paths, words, manager.shell_functions, catalogue
+            transport,
+            host,
+            tier_model.service,
+            paths,
+            archive_command,
+            manager.shell_functions,
+            catalogue,
         )
 
-    return run_on_all([transports[name] for name in described.hosts], read).unwrap()
+    return run_on_all([transports[name] for name in tier_model.hosts], read_tier_host).unwrap()
 
 
 def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
@@ -302,7 +307,10 @@ def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues
 
 def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier) -> AdoptedConfig:
     is_choice = len(file.target.tiers[tier.discovered_tier.name].service) > 1
-    files = tuple(replace(each, text=tier.templates[each.template]) for each in config.files)
+    files = tuple(
+        replace(config_file, text=tier.templates[config_file.template])
+        for config_file in config.files
+    )
     return replace(
         config, files=files, deployment=tier.discovered_tier.deployment if is_choice else ""
     )

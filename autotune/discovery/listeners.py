@@ -15,13 +15,15 @@ _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
 _MAX_NAME_LENGTH = 15  # characters of a process name that the kernel keeps
 
 
-def parse_listeners(printed: str) -> tuple[Listener, ...]:
+def parse_listeners(output: str) -> tuple[Listener, ...]:
     """Return the listeners in the output of `ss -ltnpH`, with each program and port only once."""
-    local: dict[tuple[str, int], bool] = {}
-    for address, port, program in _SOCKET_PATTERN.findall(printed):
+    is_loopback_only: dict[tuple[str, int], bool] = {}
+    for address, port, program in _SOCKET_PATTERN.findall(output):
         key = program, int(port)
-        local[key] = local.get(key, True) and bool(_LOOPBACK_PATTERN.match(address))
-    return tuple(Listener(*key, local[key]) for key in sorted(local))
+        is_loopback_only[key] = is_loopback_only.get(key, True) and bool(
+            _LOOPBACK_PATTERN.match(address)
+        )
+    return tuple(Listener(*key, is_loopback_only[key]) for key in sorted(is_loopback_only))
 
 
 def list_other_ports(
@@ -51,8 +53,10 @@ def list_untuned(
     other listeners by host.
     """
     unowned_listeners = {
-        host: [listener for listener in every if not _find_owners(catalogue, listener, tuned)]
-        for host, (every, tuned) in listeners_by_host.items()
+        host: [
+            listener for listener in all_listeners if not _find_owners(catalogue, listener, tuned)
+        ]
+        for host, (all_listeners, tuned) in listeners_by_host.items()
     }
     listener_lists = list(unowned_listeners.values())
     common_listeners = (
@@ -61,12 +65,12 @@ def list_untuned(
         else []
     )
     other_listeners = {
-        host: [each for each in of if each not in common_listeners]
-        for host, of in unowned_listeners.items()
+        host: [each for each in host_listeners if each not in common_listeners]
+        for host, host_listeners in unowned_listeners.items()
     }
-    for where, of in {"every host": common_listeners, **other_listeners}.items():
-        if of:
-            yield f"listening but not tuned on {where}: {', '.join(map(str, of))}"
+    for place, host_listeners in {"every host": common_listeners, **other_listeners}.items():
+        if host_listeners:
+            yield f"listening but not tuned on {place}: {', '.join(map(str, host_listeners))}"
 
 
 def _find_owners(

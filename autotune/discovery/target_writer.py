@@ -36,7 +36,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-# seconds, because this may be the first request since the site started
+# long, because this may be the first request since the site started
 _FIRST_REQUEST_SECONDS = 10.0
 _USUAL_PATHS = ("/index.php", "/")
 _LOGIN_PATTERN = re.compile(
@@ -118,7 +118,11 @@ def write_target(
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     texts = {
         adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
-            {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
+            {
+                k: adopted_config
+                for tier in tiers
+                for k, adopted_config in tier.adopted_configs.items()
+            }
         )
     }
     for tier in tiers:
@@ -212,7 +216,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The page that the load requests, as text for the target file, and a remark about it."""
+    """The page that the load requests, as text for the target file, and a remark about the page."""
 
     load_keys: str
     remark: str = ""
@@ -228,9 +232,9 @@ def _choose_request(
 ) -> LoadRequest:
     """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
     entry = _find_entry_tiers(discovered)[0]
-    host, front = entry.instances[0].host.address, entry.instances[0]
-    if front.tls:
-        return _choose_tls_request(host, front, paths)
+    host, front_instance = entry.instances[0].host.address, entry.instances[0]
+    if front_instance.tls:
+        return _choose_tls_request(host, front_instance, paths)
     for path in paths:
         answer = curl.send_request(
             LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
@@ -248,8 +252,8 @@ def _choose_request(
 def _choose_tls_request(
     host: str, instance: DiscoveredInstance, paths: Sequence[str]
 ) -> LoadRequest:
-    """Return the load's page on a site that supports only HTTPS, requested by the host name in its
-    files or by address.
+    """Return the page for the load on a site that supports only HTTPS. The URL contains the host
+    name from the site's files, or else the address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
@@ -287,9 +291,9 @@ def _describe_url(
     elif isinstance(answer, str) and "certificate" in answer:
         remark = f"{description}, but this machine does not trust its certificate: add `ca: FILE`."
     elif isinstance(answer, str) or not answer.ok:
-        reply = answer if isinstance(answer, str) else f"status {answer.status}"
+        error = answer if isinstance(answer, str) else f"status {answer.status}"
         requested_endpoint = _build_request(host, url).endpoint
-        remark = f"{description}, but the request to {requested_endpoint} failed: {split_lines(reply)[0]}"
+        remark = f"{description}, but the request to {requested_endpoint} failed: {split_lines(error)[0]}"
     else:
         remark = f"{description}."
     return LoadRequest(f"url: {quote_yaml(url.geturl())}", remark)
@@ -369,7 +373,11 @@ def _format_tiers(stack: AdoptedStack) -> Iterator[str]:
         discovery = tier.discovered_tier
         for other in discovery.assumed_uses:
             yield f"  # Assumed: {discovery.name} uses {other}. No file of {discovery.name} names it."
-        for loses in dict.fromkeys(own.loses for own in tier.adopted_configs.values() if own.loses):
+        for loses in dict.fromkeys(
+            adopted_config.loses
+            for adopted_config in tier.adopted_configs.values()
+            if adopted_config.loses
+        ):
             yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
         yield f"  {discovery.name}:"
         yield f"    hosts: [{', '.join(instance.host.name for instance in discovery.instances)}]"
@@ -388,7 +396,7 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
     yield "# parameter. `autotune params` lists the whole catalogue."
     yield "parameters:"
     for tier in stack.tiers:
-        left: dict[str, list[str]] = {}
+        skipped_names: dict[str, list[str]] = {}
         for dimension in tier.dimensions:
             key = adoption.format_key(dimension)
             if dimension.expression is not None:
@@ -396,8 +404,8 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
             if key in tier.baseline_values:
                 yield _format_parameter(dimension, tier.baseline_values[key])
             if key in tier.skipped:
-                left.setdefault(tier.skipped[key], []).append(dimension.name)
-        for reason, names in left.items():
+                skipped_names.setdefault(tier.skipped[key], []).append(dimension.name)
+        for reason, names in skipped_names.items():
             yield f"  {format_comment(f'Not tuned ({reason}):')}"
             yield from (f"  {name}: {{drop: true}}" for name in names)
 

@@ -30,8 +30,8 @@ class AdoptedTier:
     """A tunable tier. ``templates`` are keyed by path below the template directory, and
     ``adopted_configs`` by instance name.
 
-    ``baseline_values`` are the baseline, and ``skipped`` contains the reasons why parameters are
-    not tuned. Both are keyed by ``SERVICE.NAME``.
+    ``baseline_values`` contains the baseline, and ``skipped`` contains the reasons why parameters
+    are not tuned. Both are keyed by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -47,12 +47,12 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
     all hosts.
     """
     hosts = tuple(instance.host.name for instance in tier.instances)
-    model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
+    tier_model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
     common_facts = find_common_facts(i.host.facts for i in tier.instances)
-    dimensions = tuple(build_tier_dimensions(tier.name, model, common_facts, tier.catalogue))
+    dimensions = tuple(build_tier_dimensions(tier.name, tier_model, common_facts, tier.catalogue))
     adopted_tier = AdoptedTier(tier, dimensions)
-    for location in tier.catalogue.list_tier_services(tier.name, model):
-        service = location.service
+    for tier_service in tier.catalogue.list_tier_services(tier.name, tier_model):
+        service = tier_service.service
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted_tier, service.name)
         elif service.per_deployment and not service.isolated_only:
@@ -81,9 +81,9 @@ def check_templates(tier: AdoptedTier) -> None:
             adopted_config = tier.adopted_configs[
                 f"{tier.discovered_tier.name}.{instance.host.name}.{service}"
             ]
-            values = _select_baseline(tier, service)
+            baseline = _select_baseline(tier, service)
             for file in adopted_config.files:
-                text = templates.render_text(tier.templates[file.template], values)
+                text = templates.render_text(tier.templates[file.template], baseline)
                 running_service = instance.services[service]
                 outliner = adoptions[running_service.key].visible.build_outliner(file.path)
                 if text != mask_secrets(config.texts[file.path], outliner):
@@ -96,10 +96,10 @@ def format_key(dimension: Dimension) -> str:
 
 
 def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Return a service's values by bare names. Derived values are calculated from the software's
-    values.
+    """Return a service's baseline values by bare parameter names. Derived values are calculated
+    from the software's values.
     """
-    values = select_service_settings(tier.baseline_values, service)
+    baseline = select_service_settings(tier.baseline_values, service)
     numbers = {d.name: value * d.unit_factor for d in tier.dimensions
              if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)}  # fmt: skip
     for dimension in tier.dimensions:
@@ -109,11 +109,11 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
             and dimension.expression
             and {*dimension.expression.names()} <= {*numbers}
         ):
-            values.setdefault(
+            baseline.setdefault(
                 name.parameter,
                 round(dimension.expression.evaluate(numbers) / dimension.unit_factor),
             )
-    return values
+    return baseline
 
 
 def _adopt_service(adopted: AdoptedTier, service: str) -> None:
@@ -131,14 +131,14 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
         dimensions,
         [i.host.effective.get((i.deployment, i.port, service), {}) for i in tier.instances],
     )
-    for instance, of_host in zip(tier.instances, results_by_host, strict=True):
+    for instance, host_result in zip(tier.instances, results_by_host, strict=True):
         running, host = instance.services[service], instance.host
         files = []
-        for path, text in _build_templates(adoption, running, of_host.edits).items():
+        for path, text in _build_templates(adoption, running, host_result.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
-            mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
-            files.append(ConfigFile(path, template, mode, optional=new))
+            mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
+            files.append(ConfigFile(path, template, mode, optional=is_new))
         adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
             tuple(files),
             running.listen_address,
@@ -213,7 +213,8 @@ def _find_contradictions(
 def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
-    # The kernel shortens a queue that exceeds its limit, and the search knows that limit.
+    # The kernel shortens a queue that exceeds the kernel's limit, and the search respects that
+    # limit.
     is_lowered = bool(dimension.parameter.capped_by) and reported < written
     return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
@@ -224,18 +225,18 @@ def _find_masked_parameters(
     """Return the parameters whose edits touch masked text."""
     names = set[str]()
     for edit in adopted.edits:
-        locations = list_placeholders(
+        placeholders = list_placeholders(
             service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
         )
-        placeholder_index = bisect_right(locations, edit.start, key=lambda place: place[0]) - 1
+        placeholder_index = bisect_right(placeholders, edit.start, key=lambda place: place[0]) - 1
         contains_next = (
-            placeholder_index + 1 < len(locations)
-            and locations[placeholder_index + 1][0] < edit.end
+            placeholder_index + 1 < len(placeholders)
+            and placeholders[placeholder_index + 1][0] < edit.end
         )
         if contains_next or (
             placeholder_index >= 0
-            and edit.start < locations[placeholder_index][1]
-            and edit.end > locations[placeholder_index][0]
+            and edit.start < placeholders[placeholder_index][1]
+            and edit.end > placeholders[placeholder_index][0]
         ):
             names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
     return names
@@ -253,16 +254,18 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 
 
 def _build_templates(
-    adoption: Adoption, running: RunningService, edits: Iterable[Edit]
+    adoption: Adoption, running_service: RunningService, edits: Iterable[Edit]
 ) -> dict[str, str]:
     """Return the files with variables for tunable values, as templates in which text of unknown
     syntax is masked.
     """
-    config = running.config
+    config = running_service.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for edit in dict.fromkeys(edits):  # a file may be included twice
         if edit.path not in pieces:
             outliner = adoption.visible.build_outliner(edit.path)
             pieces[edit.path] = [*list_placeholders(config.texts[edit.path], outliner)]
         pieces[edit.path].append((edit.start, edit.end, edit.text))
-    return {path: render_edits(config.texts[path], of_file) for path, of_file in pieces.items()}
+    return {
+        path: render_edits(config.texts[path], file_pieces) for path, file_pieces in pieces.items()
+    }

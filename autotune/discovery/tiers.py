@@ -59,7 +59,7 @@ class DiscoveredTier:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Return the services that its hosts were searched for."""
+        """Return the services for which the tier's hosts were searched."""
         return self.instances[0].host.catalogue
 
     @property
@@ -91,7 +91,7 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
     front_services = [
         s for s in running if s.key in deployable and not deployable[s.key].gateway_protocol
     ]
-    settings = [service for service in running if service.key not in deployable]
+    setting_services = [service for service in running if service.key not in deployable]
     fronts_with_servers = [
         (front, _select_server(host, front, servers)) for front in front_services
     ]
@@ -104,7 +104,8 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
         host, servers, [server for _, server in fronts_with_servers if server]
     )
     deployed_instances = tuple(
-        _build_instance(host, front, server, settings) for front, server in fronts_with_servers
+        _build_instance(host, front, server, setting_services)
+        for front, server in fronts_with_servers
     )
     notes += [
         f"{host.name}: {line}"
@@ -169,16 +170,16 @@ def _is_same_location(listen: str, address: str) -> bool:
 
 
 def _list_idle_versions(
-    host: DiscoveredHost, servers: Sequence[RunningService], used: Sequence[RunningService]
+    host: DiscoveredHost, servers: Sequence[RunningService], used_servers: Sequence[RunningService]
 ) -> list[str]:
     """Return a note for each running version of an application server to which no web server
     forwards.
     """
-    keys = {server.key for server in used}
+    keys = {server.key for server in used_servers}
     return [
         f"{host.name}: {server.instance} is running, but no web server forwards to it, so it is not tuned"
         for server in servers
-        if server.key in keys and server not in used and server.instance
+        if server.key in keys and server not in used_servers and server.instance
     ]
 
 
@@ -241,7 +242,7 @@ def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str,
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a note for each service whose unit name differs from Debian's."""
+    """Return a note for each service whose unit name differs from Debian's unit name."""
     other_units = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
         host.is_active(unit)
@@ -261,7 +262,7 @@ def _build_instance(
     host: DiscoveredHost,
     front: RunningService,
     server: RunningService | None,
-    settings: Iterable[RunningService],
+    setting_services: Iterable[RunningService],
 ) -> DiscoveredInstance:
     catalogue = host.catalogue
     if server is None:
@@ -282,7 +283,7 @@ def _build_instance(
         )
     }
     instance = server.instance if server else ""
-    services |= {names_by_key[s.key]: replace(s, role=Role.HOST) for s in settings
+    services |= {names_by_key[s.key]: replace(s, role=Role.HOST) for s in setting_services
                  if s.key in names_by_key and s.instance in ("", instance)}  # fmt: skip
     return DiscoveredInstance(
         host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
@@ -295,16 +296,16 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     If no file names a cache, store or database, every web and application tier is assumed to use
     it. The application may store the address elsewhere.
     """
-    grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
+    instances_by_key: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
-        grouped.setdefault((instance.tier_kind, instance.deployment, instance.port), []).append(
-            instance
-        )
+        instances_by_key.setdefault(
+            (instance.tier_kind, instance.deployment, instance.port), []
+        ).append(instance)
     discovered: list[DiscoveredTier] = []
-    for key in sorted(grouped, key=lambda key: _KIND_ORDER.index(key[0])):
+    for key in sorted(instances_by_key, key=lambda key: _KIND_ORDER.index(key[0])):
         same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered)
         name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
-        discovered.append(DiscoveredTier(name, tuple(grouped[key])))
+        discovered.append(DiscoveredTier(name, tuple(instances_by_key[key])))
     return tuple(_connect_tier(tier, discovered) for tier in discovered)
 
 
@@ -360,7 +361,7 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
             for s in instance.services.values()
             if instance.host.name == caller.host.name
         )
-        # The name of a socket in the working directory contains no directory.
+        # A socket in the working directory may be named without its directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listen_addresses)
     host, _, port = address.rpartition(":")
     if port != str(tier.port):

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 from autotune.loads import probes
-from autotune.loads.answer_kind import ReferenceAnswer, displayed_title, find_error
+from autotune.loads.answer_kind import ReferenceAnswer, find_error, sanitize_title
 from autotune.loads.answer_validation import (
     AnswerInspection,
     AnswerValidator,
@@ -27,7 +27,7 @@ from autotune.transports.request import Request
 MAX_TOTAL_SAMPLES = 200  # maximum number of samples for all pages together
 MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of samples per page
 MAX_SAMPLE_RATE = 20.0
-ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response from a cold stack
+ANSWER_TIMEOUT_SECONDS = 10.0  # seconds to wait for a response, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
     "autotune stores no reference responses, because it does not know which pages the load requests. "
@@ -67,8 +67,8 @@ class AnswerCheck:
         max_rate: float,
         untouched: bool = False,
     ) -> AnswerCheck:
-        """Return the check for a load. If only one body is correct, the check needs no reference
-        responses.
+        """Return the response check for a load. If only one body is correct, the check needs no
+        reference responses.
         """
         if request.expected_body is not None:
             return cls(
@@ -139,10 +139,10 @@ class AnswerCheck:
         samples_per_page = min(
             MAX_PAGE_SAMPLES, max(MIN_PAGE_SAMPLES, MAX_TOTAL_SAMPLES // len(pages))
         )
-        entries = self.request.per_endpoint()
+        entry_requests = self.request.per_endpoint()
         requests = [
-            page.build_request(entries[turn % len(entries)])
-            for turn in range(samples_per_page)
+            page.build_request(entry_requests[round_number % len(entry_requests)])
+            for round_number in range(samples_per_page)
             for page in pages
         ]
         command = probes.build_command(
@@ -152,7 +152,7 @@ class AnswerCheck:
             expected_seconds=0.1,
             whole_bodies=self.validator.reads_whole_bodies,
         )
-        load = LoadCommand(
+        load_command = LoadCommand(
             self.host,
             command.argv,
             command.max_rate,
@@ -161,19 +161,19 @@ class AnswerCheck:
             command.stop_seconds,
             command.input,
         )
-        (done,) = run_together([load], self.max_rate)
-        answers = probes.parse_answers(done, requests)
-        return [answers[location :: len(pages)] for location in range(len(pages))]
+        (command_output,) = run_together([load_command], self.max_rate)
+        answers = probes.parse_answers(command_output, requests)
+        return [answers[page_index :: len(pages)] for page_index in range(len(pages))]
 
     def find_inspection(self, rate: float) -> AnswerInspection:
-        return self.inspections.latest_up_to(rate)
+        return self.inspections.pool_latest(rate)
 
-    def record_inspection(self, rate: float, result: LoadResult) -> None:
+    def record_inspection(self, rate: float, load_result: LoadResult) -> None:
         """Record the number of responses that a reading checked, and the number of wrong responses."""
-        if result.looked_at:
-            example = result.example if result.wrong else ""
+        if load_result.looked_at:
+            example = load_result.example if load_result.wrong else ""
             self.inspections.add_inspection(
-                rate, AnswerInspection(result.looked_at, result.wrong, example)
+                rate, AnswerInspection(load_result.looked_at, load_result.wrong, example)
             )
 
 
@@ -198,12 +198,12 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
             yield f"status {answer.status}" + (
                 f", Location: {redirect_target[:200]}" if redirect_target else ""
             )
-        elif not (page.expect and page.expect.body) and (words := find_error(answer)):
-            yield f"status {answer.status}, but it looks like an error page: {words!r}"
+        elif not (page.expect and page.expect.body) and (error_words := find_error(answer)):
+            yield f"status {answer.status}, but it looks like an error page: {error_words!r}"
 
 
 def build_problem_record(page: LoadPage, reason: str) -> dict[str, Any]:
-    """Return a page without a reference response, and the reason, as a record."""
+    """Return a record of a page without a reference response, with the reason."""
     return {"page": page.name, "share": page.share, "problem": mask_secrets(reason)}
 
 
@@ -218,7 +218,7 @@ def build_record(page: LoadPage) -> dict[str, Any]:
         "statuses": sorted(reference.statuses),
         "types": sorted(reference.media_types),
         "sizes": list(reference.size_range),
-        "title": displayed_title(reference),
+        "title": sanitize_title(reference),
         "markers": len(reference.markers),
         **({"expect": str(page.expect)} if page.expect else {}),
     }

@@ -1,4 +1,4 @@
-"""Interface of environments."""
+"""Interfaces of environments, and of the sessions that evaluate configurations."""
 
 from __future__ import annotations
 

@@ -57,21 +57,21 @@ def derive_cache_slo(stack: Slo) -> Slo:
 
 def measure_cache_peak(
     servers: Sequence[Endpoint],
-    shape: MutilateShape,
+    load_shape: MutilateShape,
     hosts: Mapping[str, Transport],
     slo: Slo,
     max_rate: float,
 ) -> CachePeak:
-    """Store the shape's objects, search for the capacity up to ``max_rate`` (operations/s), and
+    """Fill the caches with objects, search for the capacity up to ``max_rate`` (operations/s), and
     return the result.
 
     ``hosts`` maps addresses to load hosts. The first load host measures, and the other load hosts
     assist. Raises LoadError or HostUnreachable.
     """
-    (_, master), *helpers = hosts.items()
+    (_, master), *helper_hosts = hosts.items()
     method_text = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
     load_result = master.run(
-        mutilate.build_load_command(servers, shape), timeout=60 + TIMEOUT_MARGIN_SECONDS
+        mutilate.build_load_command(servers, load_shape), timeout=60 + TIMEOUT_MARGIN_SECONDS
     )
     if not load_result.ok:
         reason = load_result.error_text.strip()
@@ -86,23 +86,23 @@ def measure_cache_peak(
             whole_rate, ceil(seconds), latency_limit=slo.limit, ramp_seconds=WARM_UP_SECONDS
         )
         argv = mutilate.build_measure_command(
-            servers, shape, spec, [address for address, _ in helpers]
+            servers, load_shape, spec, [address for address, _ in helper_hosts]
         )
         total_seconds = spec.ramp_seconds + spec.seconds
         command = LoadCommand(
             master, argv, whole_rate, 0.0, total_seconds, total_seconds + TIMEOUT_MARGIN_SECONDS
         )
-        (done,) = run_together([command], max_rate)
-        sampled_reading = mutilate.parse_output(done.stdout, spec)
+        (command_output,) = run_together([command], max_rate)
+        sampled_reading = mutilate.parse_output(command_output.stdout, spec)
         readings.append((build_reading(sampled_reading.result, spec), sampled_reading))
         return readings[-1][0]
 
-    with _run_agents([host for _, host in helpers]):
+    with _run_agents([host for _, host in helper_hosts]):
         limits = replace(
             SEARCH_LIMITS, max_rate=max_rate, min_rate=min(SEARCH_LIMITS.min_rate, max_rate)
         )
         capacity = search_peak(probe, slo, target_sd=TARGET_SD, limits=limits)
-    return _build_cache_peak(shape, method_text, capacity, readings)
+    return _build_cache_peak(load_shape, method_text, capacity, readings)
 
 
 def _describe_failure(capacity: Capacity) -> str:
@@ -111,20 +111,20 @@ def _describe_failure(capacity: Capacity) -> str:
 
 
 def _build_cache_peak(
-    shape: MutilateShape,
+    load_shape: MutilateShape,
     generator: str,
     capacity: Capacity,
     readings: Sequence[tuple[Reading, SampledReading]],
 ) -> CachePeak:
     if capacity.peak <= 0:
         reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
-        return CachePeak(shape.name, generator, failure=reason)
+        return CachePeak(load_shape.name, generator, failure=reason)
     readings_below_peak = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in readings_below_peak)
     gets = sum(sampled.gets for sampled in readings_below_peak)
     traffic = sum(sampled.traffic for sampled in readings_below_peak)
     return CachePeak(
-        shape.name,
+        load_shape.name,
         generator
         if capacity.verdict == "measured"
         else f"{generator}, {_describe_failure(capacity)}",
@@ -142,15 +142,15 @@ def _build_cache_peak(
 def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
     """Run a mutilate agent on each of ``hosts`` within the ``with`` block."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
-    started: list[tuple[Transport, str]] = []
+    started_agents: list[tuple[Transport, str]] = []
     try:
         for host in hosts:
             command_result = host.run(
                 ("sh", "-c", script, "sh", *mutilate.build_agent_command(AGENT_MAX_SECONDS))
             )
-            started.append((host, command_result.stdout.strip()))
+            started_agents.append((host, command_result.stdout.strip()))
         yield
     finally:
-        for host, number in started:
-            if number.isdigit():
-                host.run(("kill", number))
+        for host, process_id in started_agents:
+            if process_id.isdigit():
+                host.run(("kill", process_id))

@@ -22,8 +22,8 @@ class StudyClock:
         skip: Callable[[float], None] | None = None,
     ) -> None:
         self.now, self.skip = now, skip
-        self._since = now()
-        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
+        self._last_collection = now()
+        self._activity_seconds = dict.fromkeys(ACTIVITIES, 0.0)
 
     @contextmanager
     def time_activity(self, kind: str) -> Iterator[None]:
@@ -31,12 +31,12 @@ class StudyClock:
         try:
             yield
         finally:
-            self._spent[kind] += self.now() - start_time
+            self._activity_seconds[kind] += self.now() - start_time
 
     @property
     def elapsed_seconds(self) -> float:
         """Return the seconds since activity times were last collected."""
-        return self.now() - self._since
+        return self.now() - self._last_collection
 
     def collect_seconds(self) -> dict[str, float]:
         """Return the seconds of each activity since the last collection, and reset them. Unassigned
@@ -44,9 +44,9 @@ class StudyClock:
         """
         total_seconds = self.elapsed_seconds
         seconds_by_activity = {
-            **self._spent,
-            "other": max(0.0, total_seconds - sum(self._spent.values())),
+            **self._activity_seconds,
+            "other": max(0.0, total_seconds - sum(self._activity_seconds.values())),
         }
-        self._since += total_seconds
-        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
+        self._last_collection += total_seconds
+        self._activity_seconds = dict.fromkeys(ACTIVITIES, 0.0)
         return seconds_by_activity

@@ -43,7 +43,7 @@ from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
-# Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
+# Number of calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
 # trials more than two additional trials would.
 REFERENCE_CALLS = 3
 MAX_ATTEMPTS = 2
@@ -165,7 +165,7 @@ class CommandSession:
         answers: list[BenchmarkValue] = []
         start_time = time.monotonic()
         with self.clock.time_activity("load"):
-            for _ in range(self._call_count(settings, request)):
+            for _ in range(self._choose_call_count(settings, request)):
                 answer = self._call_with_retry(settings, request, record)
                 if not isinstance(answer, BenchmarkValue):
                     return _build_failure(answer)
@@ -177,8 +177,8 @@ class CommandSession:
         seconds = time.monotonic() - start_time
         return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
 
-    def _call_count(self, settings: Settings, request: EvaluationRequest) -> int:
-        is_repeated = any(earlier == settings for earlier, _ in self._answers)
+    def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
+        is_repeated = any(earlier_settings == settings for earlier_settings, _ in self._answers)
         return REFERENCE_CALLS if request.is_reference and not is_repeated else 1
 
     def _call_with_retry(
@@ -197,43 +197,45 @@ class CommandSession:
         return answer
 
     def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
-        """Return the mean of the values as a peak. If the command reports no standard deviation, it
-        is estimated from repeated measurements.
+        """Return the mean of the values as a peak. If the command reports no standard deviation, the
+        deviation is estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
-        logs = [scale.log_score(answer.value) for answer in answers]
-        mean = sum(logs) / len(logs)
+        log_scores = [scale.log_score(answer.value) for answer in answers]
+        mean = sum(log_scores) / len(log_scores)
         stated_sds = [
             scale.log_score_sd(answer.value, answer.sd)
             for answer in answers
             if answer.sd is not None
         ]
-        answer_sd = max(stated_sds) if stated_sds else self._measurement_sd(scale)
-        sd = max(answer_sd, EXACT_SD) / sqrt(len(logs))
+        answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)
+        sd = max(answer_sd, EXACT_SD) / sqrt(len(log_scores))
         return Peak.from_estimate(Estimate(mean, sd))
 
-    def _measurement_sd(self, scale: ObjectiveScale) -> float:
+    def _estimate_measurement_sd(self, scale: ObjectiveScale) -> float:
         """Return the standard deviation of the logarithm of a single value's score, estimated from
         all repeated measurements.
         """
-        groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
+        scores_by_configuration: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))
-            groups.setdefault(configuration, []).extend(map(scale.log_score, values))
-        return pool_sd(groups.values())
+            scores_by_configuration.setdefault(configuration, []).extend(
+                map(scale.log_score, values)
+            )
+        return pool_sd(scores_by_configuration.values())
 
 
 def prepare(file: TargetFile) -> CommandEnvironment:
     """Build the search space, find the program, and return the environment. The command is not
     called.
 
-    Raises TargetError if values do not fit the parameters, or if the program is missing.
+    Raises TargetError if the target's values do not fit its parameters, or if the program is missing.
     """
     argv = file.target.command
     assert argv is not None
     space = spaces.build_space(file, {})
-    location = file.path.resolve().parent
-    program = str(location / argv[0]) if "/" in argv[0] else argv[0]
+    directory = file.path.resolve().parent
+    program = str(directory / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
         program_exists = Path(program).exists()
         hint = f"chmod +x {shlex.quote(program)}" if program_exists else None

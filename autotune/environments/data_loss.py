@@ -17,16 +17,19 @@ def fix_restart_parameters(
     file: TargetFile,
     space: SearchSpace,
     adopted: Mapping[str, AdoptedConfig],
-    server: AdoptedValues,
+    running_values: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """Pin parameters that need a restart in tiers with services that would lose data, and drop
-    these services' files from ``adopted``.
+    """In tiers whose services would lose data, pin the parameters that need a restart. Drop the files
+    of these services from ``adopted``.
 
-    Raises TargetError if the target sets a value that differs from the running service's value.
+    Raises TargetError if the target sets a pinned parameter to a value that the running service does
+    not use.
     """
     editable_files = list_editable_files(file.target, adopted)
     losses = {
-        part.partition(".")[0]: files.loses for part, files in editable_files.items() if files.loses
+        instance_name.partition(".")[0]: files.loses
+        for instance_name, files in editable_files.items()
+        if files.loses
     }
     fixed_dimensions = [
         dimension
@@ -35,36 +38,38 @@ def fix_restart_parameters(
         and ParameterName.parse(dimension.name).tier in losses
     ]
     for dimension in fixed_dimensions:
-        _check_data_loss(file, dimension, losses, server)
-    names = {dimension.name for dimension in fixed_dimensions}
-    dimensions = (d.fixed_at(d.baseline) if d.name in names else d for d in space.dimensions)
-    lines = (f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
-             for tier, loss in losses.items())  # fmt: skip
-    excluded_lines = (*space.excluded, *lines)
+        _check_data_loss(file, dimension, losses, running_values)
+    fixed_names = {dimension.name for dimension in fixed_dimensions}
+    dimensions = (d.fixed_at(d.baseline) if d.name in fixed_names else d for d in space.dimensions)
+    loss_lines = (
+        f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
+        for tier, loss in losses.items()
+    )
+    excluded_lines = (*space.excluded, *loss_lines)
     return replace(space, dimensions=tuple(dimensions), excluded=excluded_lines), editable_files
 
 
 def list_editable_files(
-    target: Target, own: Mapping[str, AdoptedConfig]
+    target: Target, adopted: Mapping[str, AdoptedConfig]
 ) -> dict[str, AdoptedConfig]:
-    """Return ``own`` without the files of services that would lose data in a restart.
+    """Return ``adopted`` without the files of services that would lose data in a restart.
 
     In the result, ``loses`` describes the data that a restart loses, and is empty if the tier
     allows data loss.
     """
     return {
-        part: replace(files, loses="")
-        if not files.loses or target.tiers[part.partition(".")[0]].allow_data_loss
+        instance_name: replace(files, loses="")
+        if not files.loses or target.tiers[instance_name.partition(".")[0]].allow_data_loss
         else replace(files, files=())
-        for part, files in own.items()
+        for instance_name, files in adopted.items()
     }
 
 
 def _check_data_loss(
-    file: TargetFile, dimension: Dimension, losses: Mapping[str, str], server: AdoptedValues
+    file: TargetFile, dimension: Dimension, losses: Mapping[str, str], running_values: AdoptedValues
 ) -> None:
     name = dimension.name
-    is_changed = server.values.get(name, dimension.baseline) != dimension.baseline
+    is_changed = running_values.values.get(name, dimension.baseline) != dimension.baseline
     if is_changed and name in file.target.parameters:
         tier = ParameterName.parse(name).tier
         message = (

@@ -1,4 +1,4 @@
-"""Check declared services against the catalogue and the hosts."""
+"""Check the services that a target declares against the catalogue and the tiers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from autotune.target.declared_service import ServiceSpec
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 
-PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts matter
+PLACEHOLDER_FACTS = HostFacts(
+    1, 2**30
+)  # placeholder values, because only the names of facts are checked
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each duplicate name, invalid expression, and file without text."""
+    """Yield an error for each declared service with a duplicate name, an invalid expression, or a file
+    without text.
+    """
     for name, spec in file.target.services.items():
         location = ("services", name)
         if name in RESERVED_NAMES:
@@ -33,14 +37,14 @@ def _find_expression_errors(
     file: TargetFile, name: str, spec: ServiceSpec
 ) -> Iterator[TargetError]:
     facts = PLACEHOLDER_FACTS.to_names()
-    for parameter, declared in spec.parameters.items():
+    for parameter, declared_parameter in spec.parameters.items():
         for key in ("default", "range", "recommended", "safe"):
-            value = getattr(declared, key)
+            value = getattr(declared_parameter, key)
             for bound in value if isinstance(value, tuple) else (value,):
                 # A bound that is not a quantity in the parameter's unit is an expression of host
                 # facts.
-                if declared.choices is None and isinstance(
-                    convert_to_unit(bound, declared.unit or ""), str
+                if declared_parameter.choices is None and isinstance(
+                    convert_to_unit(bound, declared_parameter.unit or ""), str
                 ):
                     location = ("services", name, "parameters", parameter, key)
                     yield from _check_expression(file, location, str(bound), set(facts))

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because the programs take a while. If any parameter of a service
-then lacks its new value, the service's parameters are changed one at a time. A parameter whose edit
-has no effect, or changes another value, is not tuned.
+All parameters are changed at once, because each start of a program takes a while. If any parameter of a
+service then lacks its new value, the service's parameters are changed one at a time. A parameter whose
+edit has no effect, or changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
-_TOLERANCE = 0.006  # programs print fractions with two digits
+_TOLERANCE = 0.006  # maximum difference, because programs print fractions with two digits
 _MAX_ALTERNATIVES = 3
-_ByInstance = Mapping[str, Mapping[str, Value]]
+_ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
 ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 """Map instances with settings to the values that their software reads, by bare parameter name."""
@@ -27,10 +27,10 @@ ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` are parameters whose edits take effect, and ``refuted`` maps parameters whose
-    edits do not to the reason.
+    """``proven`` lists parameters whose edits take effect. ``refuted`` maps each parameter whose edit
+    does not take effect to the reason.
 
-    ``unproven`` are tunable parameters whose software cannot print the values in its files.
+    ``unproven`` lists tunable parameters whose software cannot print the values in its files.
     ``untested`` parameters can only keep their current value under the rules of the space.
     """
 
@@ -86,47 +86,54 @@ class _Prover:
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
         """Return the proof for the tunable parameters in ``dimensions``."""
-        current = self._read_at_once(self.space.baseline)
-        answering = [
+        current_values = self._read_at_once(self.space.baseline)
+        readable_names = [
             name
             for name in dimensions
-            if all(_bare(name) in current.get(i.name, {}) for i in self._find_owners(name))
+            if all(
+                _parse_bare_name(name) in current_values.get(i.name, {})
+                for i in self._find_owners(name)
+            )
         ]
-        suggested_values = {name: alternatives[0] for name in answering
+        suggested_values = {name: alternatives[0] for name in readable_names
                      if (alternatives := list_alternatives(dimensions[name]))}  # fmt: skip
         changed_settings = _build_settings(self.space, suggested_values)
         reported_values = self._read_at_once(changed_settings) if changed_settings else {}
         doubtful_services = {
             ParameterName.parse(name).service_prefix
-            for name in answering
+            for name in readable_names
             if not self._takes_effect(name, changed_settings, reported_values)
         }
         pending_names = [
-            n for n in answering if ParameterName.parse(n).service_prefix in doubtful_services
+            n for n in readable_names if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        reasons = self._change_alone({name: dimensions[name] for name in pending_names}, current)
+        reasons = self._change_alone(
+            {name: dimensions[name] for name in pending_names}, current_values
+        )
         refuted = {name: reason for name, reason in reasons.items() if reason}
         untested = {*pending_names} - {*reasons}
         return EditProof(
-            tuple(sorted({*answering} - {*refuted} - untested)),
+            tuple(sorted({*readable_names} - {*refuted} - untested)),
             refuted,
-            tuple(sorted({*dimensions} - {*answering})),
+            tuple(sorted({*dimensions} - {*readable_names})),
             tuple(sorted(untested)),
         )
 
-    def _takes_effect(self, name: str, settings: Settings, reported: _ByInstance) -> bool:
+    def _takes_effect(self, name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
         """True if a parameter's value in ``settings`` differs from the baseline, and the software
         on all hosts reads that value.
         """
         if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
             return False
         return all(
-            is_same_value(settings[name], reported.get(instance.name, {}).get(_bare(name)))
+            is_same_value(
+                settings[name], reported.get(instance.name, {}).get(_parse_bare_name(name))
+            )
             for instance in self._find_owners(name)
         )
 
     def _change_alone(
-        self, dimensions: Mapping[str, Dimension], current: _ByInstance
+        self, dimensions: Mapping[str, Dimension], current_values: _ValuesByInstance
     ) -> dict[str, str]:
         """Return the parameters that were changed one at a time, each with the reason why its edit
         has no effect. The reason is empty if the edit takes effect.
@@ -146,7 +153,7 @@ class _Prover:
             values = iter(self.read_values(cases))
             for name, settings in candidates.items():
                 own_values = {instance.name: next(values) for instance in self._find_owners(name)}
-                reasons[name] = self._explain(name, settings, own_values, current)
+                reasons[name] = self._find_problem(name, settings, own_values, current_values)
                 if not reasons[name]:
                     del pending_dimensions[name]
         return reasons
@@ -168,32 +175,41 @@ class _Prover:
         )
         return settings if settings.get(dimension.name) != dimension.baseline else {}
 
-    def _read_at_once(self, settings: Settings) -> _ByInstance:
+    def _read_at_once(self, settings: Settings) -> _ValuesByInstance:
         instances = [
             instance
-            for of_service in self.owners.values()
-            for instance in of_service
+            for service_instances in self.owners.values()
+            for instance in service_instances
             if instance.service.list_file_readbacks(instance.placement)
         ]
         values = self.read_values([(instance, settings) for instance in instances])
-        return {instance.name: own for instance, own in zip(instances, values, strict=True)}
+        return {
+            instance.name: own_values
+            for instance, own_values in zip(instances, values, strict=True)
+        }
 
-    def _explain(
-        self, name: str, settings: Settings, reported: _ByInstance, current: _ByInstance
+    def _find_problem(
+        self,
+        name: str,
+        settings: Settings,
+        reported: _ValuesByInstance,
+        current_values: _ValuesByInstance,
     ) -> str:
-        """Return why an edit has no effect or a side effect, or an empty string if it takes effect."""
+        """Return the reason if an edit has no effect or also changes another value, else an empty
+        string.
+        """
         for instance in self._find_owners(name):
-            own, before = reported[instance.name], current[instance.name]
-            if not own:
+            own_values, values_before = reported[instance.name], current_values[instance.name]
+            if not own_values:
                 return f"the software rejects {settings[name]} in its files"
-            if not is_same_value(settings[name], own.get(_bare(name))):
-                value = own.get(_bare(name), "no value")
+            if not is_same_value(settings[name], own_values.get(_parse_bare_name(name))):
+                value = own_values.get(_parse_bare_name(name), "no value")
                 return f"an edit to {settings[name]} has no effect: the software reads {value}"
-            for other, value in own.items():
-                full_name = f"{instance.parameter_prefix}.{other}"
+            for other_name, value in own_values.items():
+                full_name = f"{instance.parameter_prefix}.{other_name}"
                 is_same = settings.get(full_name) == self.space.baseline.get(full_name)
-                if is_same and not is_same_value(before.get(other, value), value):
-                    return f"an edit also changes {other}"
+                if is_same and not is_same_value(values_before.get(other_name, value), value):
+                    return f"an edit also changes {other_name}"
         return ""
 
     def _find_owners(self, name: str) -> Sequence[ServiceInstance]:
@@ -210,19 +226,19 @@ def is_same_value(requested: Value, reported: Value | None) -> bool:
 
 
 def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
-    """Return a few other values of a parameter."""
+    """Return a few values of a parameter that differ from the baseline."""
     if dimension.choices:
         return tuple(c for c in dimension.choices if c != dimension.baseline)[:_MAX_ALTERNATIVES]
     baseline = float(dimension.baseline)
     candidates = (baseline + 1, baseline * 2, baseline / 2, baseline - 1, *dimension.bounds)
-    values = dict.fromkeys(dimension.clip(candidate) for candidate in candidates)
-    alternatives = tuple(value for value in values if value != dimension.baseline)
+    clipped_values = dict.fromkeys(dimension.clip(candidate) for candidate in candidates)
+    alternatives = tuple(value for value in clipped_values if value != dimension.baseline)
     return alternatives[:_MAX_ALTERNATIVES]
 
 
 def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return complete settings with the ``suggested`` values, or empty settings if none satisfy the
-    rules.
+    """Return complete settings with the ``suggested`` values, or empty settings if no settings satisfy
+    the rules.
     """
     try:
         return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
@@ -230,13 +246,13 @@ def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
         return {}
 
 
-def _bare(name: str) -> str:
+def _parse_bare_name(name: str) -> str:
     return ParameterName.parse(name).parameter
 
 
 def _group_by_service(names: Iterable[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
-        full = ParameterName.parse(name)
-        groups.setdefault(full.service_prefix, []).append(full.parameter)
+        parsed_name = ParameterName.parse(name)
+        groups.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
     return groups

@@ -23,13 +23,13 @@ class EvaluationRequest:
     """Context and limits of an evaluation.
 
     If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, the
-    search never stops early. ``is_reference`` is true if other configurations are compared with
-    this one. After ``max_seconds``, the evaluation stops with its current result. ``usual_seconds``
-    is the share of the budget for one evaluation, which slow pages may use. ``is_claim`` is true if
-    a verdict may depend on the evaluation. The search then continues even if its last readings
-    added little precision. ``is_exploration`` is true as long as new trials still multiply the best
-    peak. A rough peak then suffices, even for a configuration close to the incumbent. The latency
-    at ``today_rate`` (requests/s) is measured before the search for the peak.
+    search never stops early. ``is_reference`` is true if other configurations are compared with this
+    one. After ``max_seconds``, the evaluation stops with its current result. ``usual_seconds`` is one
+    evaluation's share of the budget; with slow pages, an evaluation may take that long. ``is_claim`` is
+    true if a verdict may depend on the evaluation. The search then continues even if its last readings
+    added little precision. ``is_exploration`` is true as long as new trials still raise the best peak
+    severalfold. A rough peak then suffices, even for a configuration close to the incumbent. The
+    latency at ``today_rate`` (requests/s) is measured before the search for the peak.
     """
 
     trial: int

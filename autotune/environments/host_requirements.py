@@ -1,4 +1,4 @@
-"""Requirements of a stack that only its hosts can show, checked before the first change."""
+"""Check a stack's requirements on its hosts before the first change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ def require_applications(files: StackFiles, instances: Sequence[ServiceInstance]
     for instance in instances:
         tier = instance.placement.tier
         if instance.placement.role is Role.APP and files.file.target.edits_host_files(tier):
-            paths = [each.path for each in instance.service.list_config_files(instance.placement)]
+            paths = [
+                config_file.path
+                for config_file in instance.service.list_config_files(instance.placement)
+            ]
             commands = [Command(("test", "-e", path)) for path in paths]
-            answers = run_commands(files.transports[instance.placement.host], commands)
-            for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
+            command_results = run_commands(files.transports[instance.placement.host], commands)
+            for path in (
+                p
+                for p, command_result in zip(paths, command_results, strict=True)
+                if not command_result.ok
+            ):
                 message = (
                     f"{instance.placement.host} does not serve {instance.service.title}: {path} does not "
                     "exist"

@@ -31,17 +31,18 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Seconds of throttling per second. Less throttling does not explain a missed SLO.
+# Seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
-# The longest wait for a backlog to drain, in latency limits: slow pages work it off slowly.
+# Longest wait until a backlog drains, as a multiple of the latency limit: with slow pages, it drains
+# slowly.
 DRAIN_LIMITS = 30.0
-# share of a generator process's full rate that is trusted for each CPU in a quota
+# For each CPU of its quota, a generator is trusted with this share of one process's full rate.
 TRUSTED_RATE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Takes readings from a real stack under load; each call gives the rate and duration.
+    """Takes readings from a real stack under load.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
     ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits
@@ -69,7 +70,7 @@ class LoadMeter:
         """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
-    def highest_rate(self) -> float:
+    def compute_highest_rate(self) -> float:
         """Return the highest allowed rate, in iterations of the load per second. The stack must be
         deployed.
         """
@@ -81,7 +82,8 @@ class LoadMeter:
         """Send ``rate`` requests/s to the stack's entry for ``seconds``, after ``ramp_seconds``
         that are not measured.
 
-        All hosts are observed. If client ports run out, the reading is repeated once some are free.
+        All hosts are observed. If client ports run out, the reading is repeated once some ports are
+        free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
         watched_reading = self._take_watched_reading(spec)
@@ -99,9 +101,9 @@ class LoadMeter:
         return self._take_watched_reading(spec) if should_retry else watched_reading
 
     def _take_watched_reading(self, spec: LoadSpec) -> WatchedReading:
-        hosts = self._active_hosts(self.read_deployed_settings())
+        hosts = self._select_active_hosts(self.read_deployed_settings())
         with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
-            result = take_reading(
+            load_result = take_reading(
                 self.with_counted_requests,
                 self.request,
                 spec,
@@ -113,8 +115,8 @@ class LoadMeter:
                 else AnswerInspection(),
             )
         if self.answer_check:
-            self.answer_check.record_inspection(spec.rate, result)
-        measured_reading, observations = build_reading(result, spec), watch.observations
+            self.answer_check.record_inspection(spec.rate, load_result)
+        measured_reading, observations = build_reading(load_result, spec), watch.observations
         if not self.slo.is_met(measured_reading) and (
             reason := self._find_throttled_host(observations, spec)
         ):
@@ -138,17 +140,21 @@ class LoadMeter:
         )
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks from before the last ``windows`` of the warm-up."""
+        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
         if self.answer_check is not None:
             self.answer_check.inspections.keep_last_inspections(windows)
 
     def find_bottleneck(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """Return the bottleneck that limits the peak, from the readings around it."""
+        """Return the bottleneck that limits the peak, from readings at rates around the peak."""
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         return find_bottleneck(
-            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+            stack,
+            settings,
+            watched_readings,
+            hosts=self._select_active_hosts(settings),
+            slo=self.slo,
         )
 
     def estimate_capacities(
@@ -159,7 +165,11 @@ class LoadMeter:
         """
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
         contexts = build_contexts(
-            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+            stack,
+            settings,
+            watched_readings,
+            hosts=self._select_active_hosts(settings),
+            slo=self.slo,
         )
         return pool_capacities(list_uses(contexts, stack.called_tiers))
 
@@ -188,7 +198,7 @@ class LoadMeter:
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
         return find_faulty_instances(active_instances, transports, self.request)
 
-    def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
+    def _select_active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active_instances = self.stack.active_instances(settings)
         return tuple(
             replace(
@@ -206,42 +216,44 @@ class LoadMeter:
         """
         active_instances = self.stack.active_instances(self.read_deployed_settings())
         caches = [
-            (instance, names)
+            (instance, counter_names)
             for instance in active_instances
-            if (names := find_own_diagnosis(instance.service).lookup_counters)
+            if (counter_names := find_own_diagnosis(instance.service).lookup_counters)
         ]
         if not caches:
             return None
         transports = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
-        for instance, names in caches:
+        for instance, counter_names in caches:
             reader = CounterReader(instance, transports.get(instance.placement.host))
             counters = reader.read(by_command=True)
             reader.close()
-            hits += counters.values.get(names.hits, 0.0) if counters else 0.0
-            misses += counters.values.get(names.misses, 0.0) if counters else 0.0
+            hits += counters.values.get(counter_names.hits, 0.0) if counters else 0.0
+            misses += counters.values.get(counter_names.misses, 0.0) if counters else 0.0
         return int(hits), int(misses)
 
     def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload have passed. A load host sends the probe requests."""
-        pause = len(self.request.per_endpoint()) / self.max_rate
+        pause_seconds = len(self.request.per_endpoint()) / self.max_rate
         longest_seconds = max(DRAIN_SECONDS, DRAIN_LIMITS * self.slo.limit)
-        return wait_until_drained(self.probe_latency, self.slo.limit, longest_seconds, pause=pause)
+        return wait_until_drained(
+            self.probe_latency, self.slo.limit, longest_seconds, pause=pause_seconds
+        )
 
     def probe_latency(self) -> float | None:
         """Return the longest latency among all entries, in seconds, or ``None`` if an entry
         returned a wrong response.
         """
         slowest_seconds = 0.0
-        for entry in self.request.per_endpoint():
-            answer = curl.send_request(self.load_hosts[0], entry)
+        for entry_request in self.request.per_endpoint():
+            answer = curl.send_request(self.load_hosts[0], entry_request)
             if isinstance(answer, str) or answer.status not in self.request.statuses:
                 return None
             slowest_seconds = max(slowest_seconds, answer.seconds)
         return slowest_seconds
 
 
-def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
+def build_reading(load_result: LoadResult, spec: LoadSpec) -> Reading:
     """Return a load result as a reading. Failed and late requests count as violations.
 
     The reading's duration is 0 seconds if the generator fell short of the rate and sent no
@@ -249,14 +261,14 @@ def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
     """
     return Reading(
         rate=spec.rate,
-        seconds=0.0 if result.limited and not result.sent else spec.seconds,
-        intended=result.intended,
-        violations=result.count_later_than(spec.latency_limit) + result.error_count,
-        errors=result.errors,
-        histogram=result.histogram,
-        truncated=result.truncated,
-        limited=result.limited,
-        looked_at=result.looked_at,
-        wrong=result.wrong,
-        example=result.example,
+        seconds=0.0 if load_result.limited and not load_result.sent else spec.seconds,
+        intended=load_result.intended,
+        violations=load_result.count_later_than(spec.latency_limit) + load_result.error_count,
+        errors=load_result.errors,
+        histogram=load_result.histogram,
+        truncated=load_result.truncated,
+        limited=load_result.limited,
+        looked_at=load_result.looked_at,
+        wrong=load_result.wrong,
+        example=load_result.example,
     )

@@ -36,10 +36,11 @@ from autotune.measure.warm_up import (
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
 
-# A reading of latency lasts until this many requests are above the percentile, within these seconds.
+# A latency reading lasts until this many requests exceed the percentile, within these limits in
+# seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25  # its maximum share of the time that a measurement has left
+TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for the latency reading
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
@@ -49,29 +50,29 @@ LATENCY_PROBES = (
 # The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
-# Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
-# least 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
+# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least
+# 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# Target sd of the log peak if the peak beats the incumbent by factors: 90 % of such estimates are
+# Target sd of the log peak if the peak is a multiple of the incumbent: 90 % of such estimates are
 # within 20 %. The finals and the proof measure the leaders again.
 ROUGH_SD = 0.13
-# The search ends a measurement after this many uninformative readings. Repeated measurements of a
-# configuration differ by more than further readings could resolve, and leaders are measured again.
+# The search ends a measurement after this many uninformative readings. Further readings would improve a
+# peak by less than repeated measurements differ, and leaders are measured again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
-# If the rate at the end of a warm-up is below this share of its first rate, the stack limited it.
+# If the rate at the end of a warm-up is below this share of its first rate, the stack limited the load.
 # The expected peak is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
 OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration, around its expected value.
 UNMEASURED_PEAK_SD = 0.5
-# A window of a warm-up with few requests lasts up to this many latency limits.
+# Longest duration of a warm-up window with few requests, as a multiple of the latency limit.
 WINDOW_LIMITS = 5.0
-# The most seconds of load in one peak search of slow pages.
+# Maximum seconds of load in one peak search of slow pages.
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
-# The most seconds of load in one peak search.
+SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up that show the settled stack
+# Maximum seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
 
 
@@ -99,7 +100,7 @@ class StackMeter(Protocol):
     def find_bottleneck(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """Return the bottleneck that limits the peak, from the readings around it."""
+        """Return the bottleneck that limits the peak, from readings at rates around the peak."""
         ...
 
     def estimate_capacities(
@@ -119,7 +120,7 @@ class StackMeter(Protocol):
         ...
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks from before the last ``windows`` of the warm-up."""
+        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
         ...
 
     def probe_latency(self) -> float | None:
@@ -165,11 +166,11 @@ class LoadSession:
         self.clock = clock or StudyClock()
         self.steal = CpuSteal()
         self._steal_noted = False  # True after the user was notified of CPU steal
-        self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
+        self._last_rate = 0.0  # rate of the last reading, or 0 if it was cut short
         self._errors_seen = False  # True after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # the windows of the last warm-up
-        self._warm = False  # True if the caches are filled, as far as this session knows
+        self._is_warm = False  # True if the caches are filled, as far as this session knows
 
     @property
     def limits(self) -> SearchLimits:
@@ -198,11 +199,11 @@ class LoadSession:
             with self.clock.time_activity("deploy"):
                 deploy_result = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._warm = False  # services that were restored may have been restarted
+            self._is_warm = False  # services that were restored may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deploy_result)
-        self._warm = self._warm and not self._loses_cache(deploy_result.restarted_instances)
-        self._offered = 0.0
+        self._is_warm = self._is_warm and not self._loses_cache(deploy_result.restarted_instances)
+        self._last_rate = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = start_time + request.max_seconds
         self._errors_seen = False
@@ -210,10 +211,10 @@ class LoadSession:
             warm_up_result = self._warm_up(request, record, prefilled=deploy_result.prefilled)
             expected_peak = update_expected_peak(request.expected_peak, warm_up_result)
             self._measure_today(request.today_rate, expected_peak, record, deadline)
-            capacity, watched = self._search_capacity(request, expected_peak, record, deadline)
-            self.fleet.verify()  # verify before the value is recorded
+            capacity, readings = self._search_capacity(request, expected_peak, record, deadline)
+            self.fleet.verify()  # verify the deployment before the peak is recorded
         except DeployFailed as error:
-            self._warm = False
+            self._is_warm = False
             return FailedEvaluation(error.message)
         if (reason := _find_reading_failure(capacity.readings)) is not None:
             return FailedEvaluation(f"the load could not be generated: {reason}", is_fault=True)
@@ -222,13 +223,13 @@ class LoadSession:
             _build_peak(capacity, self.slo),
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
-            bottleneck=self.meter.find_bottleneck(settings, watched),
+            bottleneck=self.meter.find_bottleneck(settings, readings),
             # Use only the last windows. Earlier misses, while caches were filling, would count
             # against the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
-                settings, [*self._windows[-SETTLED_WINDOWS:], *watched]
+                settings, [*self._windows[-SETTLED_WINDOWS:], *readings]
             ),
-            rss=find_max_rss(watched),
+            rss=find_max_rss(readings),
             noise=capacity.noise,
         )
 
@@ -247,10 +248,10 @@ class LoadSession:
         self._windows = []
         expected_rate = request.expected_peak.value if request.expected_peak else None
         # If the caches kept their content, skip the slow wait for a stable hit rate.
-        lookups = (lambda: None) if self._warm else self.meter.count_cache_lookups
+        count_lookups = (lambda: None) if self._is_warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
-            lookups,
+            count_lookups,
             expected_rate,
             max_rate=self.limits.max_rate,
             start_rate=UNKNOWN_START_RATE if expected_rate else self._find_start_rate(),
@@ -259,17 +260,17 @@ class LoadSession:
             settling_seconds=WINDOW_LIMITS * self.slo.limit,
             max_seconds=WINDOWS_PER_SECOND * request.max_seconds,
         )
-        self._warm = self._warm or warm_up_result.is_settled
+        self._is_warm = self._is_warm or warm_up_result.is_settled
         record.on_warm_up(warm_up_result)
         self.meter.end_warm_up(SETTLED_WINDOWS)
         self.meter.wait_until_drained()
         return warm_up_result
 
     def _find_start_rate(self) -> float:
-        """Return the first rate, in requests/s, for a stack without an expected peak.
+        """Return the first rate to try, in requests/s, for a stack without an expected peak.
 
-        One worker sustains one request per latency. A higher rate could fail a load balancer's
-        health checks. If pages are slow, the rate is below the usual minimum of the search.
+        A single worker sustains this rate of one request per latency. A higher rate could fail a load
+        balancer's health checks. If pages are slow, the rate is below the usual minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]
@@ -309,14 +310,14 @@ class LoadSession:
         record: Recorder,
         deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
-        watched: list[WatchedReading] = []
+        watched_readings: list[WatchedReading] = []
         longest_seconds = 0.0  # duration of the longest reading in seconds
 
         def probe(rate: float, seconds: float) -> Reading:
             nonlocal longest_seconds
             start_time = self.clock.now()
-            watched.append(self.take_reading(rate, seconds, record, "peak"))
-            reading = watched[-1].reading
+            watched_readings.append(self.take_reading(rate, seconds, record, "peak"))
+            reading = watched_readings[-1].reading
             if not self.slo.is_met(reading):
                 self.meter.wait_until_drained()
             longest_seconds = max(longest_seconds, self.clock.now() - start_time)
@@ -341,7 +342,7 @@ class LoadSession:
             # Start another reading only if at least half of it fits into the remaining time.
             is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
-        return capacity, watched
+        return capacity, watched_readings
 
     def take_reading(
         self, rate: float, seconds: float, record: Recorder, purpose: str
@@ -357,9 +358,9 @@ class LoadSession:
         self.fleet.await_service(is_answer_doubtful=self._errors_seen)
         with self.clock.time_activity("load"):
             watched_reading = self.meter.take_reading(
-                rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
+                rate, seconds, ramp_seconds=self._choose_ramp_seconds(rate, purpose)
             )
-        self._offered = 0.0 if watched_reading.reading.truncated else rate
+        self._last_rate = 0.0 if watched_reading.reading.truncated else rate
         self._errors_seen = watched_reading.reading.error_count > 0
         stolen_share = round(self.steal.excess_steal(watched_reading.hosts), 4)
         watched_reading = replace(
@@ -376,7 +377,7 @@ class LoadSession:
             )
         return watched_reading
 
-    def _ramp_seconds(self, rate: float, purpose: str) -> float:
+    def _choose_ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
         The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
@@ -387,7 +388,7 @@ class LoadSession:
             return 0.0
         return (
             SHORT_RAMP_SECONDS
-            if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered
+            if rate <= (1 + SHORT_RAMP_INCREASE) * self._last_rate
             else RAMP_SECONDS
         )
 
@@ -405,10 +406,10 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or with a sustained rate below it, probably peaks somewhat
-    above the sustained rate. A stack that fails at any load peaks near the lowest offered rate. A
-    search that starts near this rate measures the peak itself, not only that the peak is below the
-    best.
+    Without an expected peak, or if the sustained rate is below the expected peak, the stack probably
+    peaks somewhat above the sustained rate. A stack that fails at any load peaks near the lowest
+    offered rate. A search that starts near this rate finds the peak itself, and does not only prove
+    that the peak is below the best.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
@@ -437,12 +438,12 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
         capacity.high,
         capacity.sd,
         str(capacity.verdict),
-        p99_at_peak(capacity, slo),
+        find_p99_at_peak(capacity, slo),
         capacity.limit,
     )
 
 
-def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
+def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
     """Return the 99th percentile, in seconds, in the reading with the highest rate up to the peak
     that met the SLO.
 

@@ -15,11 +15,11 @@ from autotune.environments.evaluation import MeasurementHistory
 from autotune.errors import AutotuneError
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
-from autotune.target.beds import bed_directory
+from autotune.target.beds import find_bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Beds count as equal if their memory, and the bounds that depend on it, differ by at most this
+# Beds count as equal if their memory, and the bounds that depend on memory, differ by at most this
 # fraction.
 RELATIVE_TOLERANCE = 0.02
 
@@ -54,7 +54,7 @@ class MultiBedEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         lines = dict.fromkeys(
-            each.describe_load(study=study) for each in self.environments.values()
+            environment.describe_load(study=study) for environment in self.environments.values()
         )
         return "\n".join([f"Test beds, used concurrently: {', '.join(self.environments)}.", *lines])
 
@@ -62,7 +62,7 @@ class MultiBedEnvironment:
         return self.first_environment.read_software()
 
     def check(self) -> CheckResult:
-        checks = {name: each.check() for name, each in self.environments.items()}
+        results = {name: bed.check() for name, bed in self.environments.items()}
         equality_text = (
             "test beds are equal"
             if not self.differences
@@ -70,11 +70,15 @@ class MultiBedEnvironment:
         )
         return CheckResult(
             held=(
-                *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),
-                f"{equality_text}: {', '.join(checks)}",
+                *(
+                    f"bed {name}: {line}"
+                    for name, result in results.items()
+                    for line in result.held
+                ),
+                f"{equality_text}: {', '.join(results)}",
             ),
             left_out=self.excluded,
-            not_checked=tuple(dict.fromkeys(x for c in checks.values() for x in c.not_checked)),
+            not_checked=tuple(dict.fromkeys(x for r in results.values() for x in r.not_checked)),
         )
 
     def measure_headroom(self) -> str:
@@ -89,7 +93,9 @@ class MultiBedEnvironment:
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> AbstractContextManager[Session]:
         name = next(iter(self.environments))
-        return self.first_environment.open_session(bed_directory(directory, name), note, history)
+        return self.first_environment.open_session(
+            find_bed_directory(directory, name), note, history
+        )
 
 
 def prepare(
@@ -148,20 +154,23 @@ def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
 
 
 def list_limit_differences(
-    first: str, first_limits: Mapping[str, Any], name: str, other_limits: Mapping[str, Any]
+    first_bed: str, first_limits: Mapping[str, Any], other_bed: str, other_limits: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield a line for each difference between two results of ``collect_parameter_limits`` that
     prevents a shared study.
     """
     for parameter in (*first_limits, *(p for p in other_limits if p not in first_limits)):
         if parameter not in other_limits or parameter not in first_limits:
-            here, there = (first, name) if parameter in first_limits else (name, first)
-            yield f"{parameter}: exists on {here}, but not on {there}"
+            present_bed, missing_bed = (
+                (first_bed, other_bed) if parameter in first_limits else (other_bed, first_bed)
+            )
+            yield f"{parameter}: exists on {present_bed}, but not on {missing_bed}"
             continue
-        for what, value in first_limits[parameter].items():
-            other_limit = other_limits[parameter][what]
-            if not _are_similar(value, other_limit):
-                yield f"{parameter}: {what} {value} on {first}, {other_limit} on {name}"
+        for limit_name, first_limit in first_limits[parameter].items():
+            other_limit = other_limits[parameter][limit_name]
+            if not _are_similar(first_limit, other_limit):
+                limits_text = f"{first_limit} on {first_bed}, {other_limit} on {other_bed}"
+                yield f"{parameter}: {limit_name} {limits_text}"
 
 
 def _are_similar(value: Any, other: Any) -> bool:
@@ -188,14 +197,15 @@ def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 def _list_trait_differences(
-    first: str,
+    first_bed: str,
     traits: Mapping[str, Mapping[str, Any]],
-    name: str,
+    other_bed: str,
     other: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
     for host, first_traits in traits.items():
         other_traits = other[host]
-        for what in (*first_traits, *(w for w in other_traits if w not in first_traits)):
-            value, another = first_traits.get(what), other_traits.get(what)
-            if not _are_similar(value, another):
-                yield f"beds differ: {what} of {host} is {value} on {first}, {another} on {name}"
+        for trait in (*first_traits, *(w for w in other_traits if w not in first_traits)):
+            first_value, other_value = first_traits.get(trait), other_traits.get(trait)
+            if not _are_similar(first_value, other_value):
+                values_text = f"{first_value} on {first_bed}, {other_value} on {other_bed}"
+                yield f"beds differ: {trait} of {host} is {values_text}"

@@ -18,8 +18,8 @@ from autotune.target.read_target import TargetFile
 
 
 def check_names(file: TargetFile) -> None:
-    """Raise TargetError for unknown names and an ambiguous entry, or AutotuneError if a bed is
-    unknown.
+    """Raise TargetError for unknown names and an ambiguous entry, or AutotuneError if a bed must be
+    chosen.
     """
     if needs_bed(file.target):
         raise AutotuneError(

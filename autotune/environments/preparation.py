@@ -10,9 +10,9 @@ from autotune.target.model import Target
 from autotune.target.read_target import TargetFile
 
 
-def environment_module(target: Target) -> str:
-    """Return the name of the environment's module: a command, a simulated stack, or a stack of
-    servers.
+def select_environment_module(target: Target) -> str:
+    """Return the name of the module for a target's environment: ``command``, ``simulated`` or
+    ``stack``.
     """
     if target.command is not None:
         return "command"
@@ -34,6 +34,6 @@ def prepare(file: TargetFile) -> Environment:
             )
     # Import lazily: commands and models do not need the slow libraries that stacks use.
     environment: Environment = import_module(
-        f"{__package__}.{environment_module(file.target)}"
+        f"{__package__}.{select_environment_module(file.target)}"
     ).prepare(file)
     return environment

@@ -40,7 +40,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
-# Facts of a model's host, unless the target sets them.
+# Default facts of a model's hosts.
 CONGESTION_CONTROLS = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
 DEFAULT_FACTS = HostFacts(
     cpus=4.0,
@@ -209,7 +209,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         for name, host in target.hosts.items()
     }
     model = build_topology(file, facts)
-    space, without = _restrict_to_model(spaces.build_space(file, facts), model)
+    space, ignored_count = _restrict_to_model(spaces.build_space(file, facts), model)
     simulation = target.simulated or Simulated()
     noise = NoiseModel(
         simulation.seed,
@@ -219,17 +219,14 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         simulation.capacity,
     )
     stack = _build_stack(target, facts)
-    excluded_text = (
-        f"kept at the baseline because the model ignores them: {format_count(without, 'parameter')}"
-    )
-    excluded_lines = (*space.excluded, *((excluded_text,) if without else ()))
+    ignored_text = format_count(ignored_count, "parameter")
+    excluded_text = f"kept at the baseline because the model ignores them: {ignored_text}"
+    excluded_lines = (*space.excluded, *((excluded_text,) if ignored_count else ()))
     return SimulatedEnvironment(file, space, facts, model, stack, noise, excluded_lines)
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
-    """Return the space with only the parameters that affect the model, and the number of other
-    parameters.
-    """
+    """Fix the parameters that the model ignores, and return the new space and their number."""
     unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
         d if d.name not in unmodelled_names
@@ -251,8 +248,8 @@ def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
         context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
         return stacks.build_stack(target, context)
     ports = {
-        (name, host): tier.port or FIRST_PORT + index
-        for index, (name, tier) in enumerate(target.tiers.items())
+        (name, host): tier.port or FIRST_PORT + tier_index
+        for tier_index, (name, tier) in enumerate(target.tiers.items())
         for host in tier.hosts
     }
     return stacks.build_stack(target, stacks.StackContext("run", ports, programs, facts))

@@ -155,9 +155,11 @@ class StackEnvironment:
         result.
         """
         load = self.file.target.load
-        with _temporary_directory() as directory:
+        with _create_temporary_directory() as directory:
             stack = self.build_stack(directory)
-            target_request.build_request(self.file, stack)  # raises if anything is missing
+            target_request.build_request(
+                self.file, stack
+            )  # raises an error if no request can be built
             self._files.validate_states(
                 self._files.build_desired_state(stack, self.space.build_candidate(preset).settings)
                 for _, preset in self.space.iterate_presets(NAMED_SETTINGS)
@@ -192,13 +194,12 @@ class StackEnvironment:
         server_paths = {
             name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()
         }
-        limit = self.file.target.load.max_rate
-        headroom = measure_headroom(self.load, self.load_hosts, server_paths, limit)
+        max_rate = self.file.target.load.max_rate
+        headroom = measure_headroom(self.load, self.load_hosts, server_paths, max_rate)
         suffix = " of plain HTTP" if self.file.target.load.uses_tls else ""
-        summary = (
-            f"{self.load.name} generates at least {min(headroom.rate, limit):g} requests/s{suffix}"
-        )
-        return headroom.find_shortage(limit) or f"{summary} on {', '.join(hosts)}"
+        generated_rate = min(headroom.rate, max_rate)
+        summary = f"{self.load.name} generates at least {generated_rate:g} requests/s{suffix}"
+        return headroom.find_shortage(max_rate) or f"{summary} on {', '.join(hosts)}"
 
     def build_preview(self) -> Preview:
         stack = self.build_stack("<study>/run")
@@ -224,7 +225,7 @@ class StackEnvironment:
         )
 
     def _compute_changes(self, settings: Settings) -> dict[str, HostChanges]:
-        with _temporary_directory() as directory:
+        with _create_temporary_directory() as directory:
             return self.create_deployment(Path(directory), lambda _: None).preview_changes(settings)
 
     def _request_answers(self) -> dict[str, CurlAnswer | str]:
@@ -277,19 +278,19 @@ class StackEnvironment:
                else "the hosts' files match the baseline exactly")  # fmt: skip
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
-            words = describe_answer(answer)
+            response = describe_answer(answer)
             answer_error = find_answer_error(answer, request)
-            words = (
-                f"{words}: {answer_error}"
-                if answer_error and request.expectations and answer_error not in words
-                else words
+            response = (
+                f"{response}: {answer_error}"
+                if answer_error and request.expectations and answer_error not in response
+                else response
             )
             if answer_error and not files:
                 raise AutotuneError(
-                    f"{url}: {words}",
+                    f"{url}: {response}",
                     hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
                 )
-            yield f"{url}: {words}"
+            yield f"{url}: {response}"
 
     @contextmanager
     def open_session(
@@ -322,9 +323,9 @@ class StackEnvironment:
             self.file, stack, expected_content if target.load.method == "GET" else None
         )
 
-        def note_loaded_pairs(done: int, total: int) -> None:
-            if done == total:
-                note(f"loading data: {done} of {total} key-value pairs")
+        def note_loaded_pairs(done_count: int, total_count: int) -> None:
+            if done_count == total_count:
+                note(f"loading data: {done_count} of {total_count} key-value pairs")
 
         return Deployment(
             target,
@@ -400,9 +401,9 @@ class StackEnvironment:
             answer_check=answers,
         )
         limits = build_search_limits(target.load.max_rate)
-        slo, highest = target.slo.objective, meter.highest_rate
+        slo, highest_rate = target.slo.objective, meter.compute_highest_rate
         return LoadSession(
-            fleet, meter, slo, limits, history, highest_rate=highest, catalogue=stack.catalogue
+            fleet, meter, slo, limits, history, highest_rate=highest_rate, catalogue=stack.catalogue
         )
 
     @property
@@ -455,10 +456,10 @@ def prepare(file: TargetFile) -> StackEnvironment:
         host_templates.adopted_values,
     )
     files = StackFiles(file, runtime, hosts)
-    with _temporary_directory() as directory:
+    with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
         require_applications(files, instances)
-        space, dropped = exclude_rejected_choices(space, instances, files.find_validation_errors)
+        space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
     if runtime.installed:
         require_persisted_state(files, space.baseline, instances)
     proof = NO_PROOF
@@ -469,15 +470,15 @@ def prepare(file: TargetFile) -> StackEnvironment:
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
         space, facts, runtime, hosts, load_hosts, load, programs, own_configs,
-        (*host_templates.skipped_lines, *dropped), proof,
+        (*host_templates.skipped_lines, *removals), proof,
     )  # fmt: skip
 
 
 def _read_host_templates(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the edited files, from the study's record or, without a record, from the
-    hosts now.
+    """Return templates of the edited files, from the study's record if it exists, otherwise from the
+    hosts.
     """
     if not runtime.installed:
         return HostTemplates()
@@ -490,14 +491,14 @@ def _list_program_users(
     target: Target, load: LoadGenerator, load_hosts: Iterable[Transport]
 ) -> dict[str, list[ProgramUser]]:
     """Return the services and generators that need programs, by host."""
-    needed: dict[str, list[ProgramUser]] = {
+    users_by_host: dict[str, list[ProgramUser]] = {
         host: [location.service for location in list_target_services(target)
                if host in target.tiers[location.tier].hosts]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
-        needed.setdefault(host.name, []).append(load)
-    return needed
+        users_by_host.setdefault(host.name, []).append(load)
+    return users_by_host
 
 
 def _list_adopted_configs(
@@ -519,7 +520,7 @@ def _list_instance_names(target: Target) -> list[str]:
 
 
 @contextmanager
-def _temporary_directory() -> Iterator[str]:
+def _create_temporary_directory() -> Iterator[str]:
     """Create a temporary directory that servers can read after dropping their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)
@@ -527,16 +528,16 @@ def _temporary_directory() -> Iterator[str]:
 
 
 def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
-    """Restore the hosts after any error. If the restore fails too, report both errors."""
+    """Restore the hosts. If the restore fails after another error, report both errors."""
     try:
         with ignore_stop_signals():
             fleet.restore()
         fleet.confirm_restored()
-    except AutotuneError as another:
+    except AutotuneError as restore_error:
         if not isinstance(error, AutotuneError):
             raise
-        message = f"{error.message}\n{another.message}"
-        raise AutotuneError(message, hint=another.hint) from error
+        message = f"{error.message}\n{restore_error.message}"
+        raise AutotuneError(message, hint=restore_error.hint) from error
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Maps an instance and several settings to the software's one-line objection to each, or ``None``."""
+"""Map an instance and several settings to the software's one-line error for each, or ``None``."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class StackFiles:
         return render_instance(self.file, instance, settings)
 
     def build_desired_state(self, stack: Stack, settings: Settings) -> DesiredState:
-        def files(instance: ServiceInstance) -> dict[str, bytes]:
+        def render_with_settings(instance: ServiceInstance) -> dict[str, bytes]:
             return self.render(instance, settings)
 
-        return build_desired_state(settings, stack, files, self.runtime.layout)
+        return build_desired_state(settings, stack, render_with_settings, self.runtime.layout)
 
     def validate_states(self, states: Iterable[DesiredState]) -> None:
         """Validate each distinct set of files once, in one round trip per host.
@@ -51,8 +51,8 @@ class StackFiles:
             (p, state.rendered_files[p.name]) for state in states for p in state.instances
         ):
             if files:
-                case = (instance.name, *sorted(files.items()))
-                cases.setdefault(instance.placement.host, {})[case] = (instance, files)
+                case_key = (instance.name, *sorted(files.items()))
+                cases.setdefault(instance.placement.host, {})[case_key] = (instance, files)
 
         def validate(host: Transport) -> None:
             host_cases = [*cases[host.name].values()]
@@ -78,10 +78,10 @@ class StackFiles:
             indexes = by_host[host.name]
             rendered_files = [(instance, self.render(instance, settings))
                         for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
-            for index, own in zip(
+            for index, own_values in zip(
                 indexes, self.runtime.read_file_values(host, rendered_files), strict=True
             ):
-                values[index] = own
+                values[index] = own_values
 
         run_on_all([self.transports[host] for host in by_host], read).unwrap()
         return values
@@ -133,7 +133,7 @@ def exclude_rejected_choices(
 
     The second value contains a line for each removed choice.
     """
-    remaining_space, dropped = space, list(space.excluded)
+    remaining_space, excluded_lines = space, list(space.excluded)
     for dimension in space.tunable_dimensions:
         owner = ParameterName.parse(dimension.name).service_prefix
         instance = next((p for p in instances if p.parameter_prefix == owner), None)
@@ -152,5 +152,7 @@ def exclude_rejected_choices(
                 ", ".join(map(str, rejected_choices)),
                 next(iter(rejected_choices.values())),
             )
-            dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
-    return remaining_space, tuple(dropped)
+            excluded_lines.append(
+                f"{dimension.name}: the program does not support {names} ({message})"
+            )
+    return remaining_space, tuple(excluded_lines)

@@ -1,11 +1,11 @@
 """Export an Ansible role that applies a trial's configuration, with validated files and as few
 restarts as possible.
 
-``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files
-are the scripts of `--format shell`. A host's script validates and backs up all files before the
-first change. The script writes one file per task, and rolls the host back if a task fails. Modules
-from ansible-core set kernel values, act on units and check the services' health. Hosts with
-identical tasks share these tasks.
+``ansible/`` contains ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role's files are
+the scripts of `--format shell`. A host's script validates and backs up all files before the first
+change. The script writes one file per task, and rolls the host back if a task fails. Modules from
+ansible-core set kernel values, act on units and check the services' health. Hosts with identical tasks
+share a task file.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from autotune.target.model import Host, Target
 ROLE_DIRECTORY = "ansible/roles/autotune"
 SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # variables with the script's output
 UNITS_VARIABLE = "autotune_units"  # variable with the units to stop, if they exist on the host
-# The module `service_facts` takes seconds, because it queries each of a host's hundreds of units.
-# On a host without systemd, this prints no unit. It has only one line, because the YAML writer
-# would break it after a space.
+# The module `service_facts` takes seconds, because it queries each of a host's hundreds of units. On a
+# host without systemd, this script prints nothing. The script is a single line, because the YAML writer
+# would break lines after a space.
 EXISTING_UNITS_SCRIPT = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
     'not-found|"") ;; *) echo "$u"; esac; done'
@@ -55,9 +55,9 @@ class Template(str):
 
 def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return the files of an Ansible role for the hosts that change, by relative path."""
-    kinds = _group_alike_hosts(study.target, hosts)
+    groups = _group_alike_hosts(study.target, hosts)
     notice = MODEL_NOTICE if study.target.simulated else None
-    content = {
+    host_scripts = {
         f"{ROLE_DIRECTORY}/files/{host}.sh": build_script(
             format_title(study, trial), host, hosts, notice
         ).encode()
@@ -65,7 +65,7 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     }
     backup = format_backup_directory(study, trial)
     tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
-             for name, names in kinds.items()}  # fmt: skip
+             for name, names in groups.items()}  # fmt: skip
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
         "ansible/site.yml": [_build_playbook(study, trial, hosts)],
@@ -74,12 +74,12 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_health_url": "",
         },
         f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(kinds)),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(groups)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
     comment = f"# {notice}\n".encode() if notice else b""
-    return content | {
+    return host_scripts | {
         path: comment + _format_document(document) for path, document in documents.items()
     }
 
@@ -87,8 +87,8 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
 def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
     return {
         "name": format_title(study, trial),
-        "hosts": ":".join(tier for tier, of in study.target.tiers.items()
-                          if set(of.hosts) & set(hosts.units)),
+        "hosts": ":".join(tier for tier, spec in study.target.tiers.items()
+                          if set(spec.hosts) & set(hosts.units)),
         "become": True,
         "gather_facts": False,  # the role needs no facts
         "serial": 1,  # a failed host stops the play before the next host changes
@@ -96,9 +96,9 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
     }  # fmt: skip
 
 
-def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
-    for name, names in kinds.items():
+    for name, names in groups.items():
         yield {
             "name": f"Configure {name}",
             "ansible.builtin.include_tasks": f"{name}.yml",
@@ -108,14 +108,14 @@ def _build_includes(kinds: Mapping[str, Sequence[str]]) -> Iterator[dict[str, An
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
-    # Templates and commands contain the name, so it must not contain their special characters.
+    # Templates and commands contain the name, so their special characters are replaced.
     name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 
 
 def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
     """Return the role's variables: the kernel values by host."""
-    return {"autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()}}
+    return {"autotune_kernel": {host: dict(sysctls) for host, sysctls in hosts.sysctls.items()}}
 
 
 def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[str]]:
@@ -124,23 +124,23 @@ def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[s
     A group has the name of a tier if it contains exactly the tier's hosts. Otherwise, a group has
     the name of its first host.
     """
-    kinds: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for tier in start_order(target):
         for host in (host for host in target.tiers[tier].hosts if host in hosts.units):
             files = [
                 (f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.list_files(host)
             ]
-            tiers = [name for name, of in target.tiers.items() if host in of.hosts]
+            tiers = [name for name, spec in target.tiers.items() if host in spec.hosts]
             units = [(u, runs, hosts.needs_start(host, u)) for u, runs in hosts.units[host].items()]
-            kind = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
-            names = kinds.setdefault(repr(kind), [])
+            group_key = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
+            names = groups.setdefault(repr(group_key), [])
             if host not in names:
                 names.append(host)
-    return {_name_group(target, names): names for names in kinds.values()}
+    return {_name_group(target, names): names for names in groups.values()}
 
 
 def _name_group(target: Target, names: list[str]) -> str:
-    tiers = [tier for tier, of in target.tiers.items() if set(of.hosts) & set(names)]
+    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(names)]
     is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
     return tiers[0] if is_whole_tier else names[0]
 
@@ -148,19 +148,19 @@ def _name_group(target: Target, names: list[str]) -> str:
 def _build_inventory(study: Study) -> dict[str, Any]:
     target = study.target
     groups = {
-        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in of.hosts}}
-        for tier, of in target.tiers.items()
+        tier: {"hosts": {host: _build_connection(target.hosts[host]) for host in spec.hosts}}
+        for tier, spec in target.tiers.items()
     }
-    every: dict[str, Any] = {"children": groups}
+    all_hosts: dict[str, Any] = {"children": groups}
     if target.ssh.config:
-        config = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
+        config_path = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
         # An SSH configuration can contain commands, so a file that belongs to the study is refused.
-        if config.is_relative_to(study.directory.resolve().parent):
+        if config_path.is_relative_to(study.directory.resolve().parent):
             raise ExportError(
-                study, f"its SSH configuration {config} is in the directory of studies"
+                study, f"its SSH configuration {config_path} is in the directory of studies"
             )
-        every["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config))}"}
-    return {"all": every}
+        all_hosts["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config_path))}"}
+    return {"all": all_hosts}
 
 
 def _build_connection(host: Host) -> dict[str, Any]:
@@ -190,16 +190,14 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     }
 
 
-def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
-    """Return a task that runs the host's script with ``request``, such as `--check`, and its
-    arguments.
-    """
+def _build_host_script(name: str, request: str, *arguments: str) -> dict[str, Any]:
+    """Return a task that runs the host script with ``request`` (such as `--check`) and ``arguments``."""
     force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
         "name": name,
         "ansible.builtin.command": {
-            "argv": ["sh", "-s", "--", force_option, request, *words],
+            "argv": ["sh", "-s", "--", force_option, request, *arguments],
             "stdin": Template(f"{{{{ {script} }}}}"),
         },
     }
@@ -217,7 +215,7 @@ def _build_preview_task() -> dict[str, Any]:
 
 
 def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
-    """Yield the tasks that follow a failure. The play then fails, so that no other host changes."""
+    """Yield the tasks that run after a failure. The play then fails, so that no other host changes."""
     yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
@@ -253,7 +251,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
     running_units = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
         yield _build_kernel_task(running_units)
-    # Handlers act first, so that units start with their new limits and kernel values.
+    # Handlers run first, so that units start with their new limits and kernel values.
     yield {"name": "Reload or restart services", "ansible.builtin.meta": "flush_handlers"}
     for unit in running_units:
         yield _build_unit_task(
@@ -337,8 +335,8 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
-    # If files were overwritten, the running configuration is unknown, and a reload may not change
-    # it.
+    # If files were overwritten, the running configuration is unknown, and a reload may not apply all
+    # changes.
     unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {(_name_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
                 for unit, runs in units.items() if runs}  # fmt: skip
@@ -383,9 +381,7 @@ def _quote_string(text: str) -> str:
 
 
 def _mark_templates_unsafe(document: Any) -> Any:
-    """Return a document in which text that looks like a template, such as a host's name, is
-    `!unsafe`.
-    """
+    """Return a document in which text that only looks like a template is tagged `!unsafe`."""
     if isinstance(document, dict):
         return {key: _mark_templates_unsafe(value) for key, value in document.items()}
     if isinstance(document, list):
@@ -398,17 +394,17 @@ def _mark_templates_unsafe(document: Any) -> Any:
 
 
 def _format_document(document: Any) -> bytes:
-    """Return YAML at the first width at which linters find nothing, or else at the last width.
+    """Return YAML with the first line width that linters accept, or else with the last width.
 
     The YAML writer breaks a line only after the word that exceeds the width, and may leave a
     trailing space.
     """
     for width in WIDTHS:
-        content = _dump_yaml(document, width)
-        lines = content.decode().splitlines()
+        yaml_content = _dump_yaml(document, width)
+        lines = yaml_content.decode().splitlines()
         if all(len(line) <= LONGEST and line == line.rstrip() for line in lines):
             break
-    return content
+    return yaml_content
 
 
 def _dump_yaml(document: Any, width: int) -> bytes:

@@ -45,13 +45,13 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # facts affect values, but not names
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # host facts affect values, but not names
 
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """Hosts with a trial's deployment: ``setups`` by host, and file ``contents`` by tier, host
-    and path.
+    """The hosts as a trial's deployment sets them up: ``setups`` by host, and file ``contents`` by
+    tier, host and path.
 
     ``edits``, by host and path, are the changes to files that the hosts already had.
     """
@@ -68,12 +68,12 @@ def derive_hosts(
     records: Mapping[str, HostRecord],
     baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> DerivedHosts:
-    """Return the hosts with a trial's deployment. ``recorded_files`` are its files by
-    ``instance/path``.
+    """Return the hosts as they are after a trial's deployment. ``recorded_files`` are the trial's files
+    by ``instance/path``.
 
-    ``baseline`` is the baseline's trial and files. If a host's files matched the baseline's, its
-    units get only the actions that changed parameters require. Raises AutotuneError if a record
-    contradicts the target and its services.
+    ``baseline`` is the baseline's trial and files. If a host's original files match the baseline's
+    files, the host's units get only the actions that changed parameters require. Raises AutotuneError
+    if a record contradicts the target and its services.
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
@@ -137,7 +137,7 @@ def _split_lines(
 def _derive_edits(
     instance: ServiceInstance, path: str, records: Mapping[str, HostRecord]
 ) -> tuple[Hunk, ...] | None:
-    """Return the recorded edits to a file that the host already had, if its service edits such
+    """Return the recorded edits to a file that the host already had, if the service edits existing
     files.
     """
     record = records[instance.placement.host]
@@ -154,24 +154,25 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
     if host not in desired.hosts:
         raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
     state = desired.hosts[host]
-    for what, recorded, derived in (
+    for kind, recorded_items, derived_items in (
         ("unit", record.units, state.units),
         ("kernel value", record.sysctls, state.sysctls),
     ):
-        for name in sorted({*recorded, *derived}):
-            if recorded.get(name) != derived.get(name):
+        for name in sorted({*recorded_items, *derived_items}):
+            if recorded_items.get(name) != derived_items.get(name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {what} {name!r} to {recorded.get(name, 'nothing')}, "
-                    f"but the services of its target set it to {derived.get(name, 'nothing')}",
+                    f"its record of {host} sets {kind} {name!r} to "
+                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it "
+                    f"to {derived_items.get(name, 'nothing')}",
                 )
 
 
 def _find_settings_before(
     baseline_state: DesiredState | None, host: str, original: OriginalHost
 ) -> Settings | None:
-    """Return the settings in a host's files before the study. Without recorded settings, the result
-    is the baseline's settings if the host's files matched the baseline.
+    """Return the settings that a host's files contained before the study. Without recorded settings,
+    the result is the baseline's settings if the host's files matched the baseline.
     """
     if original.settings is not None:
         return original.settings
@@ -195,11 +196,11 @@ def _derive_desired_state(
         study, target, list_editable_files(target, _load_adopted_configs(study, trial))
     )
     active_instances = planned_stack.active_instances(trial.settings)
-    if strange := sorted(contents.keys() - {part.name for part in active_instances}):
+    if unknown_instances := sorted(contents.keys() - {part.name for part in active_instances}):
         raise ExportError(
-            study, f"it contains files of {strange[0]!r}, which its target does not run"
+            study, f"it contains files of {unknown_instances[0]!r}, which its target does not run"
         )
-    # Alternative deployments may use the same instance name. Only the active one has files.
+    # Alternative deployments may use the same instance name. The files belong to the active deployment.
     selected_instances = [
         _select_programs(
             study,
@@ -212,7 +213,7 @@ def _derive_desired_state(
     layout = load_runtime(_find_runtime(target)).layout
     planned_stack = replace(planned_stack, instances=tuple(selected_instances))
 
-    def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:
+    def get_files(instance: ServiceInstance) -> Mapping[str, bytes]:
         optional_files = {
             f.path: b""
             for f in resolve_config_files(instance.service, instance.placement)
@@ -221,7 +222,7 @@ def _derive_desired_state(
         return {**optional_files, **contents.get(instance.name, {})}
 
     try:
-        return build_desired_state(trial.settings, planned_stack, files_of, layout)
+        return build_desired_state(trial.settings, planned_stack, get_files, layout)
     except (KeyError, TypeError, ValueError) as error:
         raise ExportError(
             study, f"the settings of trial {trial.number} are incomplete: {error}"
@@ -240,8 +241,8 @@ def _find_runtime(target: Target) -> str:
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
     """Return files, keyed by ``tier.host.service/path``, as instance → path → content."""
     instances: dict[str, dict[str, bytes]] = {}
-    for location, content in files.items():
-        instance, _, path = location.partition("/")
+    for file_key, content in files.items():
+        instance, _, path = file_key.partition("/")
         instances.setdefault(instance, {})[f"/{path}"] = content
     return instances
 
@@ -282,9 +283,9 @@ def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig
         return {}
     adopted_configs = host_templates.from_record(adopted_record).adopted_configs
     _check_edited_tiers(study, _select_target(study, trial), adopted_configs)
-    kept_target = read_target(study.directory / "target.yaml")
+    recorded_target = read_target(study.directory / "target.yaml")
     templates = find_template_overrides(
-        replace(kept_target, document=replace(kept_target.document, path=study.target_path))
+        replace(recorded_target, document=replace(recorded_target.document, path=study.target_path))
     )
     return {**adopted_files.read_adopted_files(templates), **adopted_configs}
 
@@ -313,8 +314,8 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
 
 
 def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
-    """Raise AutotuneError for a recorded unit or file that the service's adoption could not have
-    produced.
+    """Raise AutotuneError for a recorded unit or file that autotune could not have found on the
+    service's host.
     """
     adoption = find_adoption(instance.service)
     hint = "`autotune apply` reads the files on the host"
@@ -355,19 +356,19 @@ def _select_programs(
     """
     units = record.units if record else {}
     loses_data = instance.placement.adopted is not None and instance.placement.adopted.loses
-    matching: list[ServiceInstance] = []
-    for each in _list_program_choices(instance):
-        paths = {file.path for file in resolve_config_files(each.service, each.placement)}
+    matching_instances: list[ServiceInstance] = []
+    for candidate in _list_program_choices(instance):
+        paths = {file.path for file in resolve_config_files(candidate.service, candidate.placement)}
         if files.keys() <= paths:
-            matching.append(each)
-            unit = each.service.get_unit(each.placement)
+            matching_instances.append(candidate)
+            unit = candidate.service.get_unit(candidate.placement)
             if unit is None or loses_data or unit in units:
-                return each
-    if not matching:
+                return candidate
+    if not matching_instances:
         paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
         unexpected_path = sorted(files.keys() - paths)[0]
         raise ExportError(study, f"{unexpected_path!r} is not a file of {instance.service.title}")
-    return matching[0]
+    return matching_instances[0]
 
 
 def _list_program_choices(instance: ServiceInstance) -> Iterator[ServiceInstance]:

@@ -71,7 +71,7 @@ def build_here_document(content: bytes, then: str = "") -> str:
     """Return a command that prints ``content``: as readable text if possible, otherwise from
     base64.
 
-    ``then`` follows on the command's line.
+    ``then`` is appended to the command's first line.
     """
     text = content.decode("utf-8", "replace")
     is_plain_text = text.encode() == content and text.endswith("\n")

@@ -12,7 +12,7 @@ RENDER_DIRECTORY = "/run/autotune"  # where hosts validate configurations
 class ExportError(AutotuneError):
     """A study cannot be exported, because a record contradicts its target or services.
 
-    ``reason`` is the reason, as part of the message's sentence.
+    ``reason`` completes the sentence of the message.
     """
 
     def __init__(self, study: Study, reason: str, hint: str = "") -> None:

@@ -24,7 +24,7 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT_DIGEST = "absent"  # replaces the digest of a missing file
+ABSENT_DIGEST = "absent"  # used instead of the digest of a missing file
 SAFETY_NOTICE = (
     "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
     "The host then needs "
@@ -40,9 +40,9 @@ class HostFile:
     """One file on one host. The command ``check`` validates the file.
 
     ``units`` maps each unit that reads the file to its action after a change: ``reload`` or
-    ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent``, or ``None`` if it was
-    not recorded. ``edits`` change the host's own file; in this case, ``deployed`` is the digest of
-    the edited file, and ``content`` contains placeholders.
+    ``restart``. ``original`` is the SHA-256 of the replaced file, ``absent`` for a missing file, or
+    ``None`` if nothing was recorded. ``edits`` change the host's own file; in this case, ``deployed``
+    is the digest of the edited file, and ``content`` contains placeholders.
     """
 
     host: str
@@ -117,9 +117,10 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
     """
     _check_runtimes(study)
     records = _read_records(study, trial)
-    # A host's name becomes a path, and text in a script for root. Only names in a target are safe.
-    if strange := sorted(records.keys() - study.target.hosts.keys()):
-        raise ExportError(study, f"it deployed to {strange[0]!r}, which is not in its target")
+    # A host's name becomes part of a path and of a script that root runs. Only names in the target are
+    # accepted.
+    if unknown_hosts := sorted(records.keys() - study.target.hosts.keys()):
+        raise ExportError(study, f"it deployed to {unknown_hosts[0]!r}, which is not in its target")
     baseline = find_conclusion(study.state).baseline
     baseline_and_files = (
         (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
@@ -128,19 +129,19 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
     setups = derived_hosts.setups
-    for of_host in setups.values():
-        _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
+    for setup in setups.values():
+        _check_names(study, [*setup.units, *setup.sysctls, *setup.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
         _check_names(study, original.sysctls.values())
     files = tuple(
-        _build_host_file(location, derived_hosts, records, original_files)
-        for location in derived_hosts.contents
+        _build_host_file(content_key, derived_hosts, records, original_files)
+        for content_key in derived_hosts.contents
     )
     hosts = ExportedHosts(
         files,
-        {host: of_host.units for host, of_host in setups.items()},
-        {host: of_host.sysctls for host, of_host in setups.items()},
+        {host: setup.units for host, setup in setups.items()},
+        {host: setup.sysctls for host, setup in setups.items()},
         original_files,
     )
     chosen_hosts = hosts if everything else _select_changed_hosts(hosts, setups)
@@ -166,20 +167,20 @@ def _check_runtimes(study: Study) -> None:
 
 
 def _build_host_file(
-    location: tuple[str, str, str],
-    derived: DerivedHosts,
+    content_key: tuple[str, str, str],
+    derived_hosts: DerivedHosts,
     records: Mapping[str, HostRecord],
-    before: Mapping[str, OriginalHost],
+    originals: Mapping[str, OriginalHost],
 ) -> HostFile:
-    tier, host, path = location
-    file, digests = derived.setups[host].files[path], before[host].files
+    tier, host, path = content_key
+    file, digests = derived_hosts.setups[host].files[path], originals[host].files
     original_digest = (digests[path] or ABSENT_DIGEST) if path in digests else None
-    edits = derived.edits.get((host, path))
+    edits = derived_hosts.edits.get((host, path))
     return HostFile(
         tier=tier,
         host=host,
         path=path,
-        content=derived.contents[location],
+        content=derived_hosts.contents[content_key],
         mode=file.mode,
         check=file.check_command,
         units=file.units,
@@ -228,31 +229,33 @@ def _read_records(study: Study, trial: Trial) -> dict[str, HostRecord]:
 def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     """Return files, keyed by ``tier.host.service/path``, as contents by tier, host and path."""
     files_by_place = {}
-    for location, content in files.items():
-        part, _, path = location.partition("/")
-        tier, host, _ = part.split(".", 2)
+    for file_key, content in files.items():
+        instance_name, _, path = file_key.partition("/")
+        tier, host, _ = instance_name.split(".", 2)
         files_by_place[tier, host, f"/{path}"] = content
     return files_by_place
 
 
 def _collect_originals(
-    study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
+    study: Study,
+    records: Mapping[str, HostRecord],
+    baseline: tuple[Trial, Mapping[str, bytes]] | None,
 ) -> dict[str, OriginalHost]:
     """Return the hosts' original state before the study, from backups or, for a simulated stack,
     from the baseline.
     """
-    baseline_records = _read_records(study, base[0]) if base else {}
+    baseline_records = _read_records(study, baseline[0]) if baseline else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
-    for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
+    for (_, host, path), content in (group_by_host(baseline[1]) if baseline else {}).items():
         if not has_placeholder(content):
             digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
-    for host, of_host in records.items():
-        backup, plain = of_host.original, baseline_records.get(host, HostRecord())
+    for host, record in records.items():
+        backup, baseline_record = record.original, baseline_records.get(host, HostRecord())
         originals[host] = OriginalHost(
             {**digests[host], **backup.files},
-            {**plain.units, **backup.units},
-            {**plain.sysctls, **backup.sysctls},
+            {**baseline_record.units, **backup.units},
+            {**baseline_record.sysctls, **backup.sysctls},
             backup.settings,
         )
     return originals
@@ -269,13 +272,13 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
         for host, values in hosts.sysctls.items()
     }  # fmt: skip
     units = {}
-    for host, of_host in hosts.units.items():
+    for host, states in hosts.units.items():
         before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
             affected_units |= set(restarts[name])
         units[host] = {
-            unit: runs for unit, runs in of_host.items()
+            unit: runs for unit, runs in states.items()
             if (unit in affected_units and runs) or before.get(unit, False) is not runs
         }  # fmt: skip
     changed_hosts = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
@@ -289,5 +292,5 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
     """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
-    if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
-        raise ExportError(study, f"{strange[0]!r} is not a unit or a kernel value")
+    if unsafe_names := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
+        raise ExportError(study, f"{unsafe_names[0]!r} is not a unit or a kernel value")

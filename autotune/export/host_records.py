@@ -39,10 +39,10 @@ def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecor
 
 
 def _check_keys(
-    record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
+    record: Mapping[str, Any], record_type: type[HostRecord | OriginalHost | DeployedFile | Hunk]
 ) -> None:
     """Raise ValueError for a key that is not a field of this kind of record."""
-    if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
+    if unknown := sorted(record.keys() - record_type.__dataclass_fields__.keys()):
         raise ValueError(f"unknown key {unknown[0]!r}")
 
 
@@ -67,12 +67,12 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
     hunks, last_line = [], 1
     if len(edits) > _MAX_HUNKS:
         raise ValueError(f"more than {_MAX_HUNKS} changes in one file")
-    for each in edits:
-        _check_keys(each, Hunk)
-        first_line = each["start_line"]
+    for edit in edits:
+        _check_keys(edit, Hunk)
+        first_line = edit["start_line"]
         if type(first_line) is not int or not last_line <= first_line <= _MAX_LINES:
             raise ValueError(f"{first_line!r} is not a line number after {last_line - 1}")
-        hunk = Hunk(first_line, _read_lines(each["removed"]), _read_lines(each["added"]))
+        hunk = Hunk(first_line, _read_lines(edit["removed"]), _read_lines(edit["added"]))
         if not hunk.removed and not hunk.added:
             raise ValueError(f"nothing changes at line {first_line}")
         last_line = first_line + len(hunk.removed)
@@ -85,21 +85,21 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
 def _read_lines(lines: list[Any]) -> tuple[str, ...]:
     for line in lines:
         if not isinstance(line, str) or not line or "\n" in line[:-1] or not is_utf8(line):
-            raise ValueError(f"{line!r:.100} is not a line")
+            raise ValueError(f"expected one line of text, not {line!r:.100}")
     if any(not line.endswith("\n") for line in lines[:-1]):
         raise ValueError("a line in the middle of a file has no newline")
     return tuple(lines)
 
 
 def _read_units(units: Mapping[str, Any]) -> dict[str, bool]:
-    if wrong := [name for name, runs in units.items() if not isinstance(runs, bool)]:
-        raise ValueError(f"the state of unit {wrong[0]!r} is neither true nor false")
+    if invalid_names := [name for name, runs in units.items() if not isinstance(runs, bool)]:
+        raise ValueError(f"the state of unit {invalid_names[0]!r} is neither true nor false")
     return dict(units)
 
 
 def _read_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    if wrong := [name for name, value in values.items() if not isinstance(value, str)]:
-        raise ValueError(f"kernel value {wrong[0]!r} is not text")
+    if invalid_names := [name for name, value in values.items() if not isinstance(value, str)]:
+        raise ValueError(f"kernel value {invalid_names[0]!r} is not text")
     return dict(values)
 
 
@@ -109,6 +109,8 @@ def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
     """
     if settings is None:
         return None
-    if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:
-        raise ValueError(f"setting {wrong[0]!r} does not have a valid value")
+    if invalid_names := [
+        n for n, value in settings.items() if not isinstance(value, str | int | float)
+    ]:
+        raise ValueError(f"setting {invalid_names[0]!r} does not have a valid value")
     return dict(settings)

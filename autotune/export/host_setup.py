@@ -1,4 +1,4 @@
-"""The files, units and kernel values that a deployment requires on each host, derived from its
+"""The files, units and kernel values that a deployment requires on each host, derived from the host's
 services.
 """
 
@@ -48,12 +48,15 @@ def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | 
     The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
     that those settings are unknown.
     """
-    state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
+    state, actions_by_name = desired.hosts[host], required_actions(desired, host, old_settings)
     files = {
         file.path: FileSetup(
             file.mode,
             _find_check_command(instance, desired),
-            {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
+            {
+                unit: action.name.lower()
+                for unit, action in actions_by_name.get(file.path, {}).items()
+            },
             instance.placement.adopted is not None,
         )
         for instance in desired.instances_on(host)
@@ -61,7 +64,7 @@ def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | 
         if file.path in desired.rendered_files[instance.name]
         and not desired.is_absent(instance, file.path)
     }
-    restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
+    restarts = {name: tuple(actions_by_name.get(name, ())) for name in state.sysctls}
     return HostSetup(files, dict(state.units), dict(state.sysctls), restarts)
 
 

@@ -5,7 +5,8 @@
 
 - ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
   values in the baseline.
-- ``changes`` are the differences that have an effect, each with its unit and the required action.
+- ``changes`` are the settings that differ and have an effect, each with its unit and the required
+  action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists effective values that differ from the requested values.
@@ -15,7 +16,7 @@
   each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
   means not recorded.
 - ``files`` are the files in this export, with their SHA-256.
-- ``verify`` is a command to run in the export's directory.
+- ``verify`` is a command that measures the gain again, to be run in the export's directory.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of the same trial are
 identical, byte for byte.
@@ -55,9 +56,9 @@ def build_manifest(
     side = sides.get("best" if is_best else "baseline")
     latest_trial = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
-    command = study.target.command is not None
+    is_command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
-    source = study.start.source if command else None
+    command_target = study.start.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
@@ -67,7 +68,7 @@ def build_manifest(
         **({"simulated": True} if study.target.simulated else {}),
         **asdict(study.provenance),
         "slo": summarize_slo(study.target),
-        **_describe_measurement(study.target, source),
+        **_describe_measurement(study.target, command_target),
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
         "baseline": _describe_baseline(baseline),
@@ -82,8 +83,8 @@ def build_manifest(
         "readings": list(_list_readings(view)) if is_best else [],
         **({"hosts": _describe_hosts(hosts)} if hosts else {}),
         "files": list(_list_files(files)),
-        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source))
-        if source
+        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(command_target))
+        if command_target
         else VERIFY_COMMAND,
     }
 
@@ -100,9 +101,9 @@ def _list_files(files: Mapping[str, bytes]) -> Iterator[dict[str, Any]]:
         yield {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
-def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
+def _describe_measurement(target: Target, command_target: str | None) -> dict[str, Any]:
     if target.command is not None:
-        return {"command": list(target.command), "source": source}
+        return {"command": list(target.command), "source": command_target}
     return {
         "load": target.load.model_dump(mode="json", exclude={"hosts"}),
         "data": target.data.model_dump(mode="json"),
@@ -121,7 +122,7 @@ def _build_claim(view: StudyView) -> dict[str, Any]:
 
 
 def _list_changes(
-    baseline: Settings, trial: Trial, own: DeclaredParameters
+    baseline: Settings, trial: Trial, declared_parameters: DeclaredParameters
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -131,7 +132,7 @@ def _list_changes(
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in list_changes(baseline, trial.effective_settings, own)
+        for change in list_changes(baseline, trial.effective_settings, declared_parameters)
     ]
 
 
@@ -165,9 +166,9 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
     ]
     for record in records:
         side = sides_by_trial.get(record.trial)
-        origin = {"trial": record.trial, "side": side, "at": record.at}
+        origin_keys = {"trial": record.trial, "side": side, "at": record.at}
         if side and isinstance(record, RecordedCall):
-            yield {**origin, **describe_call(record)}
+            yield {**origin_keys, **describe_call(record)}
         elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
             counts = {key: getattr(record, key) for key in COUNT_KEYS}
-            yield {**origin, **counts, "errors": dict(record.errors)}
+            yield {**origin_keys, **counts, "errors": dict(record.errors)}

@@ -1,4 +1,4 @@
-"""Changed lines with masked words, which the export's script copies from the same line on the host.
+"""Changed lines with masked words. The export's script copies the words from the same line on the host.
 
 A study contains placeholders instead of the words. On the host, the script finds each word by the
 recorded text before and after its placeholder.
@@ -38,11 +38,11 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
         if any(plain_lines):
             hunks.append(Hunk(hunk.start_line + first, *plain_lines))
         if number < len(hunk.removed) or replacement < len(hunk.added):
-            exchange = Hunk(
+            replacement_hunk = Hunk(
                 hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
             )
-            _check_exchange(exchange)
-            hunks.append(exchange)
+            _check_exchange(replacement_hunk)
+            hunks.append(replacement_hunk)
         first, start = number + 1, replacement + 1
     return tuple(hunks)
 

@@ -19,7 +19,8 @@ ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", 
 
 
 def check_trial(study: Study, trial: Trial) -> None:
-    """Raise AutotuneError unless a trial has a number, and settings for the target's parameters.
+    """Raise AutotuneError if a trial's number is invalid, or if a setting is not possible in the
+    target.
 
     The message contains the first name or value that no service of the target allows.
     """
@@ -33,23 +34,31 @@ def check_trial(study: Study, trial: Trial) -> None:
             raise ExportError(study, f"{name} cannot be {format_value(value)}")
 
 
-def _is_parameter(study: Study, name: str, settings: Settings, own: DeclaredParameters) -> bool:
-    if own.rules:
-        return name in own.rules
+def _is_parameter(
+    study: Study, name: str, settings: Settings, declared_parameters: DeclaredParameters
+) -> bool:
+    if declared_parameters.rules:
+        return name in declared_parameters.rules
     has_known_tier = ParameterName.parse(name).tier in study.target.tiers
-    return has_known_tier and find_parameter(name, settings, own) is not None
+    return has_known_tier and find_parameter(name, settings, declared_parameters) is not None
 
 
 def _is_value(
-    study: Study, name: str, value: Value, settings: Settings, own: DeclaredParameters
+    study: Study,
+    name: str,
+    value: Value,
+    settings: Settings,
+    declared_parameters: DeclaredParameters,
 ) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if is_deployment_choice(name) and not own.rules:
+    if is_deployment_choice(name) and not declared_parameters.rules:
         return value in study.target.tiers[ParameterName.parse(name).tier].service
-    parameter = find_parameter(name, settings, own)
+    parameter = find_parameter(name, settings, declared_parameters)
     catalogue_choices = parameter.choices if parameter else ()
-    choices = (own.rules[name].choices if own.rules else catalogue_choices) or ()
+    choices = (
+        declared_parameters.rules[name].choices if declared_parameters.rules else catalogue_choices
+    ) or ()
     if any(is_same_value(choice, value) for choice in choices):
         return True
     # A host's software may offer words that are not among the catalogue's choices.

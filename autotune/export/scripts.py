@@ -72,38 +72,39 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
     for number, file in enumerate(files, 1):
         if file.check:
             numbers.setdefault(file.check, []).append(number)
-    return [(of_check, check) for check, of_check in numbers.items()]
+    return [(file_numbers, check) for check, file_numbers in numbers.items()]
 
 
 def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, bytes]:
     """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and the expected digests for ``sha256sum
     -c``.
 
-    If a host's changed lines contain masked words, it gets ``patch/HOST.patch.sh`` instead, which
-    prints the patch on the host. Raises AutotuneError if a file's original content is not recorded.
+    If a host's changed lines contain masked words, the host gets ``patch/HOST.patch.sh`` instead, a
+    script that prints the patch on the host. Raises AutotuneError if a file's original content is not
+    recorded.
     """
     baseline = find_conclusion(study.state).baseline
     baseline_files = (
         group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
     )
     notice = MODEL_NOTICE if study.target.simulated else None
-    content: dict[str, bytes] = {}
+    patch_files: dict[str, bytes] = {}
     for host in hosts.units:
         heading = format_title(study, trial)
         if has_masked_edits(hosts, host):
             script = build_patch_script(heading, host, hosts, notice)
-            content[f"patch/{host}.patch.sh"] = script.encode()
+            patch_files[f"patch/{host}.patch.sh"] = script.encode()
         else:
             diff = _build_host_diff(heading, host, hosts, notice, baseline_files)
-            content[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
+            patch_files[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
         digests = "".join(
             f"{file.original}  {file.path}\n"
             for file in hosts.list_files(host)
             if file.original not in (None, ABSENT_DIGEST)
         )
-        content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
-        content[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
-    return content
+        patch_files[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
+        patch_files[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
+    return patch_files
 
 
 def has_masked_edits(hosts: ExportedHosts, host: str) -> bool:
@@ -131,14 +132,14 @@ def _build_host_diff(
     host: str,
     hosts: ExportedHosts,
     notice: str | None,
-    before: Mapping[tuple[str, str, str], bytes],
+    baseline_contents: Mapping[tuple[str, str, str], bytes],
 ) -> str:
     diffs = [f"{heading}, for {host}\n{_format_notice(notice)}"]
-    diffs += [_build_diff(file, before.get((file.tier, file.host, file.path)))
+    diffs += [_build_diff(file, baseline_contents.get((file.tier, file.host, file.path)))
               for file in hosts.list_files(host)]  # fmt: skip
     if values := hosts.sysctls[host]:
-        location = SYSCTL_FILE.removeprefix("/")
-        diffs.append(format_file_diff({}, {location: format_sysctl_file(values)}, "a", "b"))
+        sysctl_path = SYSCTL_FILE.removeprefix("/")
+        diffs.append(format_file_diff({}, {sysctl_path: format_sysctl_file(values)}, "a", "b"))
     return "".join(diffs)
 
 
@@ -150,9 +151,9 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     """Return the unified diff of a file against ``recorded``, its content in the baseline. Raises
     AutotuneError.
     """
-    location = file.path.removeprefix("/")
+    relative_path = file.path.removeprefix("/")
     if file.edits is not None:
-        return format_edit_diff(location, file.edits)
+        return format_edit_diff(relative_path, file.edits)
     old_content = None if file.original == ABSENT_DIGEST else recorded
     if old_content is not None and sha256(old_content).hexdigest() != file.original:
         raise AutotuneError(
@@ -160,8 +161,8 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
             hint="use --format ansible or shell",
         )
     return format_file_diff(
-        {location: old_content} if old_content is not None else {},
-        {location: file.content},
+        {relative_path: old_content} if old_content is not None else {},
+        {relative_path: file.content},
         "a",
         "b",
     )
@@ -169,6 +170,6 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
 
 def build_safe_paths(host: str, hosts: ExportedHosts, notice: str | None) -> str:
     """Return a script that fails unless only root can change each path that the patch writes to."""
-    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
-    paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel]
+    kernel_paths = [SYSCTL_FILE] if hosts.sysctls[host] else []
+    paths = [*dict.fromkeys(file.path for file in hosts.list_files(host)), *kernel_paths]
     return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -1,9 +1,9 @@
 """Check that the lines that an export changes in a host's own file contain only settings.
 
 A study may come from someone else, and a configuration file can load code, run commands and grant
-access. A service's edits consist of the names of tunable settings, numbers and the choices of its
+access. A service's edits consist of names of tunable settings, of numbers, and of choices of its
 parameters. Each changed line is checked without the lines around it, because the recorded file may
-differ from the host's.
+differ from the host's file.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
     """Raise AutotuneError if removed or added lines contain more than the service's settings."""
     syntax = find_visible_directives(instance.service)
-    words = _build_vocabulary(instance.service, syntax) if syntax else None
+    vocabulary = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
         raise ExportError(
             study, f"too many lines of {path} on {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
-        if words is None or not _is_safe_hunk(words, hunk):
+        if vocabulary is None or not _is_safe_hunk(vocabulary, hunk):
             raise ExportError(
                 study,
                 f"line {hunk.start_line} of {path} on {instance.placement.host} changes something "
@@ -68,9 +68,8 @@ class _Vocabulary:
     """The words that may occur in settings, in lower case, with `_` for `-`.
 
     The line of a setting starts with one of ``first_words``, and a value follows one of
-    ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be
-    appended to lines that start with one of ``leading_words``. ``whole_lines`` are allowed
-    unchanged.
+    ``naming_words``. ``words`` contains every word that occurs in settings. Settings may be appended to
+    lines that start with one of ``leading_words``. Lines in ``whole_lines`` are always allowed.
     """
 
     syntax: VisibleDirectives
@@ -86,12 +85,12 @@ def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabular
              if all(map(_WORD_PATTERN.fullmatch, name.split()))]  # fmt: skip
     choices = {_strip_dashes(choice) for parameter in service.parameters for choice in parameter.choices
                if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)}  # fmt: skip
-    vocabulary = {word for name in names for word in name} | choices | _SWITCH_WORDS
+    all_words = {word for name in names for word in name} | choices | _SWITCH_WORDS
     return _Vocabulary(
         syntax,
         first_words=frozenset(name[0] for name in names),
         naming_words=frozenset(name[-1] for name in names),
-        words=frozenset(vocabulary),
+        words=frozenset(all_words),
         leading_words=frozenset({name[0] for name in names} | {*map(_strip_dashes, syntax.reads)}),
         whole_lines=frozenset(syntax.writes) | {""},
     )
@@ -101,7 +100,7 @@ def _strip_dashes(word: str) -> str:
     return word.lower().replace("-", "_")
 
 
-def _is_safe_hunk(words: _Vocabulary, hunk: Hunk) -> bool:
+def _is_safe_hunk(vocabulary: _Vocabulary, hunk: Hunk) -> bool:
     """True if each added or removed line is a setting, or differs only in settings from the line
     that it replaces.
     """
@@ -111,37 +110,43 @@ def _is_safe_hunk(words: _Vocabulary, hunk: Hunk) -> bool:
     ):
         return False
     removed, added = hunk.removed, hunk.added
-    # Lines are paired in order. ``ways`` contains the pairs of prefix lengths that are safe.
+    # Lines are paired in order. ``match_positions`` contains the pairs of prefix lengths that are safe.
     match_positions = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):
             if (
-                ((old - 1, new) in match_positions and _is_whole_setting(words, removed[old - 1]))
-                or ((old, new - 1) in match_positions and _is_whole_setting(words, added[new - 1]))
+                (
+                    (old - 1, new) in match_positions
+                    and _is_whole_setting(vocabulary, removed[old - 1])
+                )
+                or (
+                    (old, new - 1) in match_positions
+                    and _is_whole_setting(vocabulary, added[new - 1])
+                )
                 or (
                     (old - 1, new - 1) in match_positions
-                    and _is_setting_exchange(words, removed[old - 1], added[new - 1])
+                    and _is_setting_exchange(vocabulary, removed[old - 1], added[new - 1])
                 )
             ):
                 match_positions.add((old, new))
     return (len(removed), len(added)) in match_positions
 
 
-def _is_whole_setting(words: _Vocabulary, line: str) -> bool:
+def _is_whole_setting(vocabulary: _Vocabulary, line: str) -> bool:
     """True if a line is exactly one setting: its name and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
-    if text in words.whole_lines:
+    if text in vocabulary.whole_lines:
         return True
     tokens = [token for token in _split_tokens(text.removesuffix(";")) if not token.isspace()]
     return (
         _is_printable(text)
         and ";" not in tokens
-        and _strip_dashes(tokens[0]) in words.first_words
-        and all(_is_known_token(words, token, words.words) for token in tokens)
+        and _strip_dashes(tokens[0]) in vocabulary.first_words
+        and all(_is_known_token(vocabulary, token, vocabulary.words) for token in tokens)
     )
 
 
-def _is_setting_exchange(words: _Vocabulary, old: str, new: str) -> bool:
+def _is_setting_exchange(vocabulary: _Vocabulary, old: str, new: str) -> bool:
     """True if two lines differ only in settings."""
     before, after = (
         _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
@@ -149,23 +154,25 @@ def _is_setting_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     if max(len(before), len(after)) > MAX_TOKENS:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    names = {*_list_names(words, old), *_list_names(words, new)}
-    return _keeps_masked_words(words, before, after) and all(
-        _is_setting_run(words, names, before[:a], before[a:b])
-        and _is_setting_run(words, names, after[:c], after[c:d])
+    names = {*_list_names(vocabulary, old), *_list_names(vocabulary, new)}
+    return _keeps_masked_words(vocabulary, before, after) and all(
+        _is_setting_run(vocabulary, names, before[:a], before[a:b])
+        and _is_setting_run(vocabulary, names, after[:c], after[c:d])
         and _keeps_directives(before[:b], after[:d], before[b:])
         for tag, a, b, c, d in matcher.get_opcodes()
         if tag != "equal"
     )
 
 
-def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
+def _keeps_masked_words(
+    vocabulary: _Vocabulary, before: Sequence[str], after: Sequence[str]
+) -> bool:
     """True if masked words keep their positions: up to the last masked word, only values may
     differ.
     """
     leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
     return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
-        old == new or (_is_value(words, old) and _is_value(words, new))
+        old == new or (_is_value(vocabulary, old) and _is_value(vocabulary, new))
         for old, new in zip(*leading_tokens, strict=True)
     )
 
@@ -188,25 +195,25 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 
 
 def _is_setting_run(
-    words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]
+    vocabulary: _Vocabulary, names: set[str], before: Sequence[str], changed_tokens: Sequence[str]
 ) -> bool:
-    """True if the changed tokens ``run`` are a value after its name, or names and values in a line
-    of settings.
+    """True if ``changed_tokens`` are a value after the setting's name, or names and values in a line of
+    settings.
 
     ``names`` are further names of settings in the same line.
     """
-    tokens = [token for token in run if not token.isspace()]
-    vocabulary, naming = words.words | names, words.naming_words | names
-    if not _is_printable("".join(run)):
+    tokens = [token for token in changed_tokens if not token.isspace()]
+    allowed_words, naming_words = vocabulary.words | names, vocabulary.naming_words | names
+    if not _is_printable("".join(changed_tokens)):
         return False
-    if not all(_is_known_token(words, token, vocabulary) for token in tokens):
+    if not all(_is_known_token(vocabulary, token, allowed_words) for token in tokens):
         return False
-    content = [token for token in tokens if token not in _SEPARATOR_TOKENS]
-    if not content:
+    value_tokens = [token for token in tokens if token not in _SEPARATOR_TOKENS]
+    if not value_tokens:
         return not tokens or tokens == ['""']
-    if not _is_value(words, content[0]) or _strip_dashes(content[0]) in naming:
-        return _find_first_word(before) in words.leading_words | names
-    return _find_last_name(words, before, naming) in naming
+    if not _is_value(vocabulary, value_tokens[0]) or _strip_dashes(value_tokens[0]) in naming_words:
+        return _find_first_word(before) in vocabulary.leading_words | names
+    return _find_last_name(vocabulary, before, naming_words) in naming_words
 
 
 def _find_first_word(before: Sequence[str]) -> str:
@@ -221,7 +228,7 @@ def _find_first_word(before: Sequence[str]) -> str:
 
 
 def _find_last_name(
-    words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
+    vocabulary: _Vocabulary, before: Sequence[str], naming_words: frozenset[str] | set[str]
 ) -> str:
     """Return the name of the setting to which a value after the tokens ``before`` belongs, or an
     empty string.
@@ -230,10 +237,10 @@ def _find_last_name(
         if token in _BOUNDARY_CHARACTERS:
             return ""
         if _WORD_PATTERN.fullmatch(token) and (
-            _strip_dashes(token) in naming or not _is_value(words, token)
+            _strip_dashes(token) in naming_words or not _is_value(vocabulary, token)
         ):
             return _strip_dashes(token)
-        if words.syntax.visible_variables.fullmatch(token):
+        if vocabulary.syntax.visible_variables.fullmatch(token):
             return _strip_dashes(token)
     return ""
 
@@ -242,17 +249,22 @@ def _split_tokens(line: str) -> list[str]:
     return [token[0] for token in _TOKEN_PATTERN.finditer(line)]
 
 
-def _is_known_token(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
+def _is_known_token(
+    vocabulary: _Vocabulary, token: str, allowed_words: frozenset[str] | set[str]
+) -> bool:
     return (
-        token in _SEPARATOR_TOKENS or _is_value(words, token) or _strip_dashes(token) in vocabulary
+        token in _SEPARATOR_TOKENS
+        or _is_value(vocabulary, token)
+        or _strip_dashes(token) in allowed_words
     )
 
 
-def _is_value(words: _Vocabulary, token: str) -> bool:
+def _is_value(vocabulary: _Vocabulary, token: str) -> bool:
     """True if a token is a number or a choice, with or without quotes."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
     return _NUMBER_PATTERN.fullmatch(token) is not None or (
-        _strip_dashes(token) in words.words and _strip_dashes(token) not in words.naming_words
+        _strip_dashes(token) in vocabulary.words
+        and _strip_dashes(token) not in vocabulary.naming_words
     )
 
 
@@ -260,18 +272,20 @@ def _is_printable(text: str) -> bool:
     return all(character.isprintable() or character == "\t" for character in text)
 
 
-def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
+def _list_names(vocabulary: _Vocabulary, line: str) -> Iterator[str]:
     """Yield the names of settings in a line. In some syntaxes, a setting has several names."""
     try:
-        directives = [*words.syntax.parse_directives(line)]
+        directives = [*vocabulary.syntax.parse_directives(line)]
     except (ConfigSyntaxError, UnicodeError, RecursionError):
         return
     for directive in directives:
-        if _is_setting(words.syntax, directive) and (
+        if _is_setting(vocabulary.syntax, directive) and (
             name := _WORD_PATTERN.match(line, directive.name.start)
         ):
             yield _strip_dashes(name[0])
-    yield from (_strip_dashes(name[0]) for name in words.syntax.visible_variables.finditer(line))
+    yield from (
+        _strip_dashes(name[0]) for name in vocabulary.syntax.visible_variables.finditer(line)
+    )
 
 
 def _is_setting(syntax: VisibleDirectives, directive: Directive) -> bool:

@@ -1,8 +1,8 @@
-"""Check that files that a service manager reads do not run commands as root.
+"""Check that exported files do not make a service manager run commands as root.
 
-A unit file, or a file with a unit's variables, is exported in three cases. The file sets only
-limits and numbers, autotune's own template renders it, or an edit changes only limits and numbers.
-The host compares the lines that an edit removes, and keeps all other lines.
+A unit file, or a file with a unit's variables, is exported in three cases. The file sets only limits
+and numbers, autotune's own template renders it, or an edit changes only limits and numbers. On the
+host, the script checks the lines that an edit removes, and keeps all other lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.services import unit_environment, unit_files
 from autotune.services.registry import find_adoption
 from autotune.unified_diff import Hunk
 
-KNOWN_PROGRAMS = (
+PROGRAM_DIRECTORIES = (
     "/usr/sbin/",
     "/usr/bin/",
     "/usr/local/sbin/",
@@ -79,15 +79,17 @@ def check_commands(
 
 def is_below(path: str, pattern: str) -> bool:
     """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
-    words = PurePosixPath(pattern).parts
+    pattern_names = PurePosixPath(pattern).parts
     path_names = PurePosixPath(path).parts[1:]
-    return len(path_names) >= len(words) and all(map(fnmatchcase, path_names, words))
+    return len(path_names) >= len(pattern_names) and all(
+        map(fnmatchcase, path_names, pattern_names)
+    )
 
 
 def can_run_commands(path: str) -> bool:
     """True if a path belongs to a unit file or to a file of environment variables for units."""
     return path.startswith(
-        tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
+        tuple(f"{directory}/" for directory in unit_files.UNIT_DIRECTORIES)
     ) or any(
         is_below(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
@@ -128,7 +130,7 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
-    """True if lines with masked words only change numbers, or have options appended."""
+    """True if edits to lines with masked words only change numbers or append options."""
     masked_lines = [[line for line in lines if find_placeholders(line)]
               for lines in (hunk.removed, hunk.added)]  # fmt: skip
     return len(masked_lines[0]) == len(masked_lines[1]) and all(
@@ -137,8 +139,8 @@ def _keeps_masked_words(hunk: Hunk) -> bool:
     )
 
 
-def _extends_words(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
-    return longer[: len(words)] == words
+def _extends_words(words: tuple[str, ...], extended_words: tuple[str, ...]) -> bool:
+    return extended_words[: len(words)] == words
 
 
 def _split_masked(line: str) -> tuple[str, ...]:
@@ -181,7 +183,7 @@ def _is_rendered(
 
     Limits depend on the host, so limits in the content may differ from the rendered limits.
     """
-    for directory in KNOWN_PROGRAMS:
+    for directory in PROGRAM_DIRECTORIES:
         programs = {
             name: f"{directory}{program}" for name, program in instance.placement.programs.items()
         }

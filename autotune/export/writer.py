@@ -66,18 +66,18 @@ def write_export(
     if output_directory.exists() and not (
         output_directory.is_dir() and not any(output_directory.iterdir())
     ):
-        state = "is not empty" if output_directory.is_dir() else "is a file"
-        raise AutotuneError(f"{output_directory} {state}", hint="use an empty or new directory")
+        problem = "is not empty" if output_directory.is_dir() else "is a file"
+        raise AutotuneError(f"{output_directory} {problem}", hint="use an empty or new directory")
     if study.target.simulated and not allow_simulated:
         raise AutotuneError(
             f"study {study.name!r} measured a model, so its gain is not proven for hosts",
             hint="--of-a-model exports it with a notice in its files",
         )
-    content = build_export(
+    exported_files = build_export(
         study, select_trial(study, trial), format_name, include_unchanged=include_unchanged
     )
-    _write_atomically(content, output_directory)
-    return tuple(Path(path) for path in sorted(content))
+    _write_atomically(exported_files, output_directory)
+    return tuple(Path(path) for path in sorted(exported_files))
 
 
 def select_trial(study: Study, name: str | None) -> Trial:
@@ -126,24 +126,26 @@ def build_export(
         baseline_settings = (
             {} if include_unchanged or not baseline else baseline.trial.effective_settings
         )
-        content = SETTINGS_FORMATS[format_name](study, trial, baseline_settings)
+        exported_files = SETTINGS_FORMATS[format_name](study, trial, baseline_settings)
     elif format_name in HOST_FORMATS:
         hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
-        content = HOST_FORMATS[format_name](study, trial, hosts)
+        exported_files = HOST_FORMATS[format_name](study, trial, hosts)
     else:
-        content = {f"files/{path}": data for path, data in files.items()
-                   if include_unchanged or baseline_files.get(path) != data}  # fmt: skip
+        exported_files = {f"files/{path}": content_bytes for path, content_bytes in files.items()
+                   if include_unchanged or baseline_files.get(path) != content_bytes}  # fmt: skip
     diff = format_file_diff(baseline_files, files, "baseline", "files")
     notice = f"{MODEL_NOTICE}\n" if diff and study.target.simulated else ""
-    content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
-    content["target.yaml"] = foreign_files.read_bytes(
+    exported_files["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
+    exported_files["target.yaml"] = foreign_files.read_bytes(
         study.directory, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES
     )
-    content["README.md"] = _build_readme(
+    exported_files["README.md"] = _build_readme(
         study, trial, format_name, hosts, include_unchanged=include_unchanged
     )
-    content["manifest.json"] = _encode_json(build_manifest(study, trial, content, hosts))
-    return content
+    exported_files["manifest.json"] = _encode_json(
+        build_manifest(study, trial, exported_files, hosts)
+    )
+    return exported_files
 
 
 def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> ExportedHosts:
@@ -221,8 +223,8 @@ def _format_json_settings(
     )
     parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
                   if name in active_names}  # fmt: skip
-    model = {"simulated": True} if study.target.simulated else {}
-    return {"settings.json": _encode_json({**model, "parameters": parameters})}
+    model_key = {"simulated": True} if study.target.simulated else {}
+    return {"settings.json": _encode_json({**model_key, "parameters": parameters})}
 
 
 def _format_yaml_settings(
@@ -261,7 +263,7 @@ def _encode_json(document: object) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_atomically(content: FileContents, output_directory: Path) -> None:
+def _write_atomically(exported_files: FileContents, output_directory: Path) -> None:
     """Write to a temporary directory next to ``output_directory``, then rename the directory, so
     that no export is incomplete.
     """
@@ -273,10 +275,10 @@ def _write_atomically(content: FileContents, output_directory: Path) -> None:
     except OSError as error:
         raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
     try:
-        for path, data in content.items():
-            location = staging / path
-            location.parent.mkdir(parents=True, exist_ok=True)
-            location.write_bytes(data)
+        for path, file_content in exported_files.items():
+            destination = staging / path
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            destination.write_bytes(file_content)
         staging.chmod(0o755)  # other accounts may read an export, but mkdtemp sets mode 0700
         staging.replace(output_directory)
     except OSError as error:

@@ -24,7 +24,7 @@ from autotune.strict_parsing import split_lines
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD_HIERARCHY = "name=systemd"  # the version 1 hierarchy in which systemd tracks its units
 _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
-# shows a host its CPU use; mounted together with "cpu" or separately
+# counts the CPU use of a host; mounted together with "cpu" or separately
 _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
 _PERIOD_MICROSECONDS = (
@@ -34,7 +34,7 @@ _MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
 # Kernels without swap accounting lack these files. In that case, hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
-_KILL_TIMEOUT_SECONDS = 60.0  # s to wait for a killed process
+_KILL_TIMEOUT_SECONDS = 60.0  # time to wait for a killed process
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class Mount:
 
 
 def find_hierarchies(
-    mountinfo_text: str, proc_cgroups: str, private: Path
+    mountinfo_text: str, proc_cgroups: str, private_directory: Path
 ) -> tuple[CgroupHierarchy, ...]:
     """Return the control group trees of a lab.
 
     The result contains the trees that this machine mounts. Missing trees get a path under
-    ``private``. ``mountinfo_text`` and ``proc_cgroups`` are the contents of
+    ``private_directory``. ``mountinfo_text`` and ``proc_cgroups`` are the contents of
     ``/proc/self/mountinfo`` and ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
-    own_mounts = [mount.path for mount in trees if mount.path.is_relative_to(private)]
+    own_mounts = [mount.path for mount in trees if mount.path.is_relative_to(private_directory)]
     system_mounts = [mount for mount in trees if mount.path.is_relative_to(MOUNT_POINT)]
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in system_mounts):
         return (CgroupHierarchy(MOUNT_POINT, 2, ("cpu", "memory"), is_mounted=True),)
@@ -77,8 +77,10 @@ def find_hierarchies(
     # Controllers that a version 1 tree uses.
     v1_controllers = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}
     if not system_mounts and not v1_controllers & {"cpu", "memory"}:
-        return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own_mounts)),)
-    return _find_v1_hierarchies(system_mounts, own_mounts, private)
+        return (
+            CgroupHierarchy(private_directory, 2, ("cpu", "memory"), is_mounted=bool(own_mounts)),
+        )
+    return _find_v1_hierarchies(system_mounts, own_mounts, private_directory)
 
 
 def read_mountinfo() -> str:
@@ -98,13 +100,13 @@ def parse_mounts(text: str) -> list[Mount]:
     return mounts
 
 
-def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
+def list_group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
     """Return the values to write to the files of a host's control group in ``hierarchy``, in
     writing order.
     """
     files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:
-        (quota, period) = cpu_bandwidth(host.cpus)
+        (quota, period) = compute_cpu_bandwidth(host.cpus)
         if hierarchy.version == 2:
             files["cpu.max"] = f"{quota} {period}"
         else:
@@ -118,7 +120,7 @@ def group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
     return files
 
 
-def cpu_bandwidth(cpus: float) -> tuple[int, int]:
+def compute_cpu_bandwidth(cpus: float) -> tuple[int, int]:
     """Return the quota and period in µs that limit a group to ``cpus`` CPUs.
 
     A short period delays a throttled host by milliseconds instead of the kernel's default 100 ms. A
@@ -131,12 +133,12 @@ def cpu_bandwidth(cpus: float) -> tuple[int, int]:
 
 
 def _find_v1_hierarchies(
-    mounts: list[Mount], private_paths: list[Path], private: Path
+    mounts: list[Mount], private_paths: list[Path], private_directory: Path
 ) -> tuple[CgroupHierarchy, ...]:
     trees = []
     for controller in _V1_REQUIRED_CONTROLLERS:
         path = next((mount.path for mount in mounts if controller in mount.options), None)
-        private_path = private / controller.removeprefix("name=")
+        private_path = private_directory / controller.removeprefix("name=")
         is_mounted = path is not None or private_path in private_paths
         trees.append(CgroupHierarchy(path or private_path, 1, (controller,), is_mounted))
     separate_mounts = [
@@ -217,7 +219,7 @@ def _delegate_controllers(hierarchy: CgroupHierarchy, plan: LabPlan) -> None:
 
 def _write_limits(hierarchy: CgroupHierarchy, plan: LabPlan, host: LabHost) -> None:
     group = hierarchy.group_path(plan.names.cgroup, host.name)
-    for file, value in group_limits(hierarchy, host).items():
+    for file, value in list_group_limits(hierarchy, host).items():
         try:
             (group / file).write_text(value, encoding="ascii")
         except OSError as error:

@@ -27,7 +27,7 @@ _COMPLETE_MARKER = "made"
 #: installs.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Directories in / with software and settings. Hosts see no others.
+#: Directories in / with software and settings. Hosts see no other directories.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
@@ -62,7 +62,7 @@ MASKED_UNITS = (
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
 #: Generators for disks, consoles and kernel options, which hosts do not have. They would run at
-#: boot and at every `systemctl daemon-reload`. A link masks each one (systemd.generator(7)).
+#: boot and at every `systemctl daemon-reload`. A link masks each generator (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
@@ -142,13 +142,13 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
             shutil.rmtree(directory / name)
         (directory / name).mkdir(parents=True)
     private_key = directory / keys.HOST_KEY_NAME
-    texts = HostKeys(
+    host_keys = HostKeys(
         private_key.read_text(encoding="ascii"),
         keys.read_public_key(private_key),
         keys.read_public_key(plan.names.key),
     )
     write_entries(
-        directory / "upper", list_root_entries(plan, host, texts, _LOWER_ROOT), _LOWER_ROOT
+        directory / "upper", list_root_entries(plan, host, host_keys, _LOWER_ROOT), _LOWER_ROOT
     )
     marker_path.write_text(boot_id, encoding="ascii")
 
@@ -227,9 +227,12 @@ def _hide_labs(plan: LabPlan) -> Iterator[DiskEntry]:
 
 
 def _list_hidden_entries(lower: Path) -> Iterator[DiskEntry]:
-    for there in sorted(lower.iterdir()):
-        if there.name not in SHARED_DIRECTORIES and there.name not in EMPTY_DIRECTORY_MODES:
-            yield AbsentPath(there.name)
+    for lower_path in sorted(lower.iterdir()):
+        if (
+            lower_path.name not in SHARED_DIRECTORIES
+            and lower_path.name not in EMPTY_DIRECTORY_MODES
+        ):
+            yield AbsentPath(lower_path.name)
     for name, mode in EMPTY_DIRECTORY_MODES.items():
         yield EmptyDirectory(name, mode)
     for path in EMPTIED_DIRECTORIES:
@@ -237,9 +240,9 @@ def _list_hidden_entries(lower: Path) -> Iterator[DiskEntry]:
             yield _build_emptied_directories(lower, lower / path)
     yield AbsentPath(HIDDEN_DIRECTORY)
     # Services fail to start without their log directory.
-    for there in sorted((lower / "var/log").glob("*/")):
-        if there.name != "journal" and not there.is_symlink():
-            yield _build_emptied_directories(lower, there)
+    for lower_path in sorted((lower / "var/log").glob("*/")):
+        if lower_path.name != "journal" and not lower_path.is_symlink():
+            yield _build_emptied_directories(lower, lower_path)
 
 
 def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
@@ -251,8 +254,8 @@ def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
 def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[DiskEntry]:
     yield DiskFile("etc/hostname", f"{host.name}\n")
     yield DiskFile("etc/hosts", format_hosts_file(plan))
-    # Without a DNS server at this address, lookups fail immediately. The line must exist, because
-    # programs with libevent's resolver refuse to start without an address.
+    # No DNS server listens at this address, so lookups fail immediately. The line must exist,
+    # because programs with libevent's resolver refuse to start without an address.
     yield DiskFile("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
     yield DiskFile("etc/fstab", "")
@@ -267,18 +270,21 @@ def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iter
 
 
 def _list_boot_entries(lower: Path) -> Iterator[DiskEntry]:
-    for pam in ("etc/pam.d/common-session", "etc/pam.d/sshd"):
-        if (lower / pam).exists():
-            yield DiskFile(pam, adapt_pam_service((lower / pam).read_text("utf-8")))
-    units = Path("/usr/lib/systemd/system")
-    etc = "etc/systemd/system"
-    sshd = "ssh" if (lower / units.relative_to("/") / "ssh.service").exists() else "sshd"
-    yield EmptyDirectory(etc, 0o755)
-    yield EmptyDirectory(f"{etc}/multi-user.target.wants", 0o755)
-    yield DiskLink(f"{etc}/default.target", str(units / "multi-user.target"))
-    yield DiskLink(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
+    for pam_path in ("etc/pam.d/common-session", "etc/pam.d/sshd"):
+        if (lower / pam_path).exists():
+            yield DiskFile(pam_path, adapt_pam_service((lower / pam_path).read_text("utf-8")))
+    system_units = Path("/usr/lib/systemd/system")
+    unit_directory = "etc/systemd/system"
+    sshd = "ssh" if (lower / system_units.relative_to("/") / "ssh.service").exists() else "sshd"
+    yield EmptyDirectory(unit_directory, 0o755)
+    yield EmptyDirectory(f"{unit_directory}/multi-user.target.wants", 0o755)
+    yield DiskLink(f"{unit_directory}/default.target", str(system_units / "multi-user.target"))
+    yield DiskLink(
+        f"{unit_directory}/multi-user.target.wants/{sshd}.service",
+        str(system_units / f"{sshd}.service"),
+    )
     for unit in MASKED_UNITS:
-        yield DiskLink(f"{etc}/{unit}", "/dev/null")
+        yield DiskLink(f"{unit_directory}/{unit}", "/dev/null")
     yield EmptyDirectory("etc/systemd/system-generators", 0o755)
     for generator in MASKED_GENERATORS:
         yield DiskLink(f"etc/systemd/system-generators/{generator}", "/dev/null")

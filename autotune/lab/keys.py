@@ -49,15 +49,17 @@ def format_ssh_config(plan: LabPlan) -> str:
     )
 
 
-def read_public_key(private: Path) -> str:
-    """Return the public key that belongs to ``private`` as one line of text."""
-    return private.with_name(private.name + ".pub").read_text(encoding="utf-8").strip()
+def read_public_key(private_key: Path) -> str:
+    """Return the public key that belongs to ``private_key`` as one line of text."""
+    return private_key.with_name(private_key.name + ".pub").read_text(encoding="utf-8").strip()
 
 
-def _make_key(private: Path, comment: str) -> None:
-    if private.exists() and private.with_name(private.name + ".pub").exists():
+def _make_key(private_key: Path, comment: str) -> None:
+    if private_key.exists() and private_key.with_name(private_key.name + ".pub").exists():
         return
-    private.parent.mkdir(parents=True, exist_ok=True)
+    private_key.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # an incomplete pair from an interrupted run
-        private.unlink()
-    run_checked(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private)])
+        private_key.unlink()
+    run_checked(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private_key)]
+    )

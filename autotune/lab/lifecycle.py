@@ -23,9 +23,9 @@ from autotune.transports.base import SshHost
 
 # A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
 # timeout.
-_BOOT_SECONDS = 300.0  # s for a host to respond on its SSH port
-_SSH_PROBE_SECONDS = 5.0  # s for one attempt
-_CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory any more
+_BOOT_SECONDS = 300.0  # time limit for a host to respond on its SSH port
+_SSH_PROBE_SECONDS = 5.0  # time limit for one attempt to connect
+_CLEANUP_SECONDS = 30.0  # time limit until no process uses a directory any more
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
@@ -181,15 +181,15 @@ def _await_ssh(plan: LabPlan) -> None:
         time.sleep(0.02)
 
 
-def _explain_boot_failure(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
+def _explain_boot_failure(plan: LabPlan, host: LabHost, running_pids: tuple[int, ...]) -> str:
     console = machine.read_console_tail(plan.names, host.name)
-    if not running:
+    if not running_pids:
         return console or "it exited without output"
     return (
         f"no response within {_BOOT_SECONDS:g} s through "
         f"{run_checked(['ip', 'route', 'get', host.address]).strip()}"
         f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
-        f"{machine.describe_processes(running)}\n{console}"
+        f"{machine.describe_processes(running_pids)}\n{console}"
     )
 
 

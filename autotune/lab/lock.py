@@ -14,7 +14,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
-_WAIT_SECONDS = 5.0  # s within which the last program of a killed process exits
+_WAIT_SECONDS = 5.0  # time within which the programs of a killed process exit
 # Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
 # lasts until the last program exits, even if this process is killed. No other process therefore
 # cleans up while a program is still creating something.
@@ -28,7 +28,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
 
     Raises ``LockedError`` if another process holds the lock.
     """
-    handle = _lock_directory(names.directory, make=create)
+    handle = _lock_directory(names.directory, create=create)
     if handle is None:
         yield  # without its directory, a lab has no processes, but its remains may need removal
         return
@@ -37,7 +37,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
             yield
     finally:
         with contextlib.suppress(OSError):
-            names.directory.rmdir()  # fails unless it is empty
+            names.directory.rmdir()  # fails unless the directory is empty
         os.close(handle)
 
 
@@ -66,15 +66,15 @@ def _inherit_lock(handle: int) -> Iterator[None]:
         _LOCKED_DESCRIPTORS.reset(token)
 
 
-def _lock_directory(directory: Path, *, make: bool) -> int | None:
+def _lock_directory(directory: Path, *, create: bool) -> int | None:
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
-        if make:
+        if create:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            if make:
+            if create:
                 continue  # a concurrent `down` removed the empty directory
             return None
         if _is_locked(handle, directory):
@@ -91,7 +91,7 @@ def _lock_directory(directory: Path, *, make: bool) -> int | None:
 def _is_locked(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # If the previous holder has removed the directory, this lock is on a deleted one.
+        # If the previous holder has removed the directory, this lock is on a deleted directory.
         return os.path.samestat(os.fstat(handle), directory.stat())
     except (BlockingIOError, FileNotFoundError):
         return False

@@ -22,9 +22,9 @@ from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.strict_parsing import split_lines
 
-_START_SECONDS = 60.0  # s for a process to create its namespaces
+_START_SECONDS = 60.0  # time limit for a process to create its namespaces
 
-# Joins the groups first: from then on, the process is found and killed with the lab.
+# The script joins the control groups first, so that removing the lab also kills this process.
 _JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -37,9 +37,10 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Prints its PID, waits until its network interface exists, and exits at the end of its input. The
-# disk is volatile, because waiting for this machine's disk would disturb other hosts. The remaining
-# words are pairs `name source` for control group trees that this machine does not mount.
+# The script prints its PID and waits for a line of input, which means that its network interface
+# exists. It exits if the input ends. The disk is volatile, because waiting for this machine's disk
+# would disturb other hosts. The remaining words are pairs `name source` for control group trees
+# that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3
@@ -81,26 +82,26 @@ def boot_hosts(
     """
     with contextlib.ExitStack() as stack:
         started_processes = [_start_host(plan, host, hierarchies, stack) for host in hosts]
-        pids = {host.name: _read_pid(host, output, plan.names)
-                for host, (output, _) in zip(hosts, started_processes, strict=True)}  # fmt: skip
+        pids = {host.name: _read_pid(host, pid_pipe, plan.names)
+                for host, (pid_pipe, _) in zip(hosts, started_processes, strict=True)}  # fmt: skip
         run_checked(["ip", "-batch", "-"], text=network.format_link_batch(plan, pids))
-        for _, go_ahead in started_processes:
-            release_host(go_ahead)
+        for _, release_pipe in started_processes:
+            release_host(release_pipe)
 
 
-def release_host(pipe: int) -> None:
-    """Signal to a waiting host process, through ``pipe``, that its network interface exists."""
-    os.write(pipe, b"go\n")
+def release_host(release_pipe: int) -> None:
+    """Signal to a waiting host process, through ``release_pipe``, that its network interface exists."""
+    os.write(release_pipe, b"go\n")
 
 
 def find_init_pid(names: LabNames, host: str) -> int | None:
     """Return the PID, on this machine, of the process that is PID 1 on ``host``, or ``None`` if the
     host is not running.
     """
-    for member in cgroups.list_host_processes(names, host):
+    for pid in cgroups.list_host_processes(names, host):
         with contextlib.suppress(OSError):
-            if is_namespace_init(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
-                return member
+            if is_namespace_init(Path(f"/proc/{pid}/status").read_text(encoding="utf-8")):
+                return pid
     return None
 
 
@@ -108,8 +109,8 @@ def is_namespace_init(status: str) -> bool:
     """True if the text of a ``/proc/PID/status`` file belongs to PID 1 of a child namespace."""
     for line in split_lines(status):
         if line.startswith("NSpid:"):
-            numbers = line.split()[1:]
-            return len(numbers) > 1 and numbers[-1] == "1"
+            namespace_pids = line.split()[1:]
+            return len(namespace_pids) > 1 and namespace_pids[-1] == "1"
     return False
 
 
@@ -129,9 +130,9 @@ def describe_processes(pids: Iterable[int]) -> str:
     (proc(5)).
     """
     processes = []
-    for number in pids:
+    for pid in pids:
         with contextlib.suppress(OSError):
-            stat_text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+            stat_text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
             (name, _, rest) = stat_text.partition("(")[2].rpartition(") ")
             (state, *fields) = rest.split()
             seconds = sum(map(int, fields[10:14])) / os.sysconf("SC_CLK_TCK")
@@ -157,16 +158,18 @@ def build_boot_command(
     ]
 
 
-def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) -> list[str]:
+def list_cgroup_mounts(
+    hierarchies: Iterable[CgroupHierarchy], private_directory: Path
+) -> list[str]:
     """Return the mounts that a host needs below /sys/fs/cgroup, or none if this machine's mounts
     suffice.
 
     The words are pairs: a name (``.`` for the directory itself) and a source path.
     """
     paths = [tree.path for tree in hierarchies]
-    if not any(path.is_relative_to(private) for path in paths):
+    if not any(path.is_relative_to(private_directory) for path in paths):
         return []
-    mount_pairs = [("." if path == private else path.name, str(path)) for path in paths]
+    mount_pairs = [("." if path == private_directory else path.name, str(path)) for path in paths]
     return [word for pair in mount_pairs for word in pair]
 
 
@@ -179,10 +182,10 @@ def _start_host(
     """Start a host's process, and return two file descriptors: one to read its PID, and one to
     release it.
     """
-    (output, stdout) = os.pipe()
-    (stdin, go_ahead) = os.pipe()
-    for end in (output, go_ahead):
-        stack.callback(os.close, end)
+    (pid_pipe, stdout) = os.pipe()
+    (stdin, release_pipe) = os.pipe()
+    for pipe_end in (pid_pipe, release_pipe):
+        stack.callback(os.close, pipe_end)
     try:
         subprocess.run(
             build_boot_command(plan, host, hierarchies),
@@ -201,15 +204,15 @@ def _start_host(
     finally:
         os.close(stdout)
         os.close(stdin)
-    return (output, go_ahead)
+    return (pid_pipe, release_pipe)
 
 
-def _read_pid(host: LabHost, output: int, names: LabNames) -> int:
+def _read_pid(host: LabHost, pid_pipe: int, names: LabNames) -> int:
     deadline = time.monotonic() + _START_SECONDS
     pid_line = b""
     while not pid_line.endswith(b"\n"):
-        (ready, _, _) = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
-        chunk = os.read(output, 64) if ready else b""
+        (ready, _, _) = select.select([pid_pipe], [], [], max(0.0, deadline - time.monotonic()))
+        chunk = os.read(pid_pipe, 64) if ready else b""
         if not chunk:
             raise AutotuneError(f"{host.name} did not start: {read_console_tail(names, host.name)}")
         pid_line += chunk

@@ -32,22 +32,23 @@ def _add_bridge(plan: LabPlan) -> None:
             f"network {plan.network} is already in use by {device}",
             hint="remove the other lab, or choose other addresses for these hosts",
         )
+    mac_address = derive_hardware_address(plan.names, _BRIDGE_NUMBER)
     run_checked(
         ["ip", "-batch", "-"],
-        text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE_NUMBER)} type bridge\n"
+        text=f"link add {bridge} address {mac_address} type bridge\n"
         f"addr add {plan.interface_address(str(plan.gateway))} dev {bridge}\n"
         f"link set {bridge} up\n",
     )
 
 
-def hardware_address(names: LabNames, number: int) -> str:
+def derive_hardware_address(names: LabNames, number: int) -> str:
     """Return a unique and locally administered Ethernet address (IEEE 802).
 
     Like the address of a network card, the address stays the same when a host restarts. Otherwise,
     neighbours would use a stale address for a while.
     """
-    tag = [names.tag[i : i + 2] for i in (0, 2, 4)]
-    return ":".join(["02", *tag, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
+    tag_bytes = [names.tag[i : i + 2] for i in (0, 2, 4)]
+    return ":".join(["02", *tag_bytes, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
 
 
 def format_link_batch(plan: LabPlan, pids: Mapping[str, int]) -> str:
@@ -56,7 +57,7 @@ def format_link_batch(plan: LabPlan, pids: Mapping[str, int]) -> str:
     lines = []
     for name, pid in pids.items():
         link = plan.names.link_name(numbers[name])
-        mac_address = hardware_address(plan.names, numbers[name])
+        mac_address = derive_hardware_address(plan.names, numbers[name])
         lines.append(f"link add {link} type veth peer name eth0 address {mac_address} netns {pid}")
         lines.append(f"link set {link} master {plan.names.bridge} up")
     return "\n".join(lines) + "\n"
@@ -87,7 +88,7 @@ def remove_host_link(plan: LabPlan, host: LabHost) -> None:
 def _remove_link(names: LabNames, link: str) -> None:
     try:
         run_checked(["ip", "link", "delete", link])
-    except AutotuneError:  # it may have vanished with its namespace
+    except AutotuneError:  # the link may have vanished with its namespace
         if link in list_links(names):
             raise
 

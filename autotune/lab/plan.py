@@ -18,7 +18,7 @@ from typing import Any
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-#: RFC 2544 reserves it for benchmarks, so no lab hides a real network.
+#: RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
 MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
 _HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -29,8 +29,8 @@ _SCHEMA_VERSION = 1
 class LabHost:
     """One lab host.
 
-    ``cpus`` is the number of CPUs that the host may use (0.5 is half a CPU). ``memory`` is its
-    limit in bytes, including page cache. ``None`` means no limit.
+    ``cpus`` is the number of CPUs that the host may use (0.5 is half a CPU). ``memory`` is the
+    host's memory limit in bytes, including page cache. ``None`` means no limit.
     """
 
     name: str
@@ -113,10 +113,10 @@ def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     network = IPv4Network((min(used_addresses), 24), strict=False)
     while max(used_addresses) not in network:
         network = network.supernet()
-    for reserved in (network.network_address, network.broadcast_address):
-        if reserved in used_addresses:
+    for reserved_address in (network.network_address, network.broadcast_address):
+        if reserved_address in used_addresses:
             raise AutotuneError(
-                f"{reserved} is reserved in {network} and cannot be a host's address"
+                f"{reserved_address} is reserved in {network} and cannot be a host's address"
             )
     gateway = next((address for address in network.hosts() if address not in used_addresses), None)
     if gateway is None:
@@ -137,11 +137,11 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
         )
     for host in hosts:
         _check_host(host)
-    for what in ("name", "address"):
-        values = [getattr(host, what) for host in hosts]
+    for field_name in ("name", "address"):
+        values = [getattr(host, field_name) for host in hosts]
         for value in values:
             if values.count(value) > 1:
-                raise AutotuneError(f"two lab hosts share the {what} {value}")
+                raise AutotuneError(f"two lab hosts share the {field_name} {value}")
     return hosts
 
 

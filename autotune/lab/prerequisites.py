@@ -31,10 +31,10 @@ def _is_installed(program: str) -> bool:
     return shutil.which(program, path=path) is not None
 
 
-def list_missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
+def list_missing_packages(is_installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
     """Return the Debian packages that a lab needs but this machine lacks."""
     return tuple(
-        sorted({package for name, package in PROGRAM_PACKAGES.items() if not installed(name)})
+        sorted({package for name, package in PROGRAM_PACKAGES.items() if not is_installed(name)})
     )
 
 
@@ -51,13 +51,13 @@ def require_prerequisites() -> None:
         raise AutotuneError("cannot create a lab: " + "; ".join(reasons), hint=hint)
 
 
-def list_obstacles(missing: Sequence[str]) -> list[str]:
-    """Return the reasons why a lab is impossible. ``missing`` lists the missing packages."""
+def list_obstacles(missing_packages: Sequence[str]) -> list[str]:
+    """Return the reasons why a lab is impossible. ``missing_packages`` lists the missing packages."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
-    if missing:
-        reasons.append("missing packages: " + ", ".join(missing))
+    if missing_packages:
+        reasons.append("missing packages: " + ", ".join(missing_packages))
     if not reasons:  # root in a container often has no permission to mount
         probe_command = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
         if subprocess.run(probe_command, capture_output=True, check=False).returncode != 0:
@@ -88,15 +88,14 @@ def require_directory(directory: Path) -> None:
         )
 
 
-def require_inotify(hosts: int, kernel: Path = PROC_DIRECTORY) -> None:
-    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are
-    left.
+def require_inotify(hosts: int, proc_directory: Path = PROC_DIRECTORY) -> None:
+    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are free.
 
     Without free instances, systemd hangs at boot or starts with failed units, without any message.
     """
-    limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
+    limit = int((proc_directory / "sys/fs/inotify/max_user_instances").read_text())
     # The limit applies to each account.
-    used_count = sum(_count_inotify_instances(process) for process in kernel.glob("[0-9]*"))
+    used_count = sum(_count_inotify_instances(process) for process in proc_directory.glob("[0-9]*"))
     if used_count + hosts * INOTIFY_PER_HOST > limit:
         raise AutotuneError(
             f"{used_count} of {limit} inotify instances are in use. {hosts} hosts need up to "

@@ -23,7 +23,8 @@ from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(file: TargetFile, names: LabNames) -> bool:
-    """Install the site that a target's studies edit in its lab. Return true if anything changed.
+    """Install, in the lab of a target, the site that the target's studies edit. Return true if
+    anything changed.
 
     Targets that replace files, have no application or have hosts outside the lab are skipped. After
     a failure, the hosts are restored and AutotuneError is raised.
@@ -38,12 +39,13 @@ def deploy_site(file: TargetFile, names: LabNames) -> bool:
     marker_paths = [names.machine_directory(host) / SITE_MARKER for host in hosts]
     site_digest = _compute_site_digest(target)
     if all(
-        mark.exists() and mark.read_text(encoding="ascii") == site_digest for mark in marker_paths
+        marker_path.exists() and marker_path.read_text(encoding="ascii") == site_digest
+        for marker_path in marker_paths
     ):
         return False
     _deploy_baseline(_build_site_target(file, names))
-    for mark in marker_paths:
-        mark.write_text(site_digest, encoding="ascii")
+    for marker_path in marker_paths:
+        marker_path.write_text(site_digest, encoding="ascii")
     return True
 
 

@@ -60,7 +60,7 @@ def build_lab_hosts(target: Target) -> list[LabHost]:
 
 
 def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
-    """Create and boot the hosts of the target in ``path``. If needed, install its application.
+    """Create and boot the hosts of the target in ``path``. If needed, install the target's application.
 
     Raises ``AutotuneError``.
     """

@@ -21,9 +21,10 @@ MIN_MARKERS = 6  # fewer markers do not identify a page
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
 _SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
 _SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
-# Factors by which a size may exceed the samples' range before it is far off, off, or not near.
+# A size is far off, off, or not near if it is outside the samples' range by more than these
+# factors.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
-_SIZE_SLACK_BYTES = 256  # smaller differences than this never matter
+_SIZE_SLACK_BYTES = 256  # smaller differences in size never matter
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
 MAX_TITLE_LENGTH = 60  # maximum number of characters shown
 
@@ -32,12 +33,13 @@ _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _TAG_PATTERN = re.compile(
     r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S
 )
-# Every sentence below contains one of these words. Searching for single words first is faster.
+# Every sentence in `_ERROR_PATTERN` contains one of these words. Searching for single words first
+# is faster.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# How many hints are examined at the start and at the end, and how many characters around each.
+# How many hints are examined at the start and at the end, and how many characters around each hint.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -65,7 +67,7 @@ class ReferenceAnswer:
 
     - ``size_range``: the smallest and the largest body in bytes.
     - ``title``: the common title; ``None`` if the pages have no title, or different titles.
-    - ``ending``: the common ending.
+    - ``ending``: the common end of the bodies, such as ``</html>``.
     - ``markers``: text that all samples contain.
     - ``is_error_like``: true if the samples themselves mention errors.
     """
@@ -114,12 +116,12 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
     if answer.status not in reference_answer.statuses:
         statuses = " or ".join(map(str, sorted(reference_answer.statuses)))
         yield f"status {answer.status} instead of {statuses}"
-    if (kind := find_media_type(answer)) not in reference_answer.media_types:
+    if (media_type := find_media_type(answer)) not in reference_answer.media_types:
         types = " or ".join(sorted(reference_answer.media_types)) or "none"
         yield describe_difference(
             answer,
             reference_answer,
-            f"{_sanitize_text(kind) or 'no media type'} instead of {types}",
+            f"{_sanitize_text(media_type) or 'no media type'} instead of {types}",
         )
     if reference_answer.ending and reference_answer.ending != find_ending(answer):
         yield describe_difference(
@@ -156,19 +158,22 @@ def find_error(answer: ProbeAnswer) -> str | None:
     A long page may be about errors. A long page counts as an error page only if its title or
     heading is an error, or if the page is incomplete.
     """
-    words = [*_count_errors(answer.text)]
-    if not words:
+    error_sentences = [*_list_error_sentences(answer.text)]
+    if not error_sentences:
         return None
     heading_texts = [
-        head[1]
-        for head in (_TITLE_PATTERN.search(answer.text), _HEADING_PATTERN.search(answer.text))
-        if head
+        heading_match[1]
+        for heading_match in (
+            _TITLE_PATTERN.search(answer.text),
+            _HEADING_PATTERN.search(answer.text),
+        )
+        if heading_match
     ]
     is_cut_off = "<html" in answer.text.lower() and not find_ending(answer)
     is_short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
-    explanation = next((match for match in words if "seeing" in match), None)
+    explanation = next((match for match in error_sentences if "seeing" in match), None)
     if is_short or is_cut_off or any(map(find_error_sentence, heading_texts)) or explanation:
-        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or words[0]))
+        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or error_sentences[0]))
     return None
 
 
@@ -176,15 +181,15 @@ def find_error_sentence(text: str) -> str | None:
     """Return the first sentence in a text that is typical of error pages; ``None`` if there is
     none.
     """
-    return next(_count_errors(text), None)
+    return next(_list_error_sentences(text), None)
 
 
-def _count_errors(text: str) -> Iterator[str]:
+def _list_error_sentences(text: str) -> Iterator[str]:
     """Yield sentences that are typical of error pages. Only text near the first and the last hints
     of an error is searched.
     """
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
-    # A debugger's page explains itself only at its end.
+    # A framework's debug page identifies itself only at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
         hint_context = text[
             max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH
@@ -206,13 +211,13 @@ def describe_difference(
     title = find_title(answer)
     if title and title != reference_answer.title:
         phrases.append(f"title {_sanitize_text(title)!r}")
-    elif words := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
-        phrases.append(f"text {words!r}")
+    elif page_text := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
+        phrases.append(f"text {page_text!r}")
     return ", ".join(phrases) or "other text"
 
 
 def find_media_type(answer: ProbeAnswer) -> str:
-    """Return the media type without parameters: ``text/html``."""
+    """Return the media type without parameters, such as ``text/html``."""
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -222,7 +227,7 @@ def find_title(answer: ProbeAnswer) -> str | None:
     return " ".join(match[1].split()) if match else None
 
 
-def displayed_title(reference_answer: ReferenceAnswer) -> str | None:
+def sanitize_title(reference_answer: ReferenceAnswer) -> str | None:
     """Return the common title of a page in a form that may be recorded."""
     return _sanitize_text(reference_answer.title) if reference_answer.title else None
 
@@ -231,14 +236,14 @@ def find_ending(answer: ProbeAnswer) -> str:
     """Return the text that ends a complete page, such as ``</html>`` or ``}``; empty if the page is
     incomplete.
     """
-    end = answer.text[-4096:].rstrip().lower()
-    if "</html>" in end:
+    text_end = answer.text[-4096:].rstrip().lower()
+    if "</html>" in text_end:
         return "</html>"
     first_character = answer.text.lstrip()[:1]
     bracket_pairs = {"{": "}", "[": "]"}
     return (
         bracket_pairs[first_character]
-        if first_character in bracket_pairs and end.endswith(bracket_pairs[first_character])
+        if first_character in bracket_pairs and text_end.endswith(bracket_pairs[first_character])
         else ""
     )
 

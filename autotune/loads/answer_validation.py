@@ -1,11 +1,11 @@
 """Validate responses: a sample of complete responses, and estimates for all responses.
 
-While a generator runs, curl sends a sample of similar requests, which the requested rate includes.
-A response is wrong if it violates `expect:`, or differs in kind from the reference responses. If a
-fraction s of all responses is wrong, a sample of n misses them with probability (1 − s)ⁿ. With
-``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a reading is too
-short for that many, the latest samples at lower rates are added. Less load does not cause more
-wrong responses.
+While a generator runs, curl sends a sample of similar requests. The requested rate includes these
+requests. A response is wrong if it violates `expect:`, or differs in kind from the reference
+responses. If a fraction s of all responses is wrong, a sample of n misses them with probability (1
+− s)ⁿ. With ``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a
+reading is too short for that many responses, the latest samples at lower rates are added. Less load
+does not cause more wrong responses.
 
 Generators also print sizes, which cover every response: see ``count_wrong_sizes``.
 """
@@ -26,12 +26,12 @@ from autotune.transports.request import Request
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
-MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # likewise, if the only correct body is known
+MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same limits if the only correct body is known
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# A mean size reveals wrong responses if correct ones differ by at most the first factor, and the
-# mean deviates by more than the second.
+# If correct sizes differ by at most the first factor, a mean size reveals wrong responses. The mean
+# must deviate by more than the second value, a fraction.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
 MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 
@@ -40,8 +40,8 @@ MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their s
 class LoadPage:
     """A request that the load makes.
 
-    ``share`` is its fraction of the load. ``expect`` is the request's own expectation, and
-    ``exact_body`` its only correct body.
+    ``share`` is its fraction of the load. ``expect`` describes correct responses to this request.
+    ``exact_body`` is the only correct body, if it is known.
     """
 
     step: SessionStep
@@ -60,17 +60,17 @@ class LoadPage:
         return self.expect.expected_statuses if self.expect else ANY_2XX
 
     def find_error(self, answer: ProbeAnswer) -> str | None:
-        """Return the error in a response as text, or ``None`` if it is correct."""
+        """Return the error in a response as text, or ``None`` if the response is correct."""
         if self.exact_body is not None:
             return (
                 None if answer.text == self.exact_body.decode(errors="replace") else "another body"
             )
         if self.expect and (
-            unmet := self.expect.describe_mismatch(
+            mismatch := self.expect.describe_mismatch(
                 answer.status, answer.headers, answer.text, answer.size
             )
         ):
-            return unmet
+            return mismatch
         is_decided = self.reference is None or (self.expect is not None and bool(self.expect.body))
         return (
             None
@@ -154,9 +154,9 @@ class AnswerValidator:
 
     @property
     def mean_read_bytes(self) -> float:
-        """Return the mean number of bytes read per response, from the largest size of each page."""
-        maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
-        sizes = [(min(maximum, page.reference.size_range[1]), page.share)
+        """Return the mean number of bytes read per response, based on the largest size of each page."""
+        max_bytes = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
+        sizes = [(min(max_bytes, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
         total_share = sum(share for _, share in sizes)
         return (
@@ -172,19 +172,21 @@ class AnswerValidator:
         if not self.pages:
             return 0
         is_exact = self.is_exact
-        maximum = MAX_EXACT_RATE if is_exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
-        desired_probes = spec.seconds * min(
-            maximum, (MAX_EXACT_SHARE if is_exact else MAX_PROBE_SHARE) * spec.rate
+        max_rate = (
+            MAX_EXACT_RATE if is_exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
         )
-        bounds = (spec.request_count // 2, int(MAX_BODY_BYTES / self.mean_read_bytes))
-        return max(0, min(max(MIN_PROBES, round(desired_probes)), *bounds))
+        desired_probes = spec.seconds * min(
+            max_rate, (MAX_EXACT_SHARE if is_exact else MAX_PROBE_SHARE) * spec.rate
+        )
+        probe_limits = (spec.request_count // 2, int(MAX_BODY_BYTES / self.mean_read_bytes))
+        return max(0, min(max(MIN_PROBES, round(desired_probes)), *probe_limits))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
-        """Return a page for each of ``count`` sampled requests, in proportion to the load and
-        evenly mixed.
+        """Return the index of a page for each of ``count`` sampled requests, in proportion to the
+        load and evenly mixed.
         """
         total_share = sum(page.share for page in self.pages)
-        # A low-discrepancy sequence, whose steps are the golden ratio.
+        # A low-discrepancy sequence, with steps of the golden ratio, spreads the samples evenly.
         positions = [
             ((seed + step) * 0.6180339887498949) % 1.0 * total_share for step in range(count)
         ]
@@ -203,27 +205,29 @@ class AnswerValidator:
         """Validate responses and return their counts. Missing responses and wrong statuses are
         skipped, because the generator counts them.
         """
-        wrong: list[tuple[str, ProbeAnswer]] = []
-        right: list[ProbeAnswer] = []
+        wrong_answers: list[tuple[str, ProbeAnswer]] = []
+        right_answers: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
             page = self.pages[index]
             if answer is None or not is_counted_right(answer.status, page.statuses):
                 continue
             if reason := page.find_error(answer):
-                wrong.append((f"{page.name}: {reason}", answer))
+                wrong_answers.append((f"{page.name}: {reason}", answer))
             else:
-                right.append(answer)
-        sizes = [answer.size for answer in right]
+                right_answers.append(answer)
+        sizes = [answer.size for answer in right_answers]
         return AnswerInspection(
-            len(right) + len(wrong),
-            len(wrong),
-            wrong[0][0] if wrong else "",
+            len(right_answers) + len(wrong_answers),
+            len(wrong_answers),
+            wrong_answers[0][0] if wrong_answers else "",
             (min(sizes), max(sizes)) if sizes else None,
             len(sizes),
-            sum(answer.size for _, answer in wrong) / len(wrong) if wrong else None,
+            sum(answer.size for _, answer in wrong_answers) / len(wrong_answers)
+            if wrong_answers
+            else None,
         )
 
-    def right_size_range(self, inspection: AnswerInspection) -> tuple[int, int] | None:
+    def find_right_size_range(self, inspection: AnswerInspection) -> tuple[int, int] | None:
         """Return the sizes of the smallest and the largest correct body.
 
         Returns ``None`` if correct bodies differ in size, or if too few were sampled.
@@ -245,9 +249,10 @@ class AnswerValidator:
     def reclassify(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
     ) -> LoadResult:
-        """Return ``result`` with the wrong responses that the sample or the sizes reveal.
+        """Return ``result`` after counting the wrong responses that the sample or the sizes reveal
+        as errors.
 
-        ``earlier_inspection`` is the sample at lower rates. The earlier sample is used if
+        ``earlier_inspection`` is the sample at lower rates. The earlier sample is added if
         ``inspection`` is too small.
         """
         pooled_inspection = (
@@ -261,7 +266,7 @@ class AnswerValidator:
             - known_errors
         )
         example = inspection.example or (pooled_inspection.example if wrong_count > 0 else "")
-        if sizes := self.right_size_range(inspection):
+        if sizes := self.find_right_size_range(inspection):
             size_errors = count_wrong_sizes(result.sizes, sizes, inspection.wrong_size)
             if size_errors > max(0, wrong_count):
                 wrong_count = size_errors
@@ -320,17 +325,18 @@ def build_pages(
     without their own expectation.
     """
     shares: dict[tuple[str, str, str | None], float] = {}
-    first: dict[tuple[str, str, str | None], SessionStep] = {}
+    step_by_key: dict[tuple[str, str, str | None], SessionStep] = {}
     for step, share in steps:
         key = (step.method, step.path, step.body)
         shares[key] = shares.get(key, 0.0) + share
-        first.setdefault(key, step)
+        step_by_key.setdefault(key, step)
     total_share = sum(shares.values()) or 1.0
     keys = sorted(shares, key=lambda key: -shares[key])
     is_uniform = len(set(shares.values())) <= 1
     keys = keys[:: max(1, -(-len(keys) // MAX_PAGES))] if is_uniform else keys[:MAX_PAGES]
     return tuple(
-        LoadPage(first[k], shares[k] / total_share, first[k].expect or expect) for k in keys
+        LoadPage(step_by_key[k], shares[k] / total_share, step_by_key[k].expect or expect)
+        for k in keys
     )
 
 
@@ -340,7 +346,7 @@ class InspectionLog:
 
     inspections: list[tuple[float, AnswerInspection]] = field(default_factory=list)
 
-    def latest_up_to(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
+    def pool_latest(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
         """Return the latest samples at this rate or below, as many as are needed for ``enough``
         responses.
         """

@@ -23,18 +23,20 @@ from autotune.transports.temporary_files import temporary_file_script
 CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
-MIN_ACHIEVED_SHARE = 0.99  # share of the intended requests, or of the rate
-# share of a reading; a generator that stalls for longer did not send the ordered load
+MIN_ACHIEVED_SHARE = 0.99  # minimum share of the intended requests, or of the rate
+# share of a reading; a generator that stalls for longer did not send the requested load
 MAX_STALL_SHARE = 0.1
-# A generator that sends more than this factor times the ordered requests, plus this number, did not
-# send the ordered load.
+# A result is invalid if the generator sends more than this factor times the requested number of
+# requests, plus this number.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-# share of the requests, without failures that a starved generator may have caused
+# If more than this share of requests failed, the server has certainly failed. Failures that a
+# starved generator may have caused do not count.
 PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
-# Errors on the load host, with their messages. Such a reading does not describe the server.
+# Errors on the load host, with their messages. A reading with such errors does not describe the
+# server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -144,27 +146,33 @@ class LoadResult:
         return replace(self, limited=exhaustion_reason) if exhaustion_reason else None
 
     def as_incomplete_load(
-        self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
+        self,
+        latency_limit: float,
+        longest_delay: float,
+        unmade_requests: int,
+        reason: str = FELL_BEHIND_MESSAGE,
     ) -> LoadResult:
         """Return the result of a reading whose load was incomplete.
 
         The result is ``truncated`` if the server failed beyond doubt. Otherwise, the result is
         ``limited`` by ``reason``, and does not describe the server.
 
-        ``late`` is the longest delay between the due time of a request and its sending, and
-        ``limit`` the objective's latency limit (both in seconds). ``unmade_requests`` is the number
-        of failures that the generator caused.
+        ``longest_delay`` is the longest time from the due time of a request to its sending. Both
+        this delay and the objective's ``latency_limit`` are in seconds. ``unmade_requests`` is the
+        number of failures that the generator caused.
         """
         proven_failures = (
-            self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
+            self.count_later_than(latency_limit + 2 * longest_delay)
+            + self.error_count
+            - unmade_requests
         )
         if proven_failures > PROVEN_FAILURE_SHARE * self.intended:
             return replace(self, truncated=True)
         return replace(self, limited=reason)
 
-    def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
+    def reclassify(self, error_kind: str, wrong_count: int) -> LoadResult:
         """Return the result with ``wrong_count`` correct responses reclassified as errors of
-        ``kind``.
+        ``error_kind``.
 
         It is unknown which responses were wrong. The fastest responses are reclassified, so that
         quick errors never improve the measured latency.
@@ -172,7 +180,7 @@ class LoadResult:
         wrong_count = min(wrong_count, self.right_answers)
         if wrong_count <= 0:
             return self
-        errors = dict(Counter(self.errors) + Counter({kind: wrong_count}))
+        errors = dict(Counter(self.errors) + Counter({error_kind: wrong_count}))
         return replace(self, errors=errors, histogram=drop_fastest(self.histogram, wrong_count))
 
 
@@ -181,7 +189,7 @@ def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
-def last_line(output: str) -> str:
+def find_last_line(output: str) -> str:
     """Return the last line of a program's output, which usually explains why a result is missing."""
     return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
@@ -198,7 +206,9 @@ def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[flo
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
-    """Return the sum of the results of parallel processes. The duration is that of the longest."""
+    """Return the sum of the results of parallel processes. The duration is that of the longest
+    process.
+    """
     processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
@@ -271,7 +281,8 @@ def with_input_file(argv: Argv, option: str) -> Argv:
 class LoadGenerator(ABC):
     """A generator of load at a fixed rate, with its packages and capabilities.
 
-    - ``packages``: Debian packages that contain the generator. ``package_source``: another source.
+    - ``packages``: Debian packages that contain the generator. ``package_source``: another source
+      of the generator.
     - ``unchecked_tls``: the TLS checks that the generator omits.
     - ``supported_methods``: the HTTP methods that the generator can send; ``None`` for any.
     - ``requests_per_iteration``: the most requests in one iteration; the generator's rate counts
@@ -314,7 +325,7 @@ class LoadGenerator(ABC):
         """
         return None
 
-    def with_counted_requests(self, printed: str) -> LoadGenerator:
+    def with_counted_requests(self, output: str) -> LoadGenerator:
         """Return this generator with the number of requests per iteration that the process printed.
         Raises LoadError.
         """
@@ -365,24 +376,24 @@ class LoadGenerator(ABC):
             )
             return LoadResult.build_unsent_result(process.request_count, reason)
         if not result.is_consistent:
-            reason = f"{self.name} printed figures that do not add up: {last_line(output)}"
+            reason = f"{self.name} printed figures that do not add up: {find_last_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         return result
 
 
-BINS_PER_LIMIT = 100.0  # minimum number of bins within the objective's limit
+BINS_PER_LIMIT = 100.0  # minimum number of bins within the latency limit
 MAX_BIN_SECONDS = 0.001
 
 
-def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
+def build_histogram(latencies: Iterable[float], latency_limit: float) -> dict[float, int]:
     """Return the number of latencies in each bin, keyed by its upper edge in seconds.
 
-    A latency within ``limit`` is in a bin that ends no later, so late responses are counted
-    exactly.
+    The upper edge of a bin exceeds ``latency_limit`` only if its latencies do, so late responses
+    are counted exactly.
     """
-    width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
+    bin_width = min(MAX_BIN_SECONDS, latency_limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()
     for latency in latencies:
-        edge = round(max(1, ceil(latency / width - 1e-9)) * width, 9)
-        bins[min(edge, limit) if latency <= limit else max(edge, latency)] += 1
+        edge = round(max(1, ceil(latency / bin_width - 1e-9)) * bin_width, 9)
+        bins[min(edge, latency_limit) if latency <= latency_limit else max(edge, latency)] += 1
     return dict(sorted(bins.items()))

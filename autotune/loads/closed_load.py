@@ -1,12 +1,12 @@
 """Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
 A closed loop finds a ceiling of throughput, never a capacity. A client that waits for a slow
-response sends no requests during a stall, so the stall counts only once instead of for all users
-who would have arrived. Do not compare latencies of closed and open loops, or a closed loop's rate
-with a sustained rate.
+response sends no requests. A stall therefore counts only once, instead of for all users who would
+have arrived during the stall. Do not compare latencies of closed and open loops, or a closed loop's
+rate with a sustained rate.
 
-A closed loop has no fixed rate, but it can have a limit: wrk runs a script that delays each request
-until ``max_rate`` allows it. ab has no such limit, so a target must allow ab explicitly
+A closed loop has no fixed rate, but it can have a maximum rate. With wrk, a script delays each
+request until ``max_rate`` allows it. ab cannot limit its rate, so a target must allow ab explicitly
 (``unpaced``).
 """
 
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from autotune.errors import AutotuneError
-from autotune.loads.base import last_line, with_input_file
+from autotune.loads.base import find_last_line, with_input_file
 from autotune.services.base import Argv
 from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
 CLOSED_LOOP_LABEL = "closed loop: a ceiling, not a capacity"
-THROTTLED_RATE_SHARE = 0.9  # share of ``max_rate``; above it, the limit throttled the clients
+THROTTLED_RATE_SHARE = 0.9  # above this share of ``max_rate``, the rate limit throttled the clients
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ClosedLoopCeiling:
     ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
     reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
     ``max_rate`` limited the clients, so the ceiling is at least ``rate``, and percentiles include
-    waiting. ``example`` describes a wrong response.
+    the time spent waiting. ``example`` describes a wrong response.
     """
 
     concurrency: int
@@ -114,7 +114,7 @@ class ClosedLoopGenerator(ABC):
         return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
 
     def build_failure(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        reason = f"{self.name} printed no result: {last_line(output)}"
+        reason = f"{self.name} printed no result: {find_last_line(output)}"
         return ClosedLoopCeiling(clients.concurrency, failure=reason)
 
 
@@ -124,9 +124,11 @@ def build_options(request: Request) -> Argv:
     """
     if request.method != "GET" or request.http2:
         raise AutotuneError("--closed needs GET requests over HTTP/1.1", hint="remove --closed")
-    host = [("Host", request.authority)] if request.authority else []
+    host_header = [("Host", request.authority)] if request.authority else []
     return tuple(
-        word for name, value in (*host, *request.headers) for word in ("-H", f"{name}: {value}")
+        word
+        for name, value in (*host_header, *request.headers)
+        for word in ("-H", f"{name}: {value}")
     )
 
 
@@ -162,14 +164,14 @@ class AbGenerator(ClosedLoopGenerator):
 
     def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
         counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
-        time = _DURATION_PATTERN.search(output)
-        if time is None or "Complete requests" not in counts:
+        duration_match = _DURATION_PATTERN.search(output)
+        if duration_match is None or "Complete requests" not in counts:
             return self.build_failure(output, clients)
         failure_match = _FAILURE_PATTERN.search(output)
-        kinds = {"status": counts.get("Non-2xx responses", 0)}
+        error_counts = {"status": counts.get("Non-2xx responses", 0)}
         if failure_match:
             # An exception is a broken connection, whose request is already counted.
-            kinds |= {
+            error_counts |= {
                 "refused": parse_uint(failure_match[1]),
                 "broken off": parse_uint(failure_match[2]),
             }
@@ -179,9 +181,9 @@ class AbGenerator(ClosedLoopGenerator):
         }
         return ClosedLoopCeiling(
             clients.concurrency,
-            parse_decimal(time[1]),
+            parse_decimal(duration_match[1]),
             counts["Complete requests"],
-            {kind: count for kind, count in kinds.items() if count},
+            {kind: count for kind, count in error_counts.items() if count},
             {at: percentiles[at] for at in PERCENTILES if at in percentiles},
         )
 
@@ -195,8 +197,8 @@ _SOCKET_ERROR_PATTERN = re.compile(
 )
 
 
-# A single thread sends all clients' requests, even after an error. At least ``gap`` seconds
-# therefore pass between two requests of a process.
+# A single thread sends the requests of all clients, and waits at least ``gap`` seconds between two
+# requests, even after an error.
 _PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[
@@ -239,7 +241,7 @@ class WrkGenerator(ClosedLoopGenerator):
     is_paced = True
 
     def build_input(self, clients: ClosedLoopClients) -> bytes:
-        """Return the script (LuaJIT) that enforces the limit."""
+        """Return the script (LuaJIT) that enforces the rate limit."""
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
@@ -258,10 +260,10 @@ class WrkGenerator(ClosedLoopGenerator):
         errors = {}
         if status := _STATUS_PATTERN.search(output):
             errors["status"] = parse_uint(status[1])
-        if sockets := _SOCKET_ERROR_PATTERN.search(output):
+        if socket_errors := _SOCKET_ERROR_PATTERN.search(output):
             errors |= dict(
                 zip(("refused", "reset", "reset while sending", "timeout"),
-                    map(parse_uint, sockets.groups()), strict=True)
+                    map(parse_uint, socket_errors.groups()), strict=True)
             )  # fmt: skip
         return ClosedLoopCeiling(
             clients.concurrency,

@@ -22,7 +22,7 @@ from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-TIMEOUT_MARGIN_SECONDS = 15.0  # how much longer a transport waits than a program's own limit
+TIMEOUT_MARGIN_SECONDS = 15.0  # time that a transport waits beyond a program's own time limit
 
 
 def run_closed_loop(
@@ -59,13 +59,15 @@ def run_closed_loop(
         clients.seconds + 2 * clients.timeout + TIMEOUT_MARGIN_SECONDS,
         load.build_input(clients_without_probes),
     )
-    completed, *inspected = run_together(
+    load_result, *probe_results = run_together(
         [command, *inspections], clients.max_rate if load.is_paced else UNKNOWN_RATE
     )
-    ceiling = load.parse_checked(completed.stdout or completed.error_text, clients_without_probes)
-    if ceiling.failure or not inspected:
+    ceiling = load.parse_checked(
+        load_result.stdout or load_result.error_text, clients_without_probes
+    )
+    if ceiling.failure or not probe_results:
         return ceiling
-    answers = probes.parse_answers(inspected[0], probe_commands[0].requests)
+    answers = probes.parse_answers(probe_results[0], probe_commands[0].requests)
     return _exclude_wrong_answers(ceiling, validator, page_indices, answers)
 
 
@@ -93,7 +95,7 @@ def _exclude_wrong_answers(
     page_indices: list[int],
     answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
-    """Return the ceiling without the fraction of responses that was wrong in the sample."""
+    """Return the ceiling, reduced by the fraction of wrong responses in the sample."""
     inspection = validator.inspect_answers(page_indices, answers)
     wrong_count = ceil(inspection.wrong_share * (ceiling.requests - ceiling.error_count) - 1e-9)
     if not wrong_count:

@@ -5,11 +5,12 @@ From standard input, it reads ``{"schema": 1, "url": …, "rate": …, "seconds"
 ``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
 the URL. The last line of its output is one JSON object:
 
-- ``requests``: how many it intended to send: ``rate × seconds``, unless it fell short;
+- ``requests``: the number of requests that it intended to send: ``rate × seconds``, unless it fell
+  short;
 - ``errors``: requests without a correct response, by kind, ``{"status": 3, "timeout": 1}``;
 - ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
-  edge of a bin in seconds to its count. Without a histogram: ``late``, how many arrived after
-  ``limit``;
+  edge of a bin in seconds to its count. Without a histogram: ``late``, the number of responses
+  after ``limit``;
 - ``limited``: why the generator could not send the load; absent if it did.
 
 Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
@@ -37,11 +38,11 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-# share of the ordered requests; a generator that misses more sent a different load
+# share of the requested number of requests; a generator that misses more sent a different load
 MAX_MISSED_SHARE = 0.01
 # The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# times the latency limit: the bin for late responses without a histogram
+# multiple of the latency limit: the upper edge of the bin for late responses
 LATE_BIN_LIMITS = 10.0
 
 
@@ -61,23 +62,23 @@ class CustomGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
-        question = {
+        rate, bound_seconds = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
+        request_record = {
             "schema": SCHEMA_VERSION,
             "url": request.url,
             "rate": rate,
             "seconds": spec.seconds,
             "timeout": spec.timeout,
             "limit": spec.latency_limit,
-            **request_details(request),
+            **build_request_details(request),
         }
         process = LoadProcess(
-            ("timeout", "--kill-after=1", str(bound), *self.argv),
+            ("timeout", "--kill-after=1", str(bound_seconds), *self.argv),
             max(1, round(rate * spec.seconds)),
             spec.seconds,
-            bound + 1.0,
+            bound_seconds + 1.0,
             self.limits.open_connections,
-            input=json.dumps(question).encode() + b"\n",
+            input=json.dumps(request_record).encode() + b"\n",
             max_rate=rate,
         )
         return (process,) * hosts
@@ -85,20 +86,24 @@ class CustomGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        answer = _parse_answer(output)
-        if isinstance(answer, str):
+        parsed_output = _parse_answer(output)
+        if isinstance(parsed_output, str):
             return LoadResult.build_unsent_result(
-                process.request_count, f"cannot read the generator's output: {answer}"
+                process.request_count, f"cannot read the generator's output: {parsed_output}"
             )
-        intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
+        intended, errors, latencies = (
+            parsed_output["requests"],
+            parsed_output["errors"],
+            parsed_output["latencies"],
+        )
         if latencies is None:
-            late_count = min(answer["late"], intended - sum(errors.values()))
+            late_count = min(parsed_output["late"], intended - sum(errors.values()))
             right_count = intended - sum(errors.values()) - late_count
             latencies = {
                 spec.latency_limit: right_count,
                 LATE_BIN_LIMITS * spec.latency_limit: late_count,
             }
-        limit_reason = answer["limited"]
+        limit_reason = parsed_output["limited"]
         if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limit_reason:
             limit_reason = (
                 f"the generator planned only {intended} of {process.request_count} requests"
@@ -113,7 +118,7 @@ class CustomGenerator(LoadGenerator):
         )
 
 
-def request_details(request: Request) -> dict[str, Any]:
+def build_request_details(request: Request) -> dict[str, Any]:
     """Return the properties of a request other than its URL, without empty ones."""
     tls = request.tls or TlsOptions()
     fields = {

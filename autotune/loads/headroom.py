@@ -1,8 +1,8 @@
 """Measure the highest rate of the generator on a load host against a trivial server.
 
 The server is an nginx worker that serves a fixed response from its configuration, on the load
-host's own loopback address. Generator and server are one event loop each, and need about the same
-CPU time per request. The result is therefore a lower bound for a real reading, in which the
+host's own loopback address. The generator and the server are single event loops, and need about the
+same CPU time per request. The result is therefore a lower bound for a real reading, in which the
 generator does not share its host with a server.
 
 No request reaches the target. Even so, all load hosts together send at most ``load.max_rate``,
@@ -163,8 +163,8 @@ def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
-        failure = max(result.errors, key=lambda kind: result.errors[kind])
-        return f"{result.errors[failure]} of {result.intended} requests at {spec.rate:.0f}/s: {failure}"
+        kind = max(result.errors, key=lambda kind: result.errors[kind])
+        return f"{result.errors[kind]} of {result.intended} requests at {spec.rate:.0f}/s: {kind}"
     late_count = result.count_later_than(spec.latency_limit)
     if late_count + result.error_count > TOLERATED_LATE_SHARE * result.intended:
         return f"{late_count} of {result.intended} requests late at {spec.rate:.0f}/s"
@@ -173,7 +173,7 @@ def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
 
 @contextmanager
 def run_trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[Endpoint]:
-    """Run nginx with ``return 200`` on the host's loopback, and stop it at the end."""
+    """Run nginx with ``return 200`` on the host's loopback address, and stop it at the end."""
     mktemp_result = transport.run(
         ("mktemp", "--directory", "--tmpdir", "autotune-headroom.XXXXXXXX")
     )

@@ -3,12 +3,12 @@
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
 core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
 suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open ones. The open connections must suffice for ``MIN_HELD_LIMITS`` latency
-limits, not until the timeout. Once a server holds that many requests (``prlimit`` sets the number),
-the objective is missed beyond doubt: the average request waits several latency limits (Little's
-law). Each request that is not sent because of this limit (``fd-unavailable``) is a violation, like
-the late response that it would have received. The limit also bounds the queue that a reading can
-build up.
+to about a thousand open connections. They must suffice for the requests that arrive within
+``MIN_HELD_LIMITS`` latency limits, not within the timeout. Once a server holds that many requests
+(``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits
+several latency limits (Little's law). Each request that is not sent because of this limit
+(``fd-unavailable``) is a violation, like the late response that it would have received. The limit
+also bounds the queue that a reading can build up.
 
 No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
 (``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
@@ -19,11 +19,11 @@ instead.
 Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose state
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
 same client number therefore has the same arrivals in every reading. The *achieved* mean rate of n
-arrivals deviates from the nominal one by 1/√n (1.8 % for 3000). autotune therefore scales the mean
-gap such that exactly n requests are sent in the requested time: a Poisson process, given its count.
-For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n, early
-arrivals would compensate for late arrivals, and a short reading would hide the queues that random
-arrivals cause.
+arrivals deviates from the nominal rate by 1/√n (1.8 % for 3000). autotune therefore scales the mean
+gap such that exactly n requests are sent in the requested time: a Poisson process, conditioned on
+its count. For few requests at a low rate, n is drawn from the Poisson distribution. With a fixed n,
+early arrivals would compensate for late arrivals, and a short reading would hide the queues that
+random arrivals cause.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from autotune.loads.base import (
     LoadSpec,
     ProcessLimits,
     drop_fastest,
-    last_line,
+    find_last_line,
     with_input_file,
 )
 from autotune.loads.workload import (
@@ -66,7 +66,7 @@ from autotune.transports.request import Request
 # Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
 # rarely. At a higher rate (requests/s), the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
-CLIENT_NUMBERS = 1 << 16  # with different arrivals, because the state uses 16 bits of a number
+CLIENT_NUMBERS = 1 << 16  # clients with different arrivals; the state uses 16 bits of a number
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
@@ -97,12 +97,12 @@ def draw_request_count(spec: LoadSpec) -> int:
     mean = spec.rate * spec.seconds
     if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return spec.request_count
-    source, count = random.SystemRandom(), 0
-    moment = source.expovariate(1.0)
+    random_source, count = random.SystemRandom(), 0
+    moment = random_source.expovariate(1.0)
     while moment < mean:
-        count, moment = count + 1, moment + source.expovariate(1.0)
-    highest = spec.max_rate * spec.seconds
-    return max(1, min(count, floor(highest + 1e-9)) if isfinite(highest) else count)
+        count, moment = count + 1, moment + random_source.expovariate(1.0)
+    max_requests = spec.max_rate * spec.seconds
+    return max(1, min(count, floor(max_requests + 1e-9)) if isfinite(max_requests) else count)
 
 
 def compute_mean_gap(client: int, requests: int, rate: float) -> float:
@@ -155,8 +155,8 @@ class HttperfOutput:
       descriptor.
     - ``mean_body_bytes`` is the mean body size, and ``max_lifetime`` the longest connection with a
       response (seconds).
-    - ``duration`` is that of the whole test (seconds), and ``max_burst`` the most connections
-      opened at once.
+    - ``duration`` is the duration of the whole test (seconds), and ``max_burst`` the largest number
+      of connections opened at once.
     """
 
     connections: int
@@ -173,8 +173,13 @@ class HttperfOutput:
     @classmethod
     def parse(cls, output: str) -> HttperfOutput | None:
         """Return the result; ``None`` if httperf was killed or did not start."""
-        total, error_lines = _TOTAL_PATTERN.search(output), _ERROR_LINE_PATTERN.findall(output)
-        if total is None or len(error_lines) < 2:  # a complete result ends with two lines of errors
+        total_match, error_lines = (
+            _TOTAL_PATTERN.search(output),
+            _ERROR_LINE_PATTERN.findall(output),
+        )
+        if (
+            total_match is None or len(error_lines) < 2
+        ):  # a complete result ends with two lines of errors
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):
@@ -183,16 +188,16 @@ class HttperfOutput:
         if _NO_PORT_TEXT in output:
             errors[NO_PORT_ERROR] += errors.pop("other", 0)
         histogram, status = _HISTOGRAM_PATTERN.search(output), _STATUS_PATTERN.search(output)
-        longest, content, burst = (
+        longest_match, content_match, burst_match = (
             pattern.search(output)
             for pattern in (_MAX_TIME_PATTERN, _CONTENT_PATTERN, _BURST_PATTERN)
         )
         bins = _BIN_PATTERN.findall(histogram[1]) if histogram else []
         return cls(
-            connections=parse_uint(total[1]),
-            requests=parse_uint(total[2]),
-            replies=parse_uint(total[3]),
-            duration=parse_decimal(total[4]),
+            connections=parse_uint(total_match[1]),
+            requests=parse_uint(total_match[2]),
+            replies=parse_uint(total_match[3]),
+            duration=parse_decimal(total_match[4]),
             lifetimes={
                 round((parse_decimal(at) + 0.5) / 1000, 6): parse_uint(count) for at, count in bins
             },
@@ -200,21 +205,21 @@ class HttperfOutput:
             if status
             else {},
             errors=errors,
-            max_lifetime=parse_decimal(longest[1]) / 1000 if longest else 0.0,
-            mean_body_bytes=parse_decimal(content[1]) if content else None,
-            max_burst=parse_uint(burst[1]) if burst else 0,
+            max_lifetime=parse_decimal(longest_match[1]) / 1000 if longest_match else 0.0,
+            mean_body_bytes=parse_decimal(content_match[1]) if content_match else None,
+            max_burst=parse_uint(burst_match[1]) if burst_match else 0,
         )
 
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a session log (httperf's own limit), and in a list
+MAX_SESSIONS, MAX_URIS = 1000, 10_000  # sessions in a log (httperf's own limit), and URIs in a list
 ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must cover
-MAX_HELD_LIMITS = 10.0  # the most latency limits for which it may hold connections
+MIN_HELD_LIMITS = 5.0  # a process's connections must suffice for this many latency limits
+MAX_HELD_LIMITS = 10.0  # a process may hold connections for this many latency limits
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"
@@ -361,8 +366,8 @@ def build_command(
 ) -> Argv:
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
-    httperf exits by itself, even if nothing stops it. On SIGINT, httperf prints its results so far.
-    Warnings are read together with the results.
+    httperf exits by itself after the last request. On SIGINT, httperf prints its results so far.
+    The output also contains warnings.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -396,22 +401,22 @@ def build_options(request: Request) -> Argv:
 
 def build_failure(process: LoadProcess, output: str) -> LoadResult:
     return LoadResult.build_unsent_result(
-        process.request_count, f"httperf printed no result: {last_line(output)}"
+        process.request_count, f"httperf printed no result: {find_last_line(output)}"
     )
 
 
 def build_result(
-    output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
+    output: HttperfOutput, intended: int, status_classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
     """Return the result of one process. Each intended request counts either as a correct response
     or as one error.
     """
     errors = Counter(output.errors)
-    statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
-    answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
-    right_count = sum(n for kind, n in output.statuses.items() if kind in classes)
-    ok_count = min(right_count, max(0, answers - wrong))
-    missing_count = intended - ok_count - wrong - sum(errors.values())
+    statuses = {kind: n for kind, n in output.statuses.items() if kind not in status_classes}
+    answer_count, wrong_count = sum(output.lifetimes.values()), sum(statuses.values())
+    right_count = sum(n for kind, n in output.statuses.items() if kind in status_classes)
+    ok_count = min(right_count, max(0, answer_count - wrong_count))
+    missing_count = intended - ok_count - wrong_count - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
         # A response counts even if its connection failed, provided that the response was complete
         # by then.
@@ -428,7 +433,7 @@ def build_result(
         intended=intended,
         sent=output.requests,
         errors={kind: n for kind, n in errors.items() if n},
-        histogram=drop_fastest(output.lifetimes, answers - ok_count),
+        histogram=drop_fastest(output.lifetimes, answer_count - ok_count),
         duration=output.duration,
         sizes=find_mean_sizes(output, right_count),
     )
@@ -442,8 +447,8 @@ def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, in
 
 
 def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
-    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if it is
-    as expected.
+    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if the
+    mean is as expected.
 
     The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
     of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
@@ -463,12 +468,12 @@ def check_result(
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
     On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
-    responses decide. If they exceed the limit by more than twice the longest stall (``lag``), the
-    server caused the delay, at *less* load than requested. The server would therefore fail under
-    the requested load as well.
+    latencies decide. If responses exceed the latency limit by more than twice the longest stall
+    (``lag``), the server caused the delay, at *less* load than requested. The server would
+    therefore fail under the requested load as well.
     """
-    if short := result.as_exhausted_host():
-        return short
+    if exhausted_result := result.as_exhausted_host():
+        return exhausted_result
     lag_seconds = (
         max(0, output.max_burst - 1) * process.span_seconds / max(1, process.request_count - 1)
     )
@@ -487,17 +492,21 @@ def check_result(
 
 
 def _is_incomplete(
-    result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
+    result: LoadResult,
+    output: HttperfOutput,
+    process: LoadProcess,
+    spec: LoadSpec,
+    lag_seconds: float,
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
-    httperf does not print when it sent the last request, but this was no earlier than the longest
-    wait before the end. The load is also incomplete if one of httperf's own bursts used up its
-    connections.
+    httperf does not print when it sent the last request. The time from then to the end is at most
+    the longest wait for a response. The load is also incomplete if one of httperf's own bursts used
+    up its connections.
     """
     if (
         result.errors.get("not sent")
-        or lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
+        or lag_seconds > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
     ):
         return True
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:

@@ -1,5 +1,5 @@
-"""httperf with sessions: an open loop of sessions, each with several requests on a connection, and
-pauses.
+"""httperf with sessions: an open loop of sessions, each with several requests and pauses on one
+connection.
 
 httperf prints the duration of each session, but only a mean for requests. Sessions of one kind (the
 same number of calls and the same sum of pauses) therefore share a process. A request's latency is
@@ -93,7 +93,7 @@ class SessionGenerator(LoadGenerator):
             )
             count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
-            count = min(count, sessions)  # leaves out a kind without a complete session
+            count = min(count, sessions)  # leaves out a kind if no complete session fits in
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
                 client = (first_client + len(processes)) % CLIENT_NUMBERS
@@ -105,13 +105,22 @@ class SessionGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        parsed, good = HttperfOutput.parse(output), _SESSION_COUNT_PATTERN.search(output)
-        if parsed is None or good is None or not isinstance(process, SessionProcess):
+        parsed_output, success_match = (
+            HttperfOutput.parse(output),
+            _SESSION_COUNT_PATTERN.search(output),
+        )
+        if (
+            parsed_output is None
+            or success_match is None
+            or not isinstance(process, SessionProcess)
+        ):
             return build_failure(process, output)
-        result = _build_result(parsed, parse_uint(good[1]), process, request.status_classes)
+        result = _build_result(
+            parsed_output, parse_uint(success_match[1]), process, request.status_classes
+        )
         # httperf reports arrivals, bursts and stalls of sessions, not of requests.
         return check_result(
-            result, parsed, replace(process, request_count=process.session_count), spec
+            result, parsed_output, replace(process, request_count=process.session_count), spec
         )
 
 
@@ -139,7 +148,10 @@ def _build_process(
 
 
 def _build_result(
-    output: HttperfOutput, succeeded_sessions: int, process: SessionProcess, classes: frozenset[str]
+    output: HttperfOutput,
+    succeeded_sessions: int,
+    process: SessionProcess,
+    status_classes: frozenset[str],
 ) -> LoadResult:
     """Return the requests of successful sessions, each with the mean latency of its session."""
     kind = process.kind
@@ -147,13 +159,13 @@ def _build_result(
     lifetimes = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
     for edge, sessions in lifetimes.items():
-        # The upper edge of a request's latency, rounded to a microsecond.
+        # The upper edge of the bin for a request's mean latency, rounded to a microsecond.
         call_seconds = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
         histogram[call_seconds] += sessions * kind.request_count
     result = LoadResult(
         process.request_count, output.requests, {}, dict(histogram), output.duration
     )
-    wrong_statuses = {k: n for k, n in output.statuses.items() if k not in classes and n}
+    wrong_statuses = {k: n for k, n in output.statuses.items() if k not in status_classes and n}
     for status, count in wrong_statuses.items():
         result = result.reclassify(status, count)
     errors = Counter(result.errors)
@@ -166,5 +178,5 @@ def _build_result(
     )
     errors["not sent"] += unsent_count
     errors[ABANDONED_ERROR] += missing_count - unsent_count
-    right_count = sum(n for kind, n in output.statuses.items() if kind in classes)
+    right_count = sum(n for kind, n in output.statuses.items() if kind in status_classes)
     return replace(result, errors=sort_counts(errors), sizes=find_mean_sizes(output, right_count))

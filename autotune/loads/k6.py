@@ -28,7 +28,7 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     ProcessLimits,
-    last_line,
+    find_last_line,
     sort_counts,
 )
 from autotune.services.base import Argv
@@ -38,10 +38,10 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
-)  # each client is a JavaScript engine
-MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must cover
+)  # few connections, because each client is a JavaScript engine
+MIN_HELD_LIMITS = 5.0  # all clients together must suffice for this many latency limits
 MIN_CLIENTS = 16
-START_SECONDS = 30  # time for k6's own start and a script's `setup`
+START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
@@ -65,7 +65,7 @@ def read_source(name: str) -> str:
 class K6Generator(LoadGenerator):
     """k6 0.52 (grafana.com/docs/k6). ``timeout`` bounds each process.
 
-    With ``visits``, each arrival makes one visit, chosen by weight, instead of a request.
+    With ``visits``, each arrival is one visit, chosen by weight, instead of one request.
     """
 
     visits: tuple[WeightedVisit, ...] = ()
@@ -114,14 +114,14 @@ class K6Generator(LoadGenerator):
         return (self._build_process(request, spec, spec.rate / count, held_seconds),) * count
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, rate: float, seconds: float
+        self, request: Request, spec: LoadSpec, rate: float, held_seconds: float
     ) -> LoadProcess:
-        clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * seconds)))
+        clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * held_seconds)))
         iterations = int(rate * spec.seconds / self.requests_per_visit + 1e-9)
         offered_rate = (
             iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
         )
-        order = {
+        scenario_parameters = {
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
@@ -129,7 +129,7 @@ class K6Generator(LoadGenerator):
             **self.describe_rate(offered_rate),
         }
         bound_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
-        argv, scenario = self._build_run_command(request, spec, order, bound_seconds)
+        argv, scenario = self._build_run_command(request, spec, scenario_parameters, bound_seconds)
         return LoadProcess(
             argv,
             max(1, round(iterations * self.requests_per_visit)),
@@ -145,19 +145,23 @@ class K6Generator(LoadGenerator):
         return {}
 
     def _build_run_command(
-        self, request: Request, spec: LoadSpec, order: Mapping[str, Any], bound: int
+        self,
+        request: Request,
+        spec: LoadSpec,
+        scenario_parameters: Mapping[str, Any],
+        bound_seconds: int,
     ) -> tuple[Argv, bytes]:
-        """Return the command that runs a scenario and stops it after ``bound`` seconds, and its
+        """Return the command that runs a scenario and stops it after ``bound_seconds`` seconds, and its
         standard input.
         """
         document = {
-            **describe_requests(request, self.visits), **order,
+            **describe_requests(request, self.visits), **scenario_parameters,
             "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
         }  # fmt: skip
         argv, scenario = self.build_run_command(
             f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
-        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
+        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound_seconds), *argv)
         # Go reads proxies from the environment, and uses HTTP/2 over TLS by default.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         return request.with_trusted_ca(
@@ -173,10 +177,10 @@ class K6Generator(LoadGenerator):
     ) -> LoadResult:
         try:
             summary = parse_json((split_lines(output.strip()) or [""])[-1])
-            counts = {name: whole_count(n) for name, n in summary["counts"].items()}
+            counts = {name: parse_whole_count(n) for name, n in summary["counts"].items()}
             lag_seconds = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"k6 printed no result ({error!r}): {last_line(output)}"
+            reason = f"k6 printed no result ({error!r}): {find_last_line(output)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         result = _build_result(counts, process, spec, self.requests_per_visit)
         return result.as_exhausted_host() or _check_result(result, lag_seconds, process, spec)
@@ -230,7 +234,7 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
     return [*edges_within, *edges_beyond]
 
 
-def whole_count(number: object) -> int:
+def parse_whole_count(number: object) -> int:
     """Return a count that k6 printed as an integer. Raises ValueError if it is not a whole number."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
         raise ValueError(f"{number!r} is not a valid count")

@@ -11,9 +11,9 @@ follows redirects within the site and times every request. Load that cannot be c
 other protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options
 before any load.
 
-``load.max_rate`` is in requests/s, so the rate of runs is limited by the most requests that one run
-makes. The target sets that number, or a few slow runs count it before the first reading. A run is
-stopped before it exceeds the number, and the study ends.
+``load.max_rate`` is in requests/s, so the allowed rate of runs depends on the maximum number of
+requests in a run. The target sets that number, or a few slow runs count it before the first
+reading. A run is stopped before it exceeds the number, and the study ends.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from autotune.loads.k6 import (
     RUN_COMMAND,
     START_SECONDS,
     K6Generator,
+    parse_whole_count,
     read_source,
-    whole_count,
 )
 from autotune.loads.load_commands import UNKNOWN_RATE, RateTooHigh
 from autotune.loads.workload import MAX_THINK_SECONDS, UnusableWorkload
@@ -52,7 +52,7 @@ UNCOUNTED_MODULES = frozenset(
     {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
 )
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
-MAX_SCRIPT_CHARACTERS = 2_000_000  # in all files together
+MAX_SCRIPT_CHARACTERS = 2_000_000  # total of all files
 COUNTING_RUNS = 30
 MAX_REQUESTS_PER_RUN = 1000
 MAX_COUNTING_SECONDS = 60
@@ -125,14 +125,14 @@ class K6ScriptGenerator(K6Generator):
         if self.max_requests_per_run is not None:
             return None
         gap = ceil(1000 / max_rate)
-        order = {
+        scenario_parameters = {
             "iterations": COUNTING_RUNS, "span": 1000 * MAX_COUNTING_SECONDS, "clients": 1,
             "grace": 1000, "gap": gap, "most": MAX_REQUESTS_PER_RUN, "counting": True,
             "enough": 1000 * LAST_START_SECONDS,
         }  # fmt: skip
         bound_seconds = MAX_COUNTING_SECONDS + START_SECONDS
         argv, scenario = self._build_run_command(
-            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), order, bound_seconds
+            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, bound_seconds
         )
         return LoadProcess(
             argv,
@@ -144,33 +144,33 @@ class K6ScriptGenerator(K6Generator):
             max_rate=1000 / gap,
         )
 
-    def with_counted_requests(self, printed: str) -> K6ScriptGenerator:
+    def with_counted_requests(self, output: str) -> K6ScriptGenerator:
         try:
-            summary = _read_summary(printed)
-            maximum = whole_count(summary["most"])
-            stopped_runs = whole_count(
+            summary = _read_summary(output)
+            max_requests = parse_whole_count(summary["most"])
+            stopped_runs = parse_whole_count(
                 summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0)
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
-                f"cannot run {self.script}: {read_first_line(printed)}",
+                f"cannot run {self.script}: {read_first_line(output)}",
                 hint="autotune counts its requests in a few slow runs before any other load",
             ) from error
         if has_uncounted_requests(summary) or has_late_requests(summary):
             reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
             raise LoadError(f"cannot run {self.script}: {reason}", hint=COUNTED_CALLS_HINT)
-        if stopped_runs or not 0 <= maximum <= MAX_REQUESTS_PER_RUN:
+        if stopped_runs or not 0 <= max_requests <= MAX_REQUESTS_PER_RUN:
             raise LoadError(
                 f"a run of {self.script} makes more than {MAX_REQUESTS_PER_RUN} requests",
                 hint=SHORTER_RUN_HINT,
             )
-        if not maximum:
+        if not max_requests:
             raise LoadError(
                 f"no run of {self.script} made a request within {MAX_COUNTING_SECONDS} s: "
-                f"{read_first_line(printed)}",
+                f"{read_first_line(output)}",
                 hint=f"raise load.max_rate, or set the maximum per run: {REQUESTS_PER_RUN_HINT}",
             )
-        return replace(self, max_requests_per_run=maximum)
+        return replace(self, max_requests_per_run=max_requests)
 
     @property
     def longest_pause(self) -> float:
@@ -201,8 +201,8 @@ class K6ScriptGenerator(K6Generator):
         ), self._build_archive(scenario)
 
     def inspection_command(self) -> tuple[Argv, bytes]:
-        """Return a command that runs the code outside of functions, and fails if k6 cannot run
-        it.
+        """Return a command that runs the script's code outside of functions, and fails if k6 cannot
+        run it.
         """
         (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
         argv = (
@@ -229,17 +229,17 @@ class K6ScriptGenerator(K6Generator):
         (main,), (script, _) = self._main_argument, self.files[0]
         texts = {name: replace_imports(name, text) for name, text in self.files}
         texts[main] = _MAIN_TEMPLATE % (
-            _relative_import(script, main),
-            _relative_import(_MODULE_NAME, main),
+            _format_relative_import(script, main),
+            _format_relative_import(_MODULE_NAME, main),
         )
         texts[_MODULE_NAME] = scenario + read_source("k6_script.js")
-        stream = io.BytesIO()
-        with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive_buffer = io.BytesIO()
+        with tarfile.open(fileobj=archive_buffer, mode="w") as archive:
             for name, text in texts.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(text.encode())
-                archive.addfile(entry, io.BytesIO(text.encode()))
-        return stream.getvalue()
+                archive_member = tarfile.TarInfo(name)
+                archive_member.size = len(text.encode())
+                archive.addfile(archive_member, io.BytesIO(text.encode()))
+        return archive_buffer.getvalue()
 
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
@@ -268,11 +268,14 @@ class K6ScriptGenerator(K6Generator):
         return result
 
 
-def _read_summary(printed: str) -> Mapping[str, Any]:
+def _read_summary(output: str) -> Mapping[str, Any]:
     """Return the summary that the scenario printed last, or an empty mapping if it is unreadable."""
     try:
-        summary = parse_json((split_lines(printed.strip()) or [""])[-1])
-        return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
+        summary = parse_json((split_lines(output.strip()) or [""])[-1])
+        return {
+            **summary,
+            "counts": {n: parse_whole_count(c) for n, c in summary["counts"].items()},
+        }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {"counts": {}}
 
@@ -288,13 +291,13 @@ def has_late_requests(summary: Mapping[str, Any]) -> bool:
     return bool(summary["counts"].get("late", 0))
 
 
-def read_first_line(printed: str) -> str:
+def read_first_line(output: str) -> str:
     """Return the first line of k6's output, which is k6's own error message if it printed one."""
-    return (split_lines(printed.strip()) or ["nothing"])[0][:300]
+    return (split_lines(output.strip()) or ["nothing"])[0][:300]
 
 
-def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
-    """Return a generator for the script with its local imports. A run makes at most ``maximum``
+def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerator:
+    """Return a generator for the script with its local imports. A run makes at most ``max_requests``
     requests, if known.
 
     Raises UnusableWorkload.
@@ -317,7 +320,7 @@ def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
         waiting_paths += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
-    return K6ScriptGenerator(files=files, max_requests_per_run=maximum)
+    return K6ScriptGenerator(files=files, max_requests_per_run=max_requests)
 
 
 def find_imports(text: str, name: str) -> Iterator[str]:
@@ -350,13 +353,13 @@ def replace_imports(name: str, text: str) -> str:
     """Return the script after replacing imports of k6 with imports of autotune's module."""
     if not name.endswith(SCRIPT_SUFFIXES):
         return text
-    location = _relative_import(_MODULE_NAME, name)
+    location = _format_relative_import(_MODULE_NAME, name)
     return _IMPORT_PATTERN.sub(
         lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], text
     )
 
 
-def _relative_import(target: str, name: str) -> str:
+def _format_relative_import(target: str, name: str) -> str:
     """Return the path with which the file ``name`` imports ``target``, as a JavaScript string."""
     path = os.path.relpath(target, PurePosixPath(name).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

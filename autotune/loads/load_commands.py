@@ -32,7 +32,7 @@ class LoadCommand:
     """A command on a load host that offers at most ``max_rate`` requests/s between ``start`` and
     ``end``.
 
-    The transport waits up to ``timeout`` for it. All times are in seconds from now.
+    The transport waits up to ``timeout`` for the command. All times are in seconds from now.
     """
 
     host: Transport

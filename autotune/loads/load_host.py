@@ -24,7 +24,7 @@ PORT_RANGE_KEY = "net.ipv4.ip_local_port_range"
 PORT_REUSE_KEY = "net.ipv4.tcp_tw_reuse"
 OPEN_FILES_KEY = "fs.file-max"
 SYSCTL_KEYS = (PORT_RANGE_KEY, PORT_REUSE_KEY, OPEN_FILES_KEY)
-LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ones
+LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ports
 MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand connections
 
 
@@ -34,15 +34,15 @@ def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
     A current value of ``None`` means that the kernel lacks the setting.
     """
     values: dict[str, str] = {}
-    span = (current.get(PORT_RANGE_KEY) or "").split()
-    if len(span) == 2 and all(map(is_uint, span)):
-        low, high = min(int(span[0]), LOWEST_PORT), max(int(span[1]), HIGHEST_PORT)
+    port_range = (current.get(PORT_RANGE_KEY) or "").split()
+    if len(port_range) == 2 and all(map(is_uint, port_range)):
+        low, high = min(int(port_range[0]), LOWEST_PORT), max(int(port_range[1]), HIGHEST_PORT)
         values[PORT_RANGE_KEY] = f"{low} {high}"
     if current.get(PORT_REUSE_KEY) is not None:
         # the value 2, which is the default since Linux 4.19, covers only loopback
         values[PORT_REUSE_KEY] = "1"
-    files = current.get(OPEN_FILES_KEY) or ""
-    if is_uint(files) and int(files) < MIN_OPEN_FILES:
+    max_open_files = current.get(OPEN_FILES_KEY) or ""
+    if is_uint(max_open_files) and int(max_open_files) < MIN_OPEN_FILES:
         values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
     return {name: value for name, value in values.items() if value != current.get(name)}
 
@@ -60,7 +60,7 @@ MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """The size of the client port range, and how many sockets are in TIME-WAIT and in use."""
+    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
 
     range_size: int
     time_wait: int
@@ -72,13 +72,15 @@ class ClientPorts:
         """Return the ports that the texts of ``PORT_FILES`` describe; ``None`` if their format is
         unknown.
         """
-        span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
-        reuse = re.search(r"^([0-9])$", text, re.M)
-        sockets = re.search(r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M)
-        if span is None or reuse is None or sockets is None:
+        range_match = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
+        reuse_match = re.search(r"^([0-9])$", text, re.M)
+        socket_match = re.search(
+            r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M
+        )
+        if range_match is None or reuse_match is None or socket_match is None:
             return None
-        size = int(span[2]) - int(span[1]) + 1
-        return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
+        range_size = int(range_match[2]) - int(range_match[1]) + 1
+        return cls(range_size, int(socket_match[2]), int(socket_match[1]), int(reuse_match[1]))
 
     def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
@@ -87,16 +89,18 @@ class ClientPorts:
         All sockets are counted, whatever their destination, so the check errs on the safe side.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
-            needed, waiting = rate * 2, 0  # free again after one or two seconds
+            # Ports are free again after one or two seconds.
+            needed_ports, waiting_ports = rate * 2, 0
         else:
-            needed, waiting = rate * seconds, self.time_wait
-        free_ports = self.range_size - self.in_use - waiting
-        if needed + SPARE_PORTS <= free_ports:
+            needed_ports, waiting_ports = rate * seconds, self.time_wait
+        free_ports = self.range_size - self.in_use - waiting_ports
+        if needed_ports + SPARE_PORTS <= free_ports:
             return None
         return PortShortage(
-            f"{needed:.0f} client ports needed, {max(0, free_ports)} free: set net.ipv4.tcp_tw_reuse=1"
-            " on the load host, widen net.ipv4.ip_local_port_range or add load hosts",
-            is_temporary=needed + SPARE_PORTS <= free_ports + waiting,
+            f"{needed_ports:.0f} client ports needed, {max(0, free_ports)} free: set"
+            " net.ipv4.tcp_tw_reuse=1 on the load host, widen net.ipv4.ip_local_port_range or add load"
+            " hosts",
+            is_temporary=needed_ports + SPARE_PORTS <= free_ports + waiting_ports,
         )
 
 
@@ -135,11 +139,11 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """Waits until ports of earlier connections are free again. ``note`` is called only at the first
-    wait.
+    """A wait until ports of earlier connections are free again. ``note`` is called only at the
+    first wait.
 
-    Once a wait has failed (``has_failed``), other connections occupy the ports, and a second wait
-    would be useless.
+    After a failed wait (``has_failed``), no second wait is tried, because other connections occupy
+    the ports.
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -153,10 +157,10 @@ class PortWait:
         HostUnreachable.
         """
         deadline = time.monotonic() + MAX_WAIT_SECONDS
-        while short := find_port_shortage(transports, request, spec):
-            if self.has_failed or not short.is_temporary:
+        while shortage := find_port_shortage(transports, request, spec):
+            if self.has_failed or not shortage.is_temporary:
                 return False
-            self._note(short.host)
+            self._note(shortage.host)
             self.has_failed = time.monotonic() > deadline
             time.sleep(WAIT_POLL_SECONDS)
         return True

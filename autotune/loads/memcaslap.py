@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import last_line, with_input_file
+from autotune.loads.base import find_last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
-CACHE_PROTOCOL = "memcached"  # as services declare the protocol
-MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # Debian's names
-KEY_BYTES = 17  # memcaslap itself uses the first 16
+CACHE_PROTOCOL = "memcached"  # the name of the protocol in services
+MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # names of the Debian packages
+KEY_BYTES = 17  # memcaslap itself uses the first 16 bytes
 WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
 GET_SHARE = 0.9
 
@@ -27,7 +27,7 @@ _TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 @dataclass(frozen=True)
 class MemcaslapShape:
-    """Sizes of objects, each a (smallest, largest, share) tuple in bytes."""
+    """Object sizes in bytes, as (smallest, largest, share) tuples."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
@@ -46,7 +46,7 @@ class MemcaslapShape:
         return text.encode()
 
 
-# Sizes in the published single-instance measurements (Radovic). The middle one is a mix of tiny,
+# Sizes in the published single-instance measurements (Radovic). The middle shape is a mix of tiny,
 # small and medium objects with a mean of about 2 KB.
 CACHE_SHAPES = (
     MemcaslapShape("100 B", ((100, 100, 1.0),)),
@@ -91,7 +91,7 @@ class CacheCeiling:
 
 def build_command(
     servers: tuple[Endpoint, ...],
-    shape: MemcaslapShape,
+    load_shape: MemcaslapShape,
     clients: int,
     seconds: float,
     *,
@@ -100,7 +100,9 @@ def build_command(
     """Return a command with one thread per server. The command reads the shape's configuration from
     standard input.
     """
-    division_options = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
+    division_options = (
+        ("--division", str(load_shape.keys_per_get)) if load_shape.keys_per_get > 1 else ()
+    )
     return with_input_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
@@ -110,28 +112,28 @@ def build_command(
     ), "")  # fmt: skip
 
 
-def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
+def parse_output(output: str, load_shape: MemcaslapShape) -> CacheCeiling:
     """Return the cache's throughput ceiling in memcaslap's output. ``failure`` is set if the output
     is unreadable.
     """
     try:
-        return _parse_counts(output, shape)
+        return _parse_counts(output, load_shape)
     except ValueError:
-        reason = f"memcaslap printed no result: {last_line(output)}"
-        return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=reason)
+        reason = f"memcaslap printed no result: {find_last_line(output)}"
+        return CacheCeiling(load_shape.name, keys_per_get=load_shape.keys_per_get, failure=reason)
 
 
-def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:
+def _parse_counts(output: str, load_shape: MemcaslapShape) -> CacheCeiling:
     counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
     total_match = _TOTAL_PATTERN.search(output)
     if total_match is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
         raise ValueError("the output contains no result")
     return CacheCeiling(
-        shape.name,
+        load_shape.name,
         parse_decimal(total_match[1]),
         parse_uint(total_match[2]),
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],
-        shape.keys_per_get,
+        load_shape.keys_per_get,
     )

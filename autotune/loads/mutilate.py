@@ -3,7 +3,7 @@
 No distribution packages it: `scripts/build-mutilate` builds it, and autotune uses it if it is in a
 load host's PATH. mutilate exits at once if `/etc/resolv.conf` lists no name server (``evdns``),
 although it connects to caches by address. autotune uses mutilate only at fixed rates (``-q``).
-mutilate's own search (``--search``) starts from a closed loop, reads each point once and never
+mutilate's own search (``--search``) starts from a closed loop, measures each rate once and never
 checks the achieved rate. The search therefore reports rates that miss the objective. A reading is
 valid under these conditions:
 
@@ -14,8 +14,8 @@ valid under these conditions:
 - **one shape** for storing and measuring (``-K``, ``-V``, ``-r``): gets for other keys would never
   hit.
 - **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
-  from a percentile. For sets, it prints only percentiles: all sets above the highest percentile
-  within the limit count as late.
+  from a percentile. mutilate prints only percentiles for sets: all sets above the highest
+  percentile within the limit count as late.
 
 Agents (``-A`` on additional load hosts, ``-a`` on the measuring host) send load that is counted but
 not timed: the timed requests represent all requests.
@@ -38,7 +38,7 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     build_histogram,
-    last_line,
+    find_last_line,
     sort_counts,
 )
 from autotune.services.base import Argv, Endpoint
@@ -49,20 +49,21 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # times the latency limit: the bin for sets that may have been late
-NO_RESOLVER_TEXT = "evdns"  # the only output if it exits for lack of a name server
+LATE_BIN_LIMITS = 10.0  # multiple of the latency limit: the bin for sets that may be late
+NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
 _EXIT_CODE_PATTERN = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL_PATTERN = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
-# the share of all gets, including the agents' gets
+# the share of misses in all gets, including the agents' gets
 _MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)
 _SKIPPED_PATTERN = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _TRAFFIC_PATTERN = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _LATENCY_ROW_PATTERN = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
-# the quantiles in a row, after the average and deviation
+# the quantiles in a row of latencies, after the average and the deviation
 _ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)
-# Arguments: the command to run. The samples follow the command's output, even if it failed.
+# Arguments: the command to run. The samples follow the command's output, even if the command
+# failed.
 _MEASURE_SCRIPT = f"""
 {temporary_file_script("mutilate")}
 "$@" --save "$temporary" 2>&1
@@ -93,9 +94,9 @@ class MutilateShape:
         return ("-K", self.keys, "-V", self.values, "-r", str(self.record_count))
 
 
-# Object sizes as in `memcaslap.CACHE_SHAPES`. mutilate cannot mix three sizes, so the middle one is
-# exponential with the same mean. The last is the published shape for a large site (Atikoglu et al.,
-# SIGMETRICS 2012), with thirty reads per write.
+# Object sizes as in `memcaslap.CACHE_SHAPES`. mutilate cannot mix three sizes, so the middle shape
+# is exponential with the same mean. The last shape is the published distribution for a large site
+# (Atikoglu et al., SIGMETRICS 2012), with thirty reads per write.
 CACHE_SHAPES = (
     MutilateShape("100 B", "17", "100"),
     MutilateShape("2 KB on average", "17", "exponential:0.00048828125"),
@@ -121,7 +122,7 @@ class SampledReading:
     traffic: int = 0
 
 
-def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Argv:
+def build_load_command(servers: Sequence[Endpoint], load_shape: MutilateShape) -> Argv:
     """Return a command that stores every object of the shape."""
     return (
         "timeout",
@@ -129,7 +130,7 @@ def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Arg
         "60",
         "mutilate",
         *_repeat_option("-s", servers),
-        *shape.data_options,
+        *load_shape.data_options,
         "--loadonly",
     )
 
@@ -142,7 +143,10 @@ def build_agent_command(seconds: float) -> Argv:
 
 
 def build_measure_command(
-    servers: Sequence[Endpoint], shape: MutilateShape, spec: LoadSpec, agents: Sequence[str] = ()
+    servers: Sequence[Endpoint],
+    load_shape: MutilateShape,
+    spec: LoadSpec,
+    agents: Sequence[str] = (),
 ) -> Argv:
     """Return the command for a reading at ``spec.rate`` operations/s in total, including the
     ``agents`` (addresses).
@@ -162,12 +166,12 @@ def build_measure_command(
         str(bound_seconds),
         "mutilate",
         *_repeat_option("-s", servers),
-        *shape.data_options,
+        *load_shape.data_options,
         "--noload",
         "-u",
-        f"{shape.update_share:g}",
+        f"{load_shape.update_share:g}",
         "-i",
-        shape.arrivals,
+        load_shape.arrivals,
         "-q",
         str(max(1, round(spec.rate))),
         "-t",
@@ -186,46 +190,50 @@ def parse_output(output: str, spec: LoadSpec) -> SampledReading:
 
     The reading is ``limited`` if the output is unreadable or impossible.
     """
-    text, _, samples = output.partition(_SAMPLES_MARK)
+    summary_text, _, samples = output.partition(_SAMPLES_MARK)
     intended_requests = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
-        sampled_reading = _parse_samples(text, samples, spec, intended_requests)
+        sampled_reading = _parse_samples(summary_text, samples, spec, intended_requests)
     except ValueError:
         sampled_reading = None
     if sampled_reading is None or not sampled_reading.result.is_consistent:
         return SampledReading(
-            LoadResult.build_unsent_result(intended_requests, _describe_failure(text.strip()))
+            LoadResult.build_unsent_result(
+                intended_requests, _describe_failure(summary_text.strip())
+            )
         )
     return sampled_reading
 
 
-def _parse_samples(text: str, samples: str, spec: LoadSpec, intended: int) -> SampledReading | None:
-    total, misses = _TOTAL_PATTERN.search(text), _MISSES_PATTERN.search(text)
-    times = [line.split() for line in split_lines(samples) if line.strip()]
-    if total is None or misses is None or any(len(time) != 2 for time in times):
+def _parse_samples(
+    summary_text: str, samples: str, spec: LoadSpec, intended: int
+) -> SampledReading | None:
+    total, misses = _TOTAL_PATTERN.search(summary_text), _MISSES_PATTERN.search(summary_text)
+    sample_rows = [line.split() for line in split_lines(samples) if line.strip()]
+    if total is None or misses is None or any(len(time) != 2 for time in sample_rows):
         return None
     operations = parse_uint(total[1])
-    late_set_share = _max_late_share(text, "update", spec.latency_limit)
-    gets = [parse_decimal(micro) / 1e6 for _, micro in times]
-    result = _build_result(operations, gets, late_set_share, intended, spec, text)
-    starts = sorted(parse_decimal(start) for start, _ in times)
+    late_set_share = _find_max_late_share(summary_text, "update", spec.latency_limit)
+    get_latencies = [parse_decimal(micro) / 1e6 for _, micro in sample_rows]
+    result = _build_result(operations, get_latencies, late_set_share, intended, spec, summary_text)
+    start_times = sorted(parse_decimal(start) for start, _ in sample_rows)
     return SampledReading(
-        _check_result(result, starts, spec),
+        _check_result(result, start_times, spec),
         parse_decimal(total[2]),
         operations,
-        len(gets),
-        0 if "nan" in misses[1] else round(len(gets) * parse_decimal(misses[1]) / 100),
-        sum(map(parse_uint, _TRAFFIC_PATTERN.findall(text))),
+        len(get_latencies),
+        0 if "nan" in misses[1] else round(len(get_latencies) * parse_decimal(misses[1]) / 100),
+        sum(map(parse_uint, _TRAFFIC_PATTERN.findall(summary_text))),
     )
 
 
 def _build_result(
     operations: int,
-    gets: Sequence[float],
-    sets_late: float,
+    get_latencies: Sequence[float],
+    late_set_share: float,
     intended: int,
     spec: LoadSpec,
-    text: str,
+    summary_text: str,
 ) -> LoadResult:
     """Return the result of a reading. Timed gets count with their own latencies.
 
@@ -237,18 +245,18 @@ def _build_result(
     tolerated_difference = 3 * sqrt(intended)
     if operations >= MIN_ACHIEVED_SHARE * intended - tolerated_difference:
         intended = operations
-    skipped_match = _SKIPPED_PATTERN.search(text)
+    skipped_match = _SKIPPED_PATTERN.search(summary_text)
     errors: Counter[str] = Counter()
     if intended > operations:
         errors["not sent"] = intended - operations
     elif skipped_match and parse_uint(skipped_match[1]):
         errors["not sent"] = parse_uint(skipped_match[1])
         intended += parse_uint(skipped_match[1])
-    histogram: Counter[float] = Counter(build_histogram(gets, spec.latency_limit))
-    if operations > len(gets):
-        untimed_count = operations - len(gets)
-        share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.latency_limit)
-                    / max(1, len(gets)))  # fmt: skip
+    histogram: Counter[float] = Counter(build_histogram(get_latencies, spec.latency_limit))
+    if operations > len(get_latencies):
+        untimed_count = operations - len(get_latencies)
+        share = max(late_set_share, sum(n for e, n in histogram.items() if e > spec.latency_limit)
+                    / max(1, len(get_latencies)))  # fmt: skip
         late_count = min(untimed_count, ceil(share * untimed_count))
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late_count
         histogram[spec.latency_limit] += untimed_count - late_count
@@ -261,47 +269,56 @@ def _build_result(
     )
 
 
-def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
+def _check_result(result: LoadResult, start_times: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Return the result, marked as truncated or limited if the requested load was not sent.
 
     A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further requests, and the
     responses are then late. If the responses are not late, mutilate lacked CPU time.
     """
-    gap = max((b - a for a, b in pairwise(starts)), default=0.0)
-    mean = spec.seconds / max(1, len(starts))
-    is_starved = gap > MAX_STALL_SHARE * spec.seconds + spec.latency_limit + 10 * mean
+    longest_gap = max((b - a for a, b in pairwise(start_times)), default=0.0)
+    mean_gap = spec.seconds / max(1, len(start_times))
+    is_starved = longest_gap > MAX_STALL_SHARE * spec.seconds + spec.latency_limit + 10 * mean_gap
     if not is_starved and not result.errors.get("not sent"):
         return result
-    late_count = result.count_later_than(spec.latency_limit + (2 * gap if is_starved else 0.0))
+    late_count = result.count_later_than(
+        spec.latency_limit + (2 * longest_gap if is_starved else 0.0)
+    )
     if late_count > PROVEN_FAILURE_SHARE * result.intended:
         return replace(result, truncated=True)
     return replace(result, limited=FELL_BEHIND_MESSAGE)
 
 
-def _max_late_share(text: str, kind: str, limit: float) -> float:
-    """Return the largest possible fraction of ``kind`` operations that took longer than ``limit``
-    (seconds).
+def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -> float:
+    """Return the largest possible fraction of ``operation_kind`` operations that took longer than
+    ``limit_seconds``.
 
     The fraction follows from the printed percentiles (in microseconds).
     """
-    row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
-    percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
+    latency_row = next(
+        (
+            row_values
+            for name, row_values in _LATENCY_ROW_PATTERN.findall(text)
+            if name == operation_kind
+        ),
+        "",
+    )
+    percentiles = [parse_decimal(value) / 1e6 for value in latency_row.split()[2:]]
     if not any(percentiles):
         return 0.0  # there were no such operations
     quantiles_within_limit = [
-        at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit
+        at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit_seconds
     ]
     return 1.0 - max(quantiles_within_limit, default=0.0)
 
 
 def _describe_failure(text: str) -> str:
-    code = _EXIT_CODE_PATTERN.search(text)
-    if code is not None and code[1] == str(CRASHED_STATUS):
+    exit_status_match = _EXIT_CODE_PATTERN.search(text)
+    if exit_status_match is not None and exit_status_match[1] == str(CRASHED_STATUS):
         return (
             f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), which its default "
             "arrivals cause: use `-i exponential:1` or `-i fb_ia`"
         )
-    output_end = last_line(_EXIT_CODE_PATTERN.sub("", text))
+    output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", text))
     return find_failure_reason(output_end) or f"mutilate printed no result: {output_end}"
 
 

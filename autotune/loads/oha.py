@@ -36,7 +36,7 @@ from autotune.loads.base import (
     LoadSpec,
     ProcessLimits,
     build_histogram,
-    last_line,
+    find_last_line,
     sort_counts,
     with_input_file,
 )
@@ -50,7 +50,7 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must cover
+MIN_HELD_LIMITS = 5.0  # all connections must suffice for this many latency limits
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
@@ -150,10 +150,10 @@ class OhaGenerator(LoadGenerator):
         return tuple(self._build_process(request, spec, rate, held_seconds) for rate in rates)
 
     def _build_process(
-        self, request: Request, spec: LoadSpec, rate: int, seconds: float
+        self, request: Request, spec: LoadSpec, rate: int, held_seconds: float
     ) -> LoadProcess:
         open_connections = min(
-            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * seconds))
+            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * held_seconds))
         )
         bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
@@ -185,14 +185,14 @@ class OhaGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        text, _, stored = output.partition(_SQLITE_MARK)
+        text, _, encoded_file = output.partition(_SQLITE_MARK)
         try:
             errors = count_failures(parse_json(text[text.index("{") :]))
-            answers = read_stored_answers(stored)
+            answers = read_stored_answers(encoded_file)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            reason = f"oha printed no result ({error!r}): {last_line(text)}"
+            reason = f"oha printed no result ({error!r}): {find_last_line(text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        if request.http2:  # these are only idle connections; unsent requests are counted below
+        if request.http2:  # errors of idle connections; unsent requests are counted below
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec
@@ -229,7 +229,7 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
 def read_stored_answers(text: str) -> list[OhaAnswer]:
     """Return the rows of oha's SQLite file, which ``text`` contains in base64.
 
-    Raises ValueError, or sqlite3.Error if it is not such a file.
+    Raises ValueError or sqlite3.Error for any other text.
     """
     try:
         content = base64.b64decode(text.strip(), validate=True)
@@ -237,14 +237,14 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
         raise ValueError(f"the file of responses is damaged: {error}") from error
     if not content.startswith(_SQLITE_HEADER):
         raise ValueError("the file of responses is missing")
-    store = sqlite3.connect(":memory:")
+    database = sqlite3.connect(":memory:")
     try:
-        store.deserialize(content)
-        rows = store.execute(
+        database.deserialize(content)
+        rows = database.execute(
             'SELECT start_latency_correction, start, "end", status, len_bytes FROM oha'
         ).fetchall()
     finally:
-        store.close()
+        database.close()
     if not all(isinstance(n, int | float) and 0 <= n < MAX_NUMBER for row in rows for n in row):
         raise ValueError("the file of responses contains invalid numbers")
     return sorted((OhaAnswer(*row) for row in rows), key=lambda answer: answer.due_at)
@@ -252,7 +252,7 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
 
 def _build_result(
     answers: Sequence[OhaAnswer],
-    failed: Mapping[str, int],
+    failure_counts: Mapping[str, int],
     process: LoadProcess,
     request: Request,
     spec: LoadSpec,
@@ -260,11 +260,11 @@ def _build_result(
     """Return the result of one process. Each intended request counts either as a correct response
     or as one error.
 
-    The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). The surplus
-    at the end does not count.
+    The deadline admits slightly more requests than intended (``TIMER_GRACE_SECONDS``). Surplus
+    requests at the end do not count.
     """
-    counted_answers = list(answers)[: max(0, process.request_count - sum(failed.values()))]
-    errors = Counter(failed)
+    counted_answers = list(answers)[: max(0, process.request_count - sum(failure_counts.values()))]
+    errors = Counter(failure_counts)
     right_answers = []
     sizes: Counter[float] = Counter()
     for answer in counted_answers:
@@ -282,7 +282,7 @@ def _build_result(
     return LoadResult(
         intended=max(process.request_count, counted_requests),
         sent=len(counted_answers)
-        + sum(n for kind, n in failed.items() if kind not in EXHAUSTION_MESSAGES),
+        + sum(n for kind, n in failure_counts.items() if kind not in EXHAUSTION_MESSAGES),
         errors=sort_counts(errors),
         histogram=build_histogram(right_answers, spec.latency_limit),
         duration=max((answer.ended_at for answer in counted_answers), default=spec.seconds),
@@ -294,16 +294,16 @@ def _check_result(
     result: LoadResult, answers: Sequence[OhaAnswer], process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
     """Return the result, marked as limited or truncated if the requested load was not sent."""
-    if short := result.as_exhausted_host():
-        return short
+    if exhausted_result := result.as_exhausted_host():
+        return exhausted_result
     # The longest delay between a request's due time and the time at which oha noticed it. Requests
     # without a response are not in the file, so a request was due no earlier than its position in
     # the file indicates.
-    gap = process.span_seconds / process.request_count
+    due_interval = process.span_seconds / process.request_count
     largest_delay = max(
-        (answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0
+        (answer.due_at - index * due_interval for index, answer in enumerate(answers)), default=0.0
     )
-    has_free_connections = _max_in_flight(answers) < process.open_connections
+    has_free_connections = _count_max_in_flight(answers) < process.open_connections
     if has_free_connections:  # connections were free, so requests waited for oha itself
         largest_delay = max(
             [largest_delay, *(answer.sent_at - answer.due_at for answer in answers)]
@@ -318,13 +318,13 @@ def _check_result(
     )
 
 
-def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
+def _count_max_in_flight(answers: Sequence[OhaAnswer]) -> int:
     """Return the largest number of requests that were in flight at the same time."""
     in_flight_changes = sorted(
         [(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers]
     )
-    maximum = now = 0
+    max_in_flight = in_flight = 0
     for _, step in in_flight_changes:
-        now += step
-        maximum = max(maximum, now)
-    return maximum
+        in_flight += step
+        max_in_flight = max(max_in_flight, in_flight)
+    return max_in_flight

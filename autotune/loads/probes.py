@@ -1,5 +1,5 @@
-"""Fetch complete responses to sample requests like the load's, because most load generators count
-only statuses.
+"""Send a sample of requests like the load's and read complete responses, because most load
+generators count only statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
 A few curl processes share the work, so that a slow response does not delay the next request. The
@@ -22,17 +22,18 @@ from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-CURL_PACKAGE = "curl"  # Debian's name for it
+CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
-# Bytes that are read from the start of a body, and from the end of a longer one.
+# Bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than the command's own limit
+TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command's own time limit
 START_SECONDS = 2.0  # time for the programs to start
 
 # Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
-# bytes of a body's head and tail. A response cannot guess the directory of the bodies.
+# bytes of a body's head and tail. Responses cannot imitate the titles of files in the output,
+# because the directory's name is random.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -82,7 +83,7 @@ class ProbeCommand:
     """A command that sends ``requests`` at up to ``max_rate`` (requests/s), within about
     ``span_seconds``.
 
-    The transport waits up to ``stop_seconds`` for it.
+    The transport waits up to ``stop_seconds`` for the command.
     """
 
     requests: tuple[Request, ...]
@@ -107,7 +108,7 @@ def build_command(
     typically takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
-    # ms between a worker's requests, in the unit that curl uses
+    # milliseconds between the requests of one worker
     pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
     bound_seconds = ceil(span + timeout + START_SECONDS)
@@ -128,8 +129,8 @@ def build_command(
 def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
     """Return the configurations of all curl processes, in order.
 
-    Each curl sends every ``workers``-th request, with at least ``pause`` milliseconds between
-    starts.
+    Each curl process sends every ``workers``-th request, with at least ``pause`` milliseconds
+    between starts.
     """
     lines: list[str] = []
     for worker in range(workers):
@@ -174,26 +175,26 @@ def parse_answers(
     ]
 
 
-def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | None]:
+def _parse_sections(completed: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
     sections = _SECTION_PATTERN.split(completed.stdout)
     if completed.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
             f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    directory, _, marks = sections[0].partition("\n")
-    pieces = _ANSWER_PATTERN.split(marks)
-    matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
-    if not matches and sections[3].strip():
+    directory, _, transfer_lines = sections[0].partition("\n")
+    pieces = _ANSWER_PATTERN.split(transfer_lines)
+    answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
+    if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
     heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
-    answers: list[ProbeAnswer | None] = [None] * count
-    for index, status, code, size, seconds, headers in matches:
+    answers: list[ProbeAnswer | None] = [None] * request_count
+    for index, status, exit_code, size, seconds, headers in answer_fields:
         name = f"body.{index}"
-        if int(code) != 0 or int(index) >= count:
+        if int(exit_code) != 0 or int(index) >= request_count:
             continue
         text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
         answers[int(index)] = ProbeAnswer(
@@ -207,8 +208,8 @@ def _parse_sections(completed: CommandResult, count: int) -> list[ProbeAnswer | 
 
 
 def _parse_files(directory: str, output: str) -> dict[str, str]:
-    """Return the contents by name from the output of ``head -v`` and ``tail -v`` for several
-    files.
+    """Return the contents of files by name, from the output of ``head -v`` and ``tail -v`` for
+    several files.
     """
     title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
     pieces = title.split(output)

@@ -3,12 +3,12 @@ once.
 
 A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
 counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most of the ramp-up failed, the counted phase is never sent, and the ramp-up is the
-result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency
-limits, so a clear overload ends within about a second. The counted phase starts after the last
-response of the ramp-up. If the stack keeps up, that is milliseconds after the last request. During
-the counted phase, the generator limits the queue that can build up (see ``httperf``), and
-``spec.seconds`` limits the time.
+afterwards. If most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up
+is the result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS``
+latency limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts
+after the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
+request. During the counted phase, the generator limits the queue that can build up (see
+``httperf``), and ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
@@ -44,17 +44,17 @@ MIN_CHECKED_RAMP = 0.5  # seconds
 RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
-RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up gives up a request
-TIMEOUT_MARGIN_SECONDS = 10.0  # how much longer a transport waits than a process's own limit
+RAMP_TIMEOUT_LIMITS = 10.0  # the ramp-up gives up on a request after this many latency limits
+TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's own time limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
-MAX_SEEDS = 1 << 16  # start positions for samples in a list of pages
+MAX_SEEDS = 1 << 16  # number of start positions for samples in a list of pages
 MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start the program
 
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """How to validate responses, and the sample at lower rates."""
+    """The validator of responses, and the earlier sample at lower rates."""
 
     validator: AnswerValidator
     earlier_inspection: AnswerInspection
@@ -100,7 +100,7 @@ def take_reading(
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load and the hosts that offer it together. In its methods, ``moments`` are the hosts'
+    """A load and the hosts that offer it together. In its methods, ``host_start_times`` are the hosts'
     agreed start times.
     """
 
@@ -112,38 +112,40 @@ class _LoadRun:
     def take_reading(self, spec: LoadSpec) -> LoadResult:
         """Offer the ramp-up, unless it is too short to contain a request, and the counted phase."""
         ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
-        ramp = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
+        ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
         # At a lower rate, no request would be due in the ramp-up.
         has_ramp = spec.rate * spec.ramp_seconds >= 1
         if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
-            return self._run_after_unchecked_ramp(ramp, spec)
+            return self._run_after_unchecked_ramp(ramp_spec, spec)
         if has_ramp:
-            ramp_result, _ = self._run_load(ramp, _agree_start_times(self.transports))
+            ramp_result, _ = self._run_load(ramp_spec, _agree_start_times(self.transports))
             if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
                 return replace(ramp_result, truncated=True)
         return self._run_counted_load(spec, _agree_start_times(self.transports))
 
-    def _run_after_unchecked_ramp(self, ramp: LoadSpec, spec: LoadSpec) -> LoadResult:
+    def _run_after_unchecked_ramp(self, ramp_spec: LoadSpec, spec: LoadSpec) -> LoadResult:
         """Start the ramp-up and the counted phase together, and return the counted result. The
         processes of the counted phase wait until the ramp ends.
         """
-        moments = _agree_start_times(self.transports)
+        host_start_times = _agree_start_times(self.transports)
         with ThreadPoolExecutor(1) as pool:
-            ramp_run = pool.submit(self._run_load, ramp, moments)
-            result = self._run_counted_load(spec, moments, delay_seconds=spec.ramp_seconds)
+            ramp_run = pool.submit(self._run_load, ramp_spec, host_start_times)
+            result = self._run_counted_load(spec, host_start_times, delay_seconds=spec.ramp_seconds)
             ramp_run.result()  # raises the ramp-up's errors
             return result
 
     def _run_counted_load(
-        self, spec: LoadSpec, moments: Mapping[str, int], *, delay_seconds: float = 0.0
+        self, spec: LoadSpec, host_start_times: Mapping[str, int], *, delay_seconds: float = 0.0
     ) -> LoadResult:
-        """Run the counted phase, with a sample of complete responses that the rate includes."""
+        """Run the counted phase, and sample complete responses. The rate includes the sampled
+        requests.
+        """
         validator = self.validation.validator
         count = validator.count_probes(spec)
         if not count:
-            return self._run_load(spec, moments, delay_seconds=delay_seconds)[0]
-        pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
-        probe = build_inspection_command(validator, pages, self.request, spec)
+            return self._run_load(spec, host_start_times, delay_seconds=delay_seconds)[0]
+        page_indices = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
+        probe = build_inspection_command(validator, page_indices, self.request, spec)
         command = LoadCommand(
             self.transports[0],
             start_times.delay_command(delay_seconds, probe.argv),
@@ -153,17 +155,19 @@ class _LoadRun:
             timeout=delay_seconds + probe.stop_seconds,
             input=probe.input,
         )
-        result, printed = self._run_load(
+        result, other_results = self._run_load(
             self._reduce_for_probe(spec, probe.max_rate),
-            moments,
+            host_start_times,
             delay_seconds=delay_seconds,
             other_commands=[command],
         )
-        if not printed or result.limited:
+        if not other_results or result.limited:
             return result  # a limited result does not describe the server
-        answers = probes.parse_answers(printed[0], probe.requests)
+        answers = probes.parse_answers(other_results[0], probe.requests)
         return validator.reclassify(
-            result, validator.inspect_answers(pages, answers), self.validation.earlier_inspection
+            result,
+            validator.inspect_answers(page_indices, answers),
+            self.validation.earlier_inspection,
         )
 
     def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
@@ -180,17 +184,17 @@ class _LoadRun:
     def _run_load(
         self,
         spec: LoadSpec,
-        moments: Mapping[str, int],
+        host_start_times: Mapping[str, int],
         *,
         delay_seconds: float = 0.0,
         other_commands: Sequence[LoadCommand] = (),
     ) -> tuple[LoadResult, list[CommandResult]]:
         """Run all processes for ``spec``, distributed over the hosts and started together.
 
-        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed
-        start times ``moments``. Every entry gets an equal share, from separate processes. If there
-        are fewer requests than entries, some entries get no requests. ``other_commands`` start at
-        the same time, and their results are returned as well.
+        The processes start after ``delay_seconds``, counted from now or from the agreed
+        ``host_start_times``. Every entry gets an equal share, from separate processes. If there are
+        fewer requests than entries, some entries get no requests. ``other_commands`` start at the
+        same time, and their results are returned as well.
         """
         entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
         shares = [spec.split(index, len(entries)) for index in range(len(entries))]
@@ -204,30 +208,34 @@ class _LoadRun:
             return LoadResult.build_unsent_result(spec.request_count, reason), []
         hosts = itertools.cycle(self.transports)
         commands = [
-            _build_load_command(process, host, moments, delay_seconds)
+            _build_load_command(process, host, host_start_times, delay_seconds)
             for (process, _, _), host in zip(processes, hosts, strict=False)
         ]
         completed = run_together(
             [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
         )
-        install = _describe_installation(self.load)
+        install_hint = _describe_installation(self.load)
         results = (
-            self.load.parse_checked(process, _require_output(command_result, install), entry, share)
+            self.load.parse_checked(
+                process, _require_output(command_result, install_hint), entry, share
+            )
             for (process, entry, share), command_result in zip(processes, completed, strict=False)
         )
         return sum_results(results), completed[len(processes) :]
 
 
 def _build_load_command(
-    process: LoadProcess, host: Transport, moments: Mapping[str, int], delay_seconds: float
+    process: LoadProcess, host: Transport, host_start_times: Mapping[str, int], delay_seconds: float
 ) -> LoadCommand:
-    """Return the command that starts a process ``delay_seconds`` from now, or after the host's agreed
-    moment.
+    """Return the command that starts a process ``delay_seconds`` from now, or after the host's
+    agreed start time.
     """
     return LoadCommand(
         host,
-        start_times.start_command_at(moments[host.name] + round(1e9 * delay_seconds), process.argv)
-        if moments
+        start_times.start_command_at(
+            host_start_times[host.name] + round(1e9 * delay_seconds), process.argv
+        )
+        if host_start_times
         else start_times.delay_command(delay_seconds, process.argv),
         process.max_rate,
         start=delay_seconds,
@@ -239,12 +247,12 @@ def _build_load_command(
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
     """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
-    the generator rejects it.
+    the generator rejects the input.
     """
     if inspection := load.inspection_command():
-        argv, text = inspection
+        argv, standard_input = inspection
         results = run_on_all(
-            transports, lambda host: host.run(argv, input=text, timeout=180.0)
+            transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()
         for name, result in results.items():
             if result.returncode:
@@ -256,7 +264,8 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
 def count_requests(
     load: LoadGenerator, request: Request, host: Transport, max_rate: float
 ) -> LoadGenerator:
-    """Return the load with its number of requests per iteration, which a slow run counts if needed.
+    """Return the generator with its number of requests per iteration. If the number is unknown, a
+    slow run counts the requests.
 
     Raises LoadError if the load cannot be run.
     """
@@ -279,27 +288,27 @@ def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
 
 
 def build_inspection_command(
-    validator: AnswerValidator, pages: Sequence[int], request: Request, spec: LoadSpec
+    validator: AnswerValidator, page_indices: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
-    """Return a command that requests ``pages`` from each entry in order, spread over the
+    """Return a command that requests ``page_indices`` from each entry in order, spread over the
     reading.
     """
     entries = itertools.cycle(request.per_endpoint())
     return probes.build_command(
         [
             validator.pages[page].build_request(entry)
-            for page, entry in zip(pages, entries, strict=False)
+            for page, entry in zip(page_indices, entries, strict=False)
         ],
-        per_second=len(pages) / spec.seconds,
+        per_second=len(page_indices) / spec.seconds,
         timeout=spec.timeout,
         expected_seconds=spec.latency_limit / 2,
         whole_bodies=validator.reads_whole_bodies,
     )
 
 
-def has_run_away(result: LoadResult, limit: float) -> bool:
-    """True if more load would only confirm that the server is failing. ``limit`` is in seconds."""
-    violations = result.error_count + result.count_later_than(limit)
+def has_run_away(result: LoadResult, latency_limit: float) -> bool:
+    """True if more load would only confirm that the server fails. ``latency_limit`` is in seconds."""
+    violations = result.error_count + result.count_later_than(latency_limit)
     return (
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended
         or violations > RUNAWAY_VIOLATION_SHARE * result.intended

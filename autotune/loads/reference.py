@@ -1,4 +1,4 @@
-"""Facts about the load generators for their reference page."""
+"""Facts about the load generators, for the reference page."""
 
 from __future__ import annotations
 

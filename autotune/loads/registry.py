@@ -1,5 +1,5 @@
-"""All load generators. A new generator needs a module, fixtures and a line in this file, or a
-plug-in.
+"""All load generators. A new generator is a plug-in, or a module with fixtures and a line in this
+file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _read_text(path: Path) -> str:
     return foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES).decode()
 
 
-# Keys of `load:` that name a file with requests, and how the file is read.
+# Keys of `load:` that name a file with requests, and the function that reads the file.
 REQUEST_READERS: Mapping[str, Callable[[Path], tuple[WeightedVisit, ...]]] = {
     "requests": requests_file.read_visits,
     "uris": lambda path: workload.parse_uris(_read_text(path)),

@@ -22,7 +22,7 @@ from autotune.transports.parallel_hosts import run_on_all
 
 CLOCK_PROBES = 3  # the quickest reply counts
 LEAD_SECONDS = 0.05  # time until the start, in addition to the round trips
-LEAD_ROUND_TRIPS = 10.0  # time for the commands to arrive
+LEAD_ROUND_TRIPS = 10.0  # round trips that the commands may take to arrive
 MAX_LEAD_SECONDS = 0.5  # a host that is busy for longer starts as soon as it is ready
 _CLOCK_COMMAND = ("date", "+%s%N")  # ns since the epoch; every GNU system has this program
 # Arguments: the start time (ns on the host's own clock), then the command to run. If that time is
@@ -48,18 +48,18 @@ class HostClock:
 
 
 def read_host_clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
-    """Compare a host's clock with this machine's. Raises HostUnreachable, or AutotuneError if the
-    host has no clock.
+    """Compare a host's clock with this machine's clock. Raises HostUnreachable, or AutotuneError if
+    the host has no clock.
     """
     clocks = []
     for _ in range(CLOCK_PROBES):
         time_before = now()
-        result = transport.run(_CLOCK_COMMAND, timeout=10.0)
+        date_result = transport.run(_CLOCK_COMMAND, timeout=10.0)
         time_after = now()
-        nanoseconds = result.stdout.strip()
+        nanoseconds = date_result.stdout.strip()
         if not is_uint(nanoseconds):
             raise AutotuneError(
-                f"cannot read the clock of {transport.name}: {result.error_text[:200]}",
+                f"cannot read the clock of {transport.name}: {date_result.error_text[:200]}",
                 hint="install GNU coreutils there: `date +%s%N` must print nanoseconds",
             )
         offset = int(nanoseconds) / 1e9 - (time_before + time_after) / 2
@@ -88,8 +88,8 @@ def delay_command(seconds: float, argv: Argv) -> Argv:
     return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)
 
 
-def start_command_at(moment: int, argv: Argv) -> Argv:
-    """Return a command that runs ``argv`` at ``moment`` on the host's clock, or at once if that
-    time has passed.
+def start_command_at(start_nanoseconds: int, argv: Argv) -> Argv:
+    """Return a command that runs ``argv`` at ``start_nanoseconds`` on the host's clock, or
+    immediately if that time has passed.
     """
-    return ("sh", "-c", _WAIT_SCRIPT, "sh", str(moment), *argv)
+    return ("sh", "-c", _WAIT_SCRIPT, "sh", str(start_nanoseconds), *argv)

@@ -126,15 +126,15 @@ def _read_ca(file: TargetFile) -> str | None:
     if name is None:
         return None
     try:
-        text = foreign_files.read_named_file(
+        certificates = foreign_files.read_named_file(
             file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
         reason = f"cannot read {name}: {getattr(error, 'strerror', None) or 'not PEM'}"
         raise file.document.build_error(["load", "ca"], reason) from error
-    if "-----BEGIN CERTIFICATE-----" not in text or len(text) > MAX_CA_BYTES:
+    if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
         hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
         raise file.document.build_error(
             ["load", "ca"], f"{name} is not a certificate in PEM", hint=hint
         )
-    return text
+    return certificates

@@ -19,7 +19,7 @@ from autotune.target.field_types import PATH_PATTERN
 from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
-# in a session, because a reading of a few seconds must contain complete sessions
+# longest pause in a session, because a reading of a few seconds must contain complete sessions
 MAX_THINK_SECONDS = 2.0
 _WORD_PATTERN = re.compile(r"""(\w+)=("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S*)""")
 
@@ -86,13 +86,13 @@ def _add_step(session: list[SessionStep], line: str) -> None:
 def _parse_step(line: str) -> SessionStep:
     path, *word_texts = line.split(maxsplit=1)
     _check_path(path)
-    words = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
+    options = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
     try:
-        think = parse_decimal(words.get("think", "0"))
+        think = parse_decimal(options.get("think", "0"))
     except ValueError as error:
         raise UnusableWorkload(f"a pause is not a number of seconds: {error}") from error
     return SessionStep.model_construct(
-        path=path, method=words.get("method", "GET"), body=words.get("contents"), think=think
+        path=path, method=options.get("method", "GET"), body=options.get("contents"), think=think
     )
 
 
@@ -105,24 +105,26 @@ def _unquote(word: str) -> str:
 
 def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
     """Return the visits grouped by kind, the most frequent kind first. Raises UnusableWorkload."""
-    by_kind: dict[tuple[int, float], list[str]] = defaultdict(list)
+    session_texts: dict[tuple[int, float], list[str]] = defaultdict(list)
     for visit in visits:
         steps = visit.session_steps
         # The pause after the last request has no effect.
         think_seconds = round(sum(step.think for step in steps[:-1]), 3)
-        by_kind[len(steps), think_seconds].append("\n".join(map(format_session_line, steps)))
-    if len(by_kind) > MAX_SESSION_KINDS:
+        session_texts[len(steps), think_seconds].append("\n".join(map(format_session_line, steps)))
+    if len(session_texts) > MAX_SESSION_KINDS:
         raise UnusableWorkload(
-            f"the sessions have {len(by_kind)} different lengths or pauses; at most "
+            f"the sessions have {len(session_texts)} different lengths or pauses; at most "
             f"{MAX_SESSION_KINDS} are supported"
         )
-    if longest := next((think for _, think in by_kind if think > MAX_THINK_SECONDS), None):
+    if longest_pause := next(
+        (think for _, think in session_texts if think > MAX_THINK_SECONDS), None
+    ):
         raise UnusableWorkload(
-            f"a session pauses for {longest:g} s; the maximum is {MAX_THINK_SECONDS:g} s"
+            f"a session pauses for {longest_pause:g} s; the maximum is {MAX_THINK_SECONDS:g} s"
         )
     kinds = [
         SessionKind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
-        for (calls, think), sessions in by_kind.items()
+        for (calls, think), sessions in session_texts.items()
     ]
     return tuple(sorted(kinds, key=lambda kind: -kind.session_count))
 
@@ -148,10 +150,10 @@ def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[Wei
 
 def format_session_line(step: SessionStep) -> str:
     """Return a request as a line in a session log."""
-    words = [step.path] if step.method == "GET" else [step.path, f"method={step.method}"]
+    fields = [step.path] if step.method == "GET" else [step.path, f"method={step.method}"]
     if step.body is not None:
-        words.append(f'contents="{escape_text(step.body)}"')
-    return " ".join([*words, f"think={step.think:g}"] if step.think else words)
+        fields.append(f'contents="{escape_text(step.body)}"')
+    return " ".join([*fields, f"think={step.think:g}"] if step.think else fields)
 
 
 def escape_text(text: str) -> str:

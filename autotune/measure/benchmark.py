@@ -1,12 +1,13 @@
 """A user's own benchmark: a command that receives parameters and prints a value.
 
 The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
-target's directory. It inherits autotune's environment, with ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``
-added. It leads its own process group, and autotune kills the rest of the group when the command exits.
+target's directory. It inherits autotune's environment variables; autotune adds ``AUTOTUNE_STUDY`` and
+``AUTOTUNE_TRIAL``. The command leads its own process group. When it exits, autotune kills the rest of
+the group.
 
-The last line of its output is the result, one JSON object: ``{"value": 41.2}`` or ``{"infeasible":
-"why"}`` for an unusable configuration. A command that knows its own standard deviation adds ``"sd"``.
-Users may add other keys.
+The last line of the output is the result as one JSON object: ``{"value": 41.2}``, or ``{"infeasible":
+"why"}`` for an unusable configuration. The command may add the standard deviation of the value as
+``"sd"``. Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class UnusableConfiguration:
 
 @dataclass(frozen=True)
 class BenchmarkFault:
-    """A failure of the command, which proves nothing about the configuration.
+    """A failure of the command, which reveals nothing about the configuration.
 
-    ``said`` contains the last lines of the command's output, under the same name as in journals.
+    ``said`` contains the last lines of the command's standard error. The field has the same name in
+    journals.
     """
 
     why: str
@@ -80,8 +82,8 @@ def parse_answer(output: str) -> BenchmarkAnswer:
 def _build_unusable(reason: object) -> BenchmarkAnswer:
     if reason in (None, False):
         return BenchmarkFault(f'"infeasible" must be a reason in words, not {json.dumps(reason)}')
-    words = reason.encode(errors="replace").decode() if isinstance(reason, str) else ""
-    return UnusableConfiguration(words if words.strip() else "no reason given")
+    reason_text = reason.encode(errors="replace").decode() if isinstance(reason, str) else ""
+    return UnusableConfiguration(reason_text if reason_text.strip() else "no reason given")
 
 
 def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
@@ -120,8 +122,8 @@ class ProcessGroupWatchdog:
     """A watchdog that kills a process group when this process exits, even if this process is
     killed.
 
-    A shell waits at the other end of a pipe, which the kernel closes when this process exits. Until
-    then, the shell only stores the id of the last group.
+    A shell reads group ids from a pipe, which the kernel closes when this process exits. The shell then
+    kills the last group.
     """
 
     def __init__(self) -> None:
@@ -130,7 +132,7 @@ class ProcessGroupWatchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C must not reach the shell
+            start_new_session=True,  # Ctrl-C must not stop the shell
         )
 
     def watch_group(self, group: int) -> None:
@@ -154,7 +156,7 @@ MAX_STDERR_LINES = 12  # lines of standard error to keep
 
 
 class Benchmark:
-    """A user's benchmark command: runs ``argv`` without a shell, for at most ``timeout`` seconds per
+    """A user's benchmark command: ``argv`` runs without a shell, for at most ``timeout`` seconds per
     call.
     """
 
@@ -174,43 +176,43 @@ class Benchmark:
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         """Call the command once. No process of its group is left afterwards."""
-        question = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
+        request = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
-            tempfile.TemporaryFile() as question_file,
-            tempfile.TemporaryFile() as printed,
-            tempfile.TemporaryFile() as stderr,
+            tempfile.TemporaryFile() as request_file,
+            tempfile.TemporaryFile() as output_file,
+            tempfile.TemporaryFile() as error_file,
         ):
-            # Files replace pipes here, because a pipe could block on unread input or unclosed output.
-            question_file.write(json.dumps(question).encode() + b"\n")
-            question_file.seek(0)
+            # Use files, because a pipe could block: on input that is not read or output left open.
+            request_file.write(json.dumps(request).encode() + b"\n")
+            request_file.seek(0)
             try:
-                code = self._run_command(trial, question_file, printed, stderr)
+                exit_code = self._run_command(trial, request_file, output_file, error_file)
             except OSError as error:
                 return BenchmarkFault(f"cannot start {self._argv[0]}: {error.strerror}")
-            if code is None:
+            if exit_code is None:
                 return BenchmarkFault(
-                    f"it printed no result within {self._timeout:g} s", _read_tail(stderr)
+                    f"it printed no result within {self._timeout:g} s", _read_tail(error_file)
                 )
-            if code:
-                return BenchmarkFault(_describe_exit(code), _read_tail(stderr))
-            answer = parse_answer(_read_text(printed))
+            if exit_code:
+                return BenchmarkFault(_describe_exit(exit_code), _read_tail(error_file))
+            answer = parse_answer(_read_text(output_file))
             return (
-                BenchmarkFault(answer.why, _read_tail(stderr))
+                BenchmarkFault(answer.why, _read_tail(error_file))
                 if isinstance(answer, BenchmarkFault)
                 else answer
             )
 
     def _run_command(
-        self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]
+        self, trial: int, request_file: IO[bytes], output_file: IO[bytes], error_file: IO[bytes]
     ) -> int | None:
         """Return the exit code, or ``None`` after a timeout."""
         process = subprocess.Popen(
             self._argv,
             cwd=self._directory,
             env={**self._environment, "AUTOTUNE_TRIAL": str(trial)},
-            stdin=question_file,
-            stdout=printed,
-            stderr=stderr,
+            stdin=request_file,
+            stdout=output_file,
+            stderr=error_file,
             start_new_session=True,
         )
         self._watchdog.watch_group(process.pid)
@@ -221,7 +223,7 @@ class Benchmark:
             if not has_ended:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
-            # The process is not reaped yet, so the kernel cannot reuse the id of its group.
+            # The process is not reaped yet, so the kernel cannot reuse its group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._watchdog.release_group()
@@ -230,26 +232,26 @@ class Benchmark:
 
 def _wait_until_ended(pid: int, seconds: float) -> bool:
     """True if the process exited within ``seconds``; the caller still has to reap it."""
-    handle = os.pidfd_open(pid)
+    process_handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
-        poll.register(handle, select.POLLIN)
+        poll.register(process_handle, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
     finally:
-        os.close(handle)
+        os.close(process_handle)
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def _signal_group(group: int, sent_signal: signal.Signals) -> None:
     try:
-        os.killpg(group, number)
+        os.killpg(group, sent_signal)
     except ProcessLookupError:
         return
 
 
-def _describe_exit(code: int) -> str:
-    if code > 0:
-        return f"exit status {code}"
-    return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+def _describe_exit(exit_code: int) -> str:
+    if exit_code > 0:
+        return f"exit status {exit_code}"
+    return f"killed by signal {-exit_code} ({signal.strsignal(-exit_code) or 'unknown'})"
 
 
 def _read_text(file: IO[bytes]) -> str:

@@ -1,22 +1,23 @@
-"""The peak of a configuration at a latency objective, with an interval.
+"""Search for the peak of a configuration, the highest rate that meets a latency objective.
 
-Method: the search keeps a posterior over log peak on a grid. It also covers the shape of the onset of
-violations and the noise of the capacity, which are both unknown. The *fraction* of violations in a
-reading shows how far its rate was from the peak (graded, not pass or fail). Capacity noise blurs this.
-A one-sided term allows for a disturbed reading, whose result is worse than the server's capacity. CPU
-steal during a reading reduces the capacity, by an amount that the search learns from the readings.
+Method: the search keeps a posterior over the log peak on a grid. The posterior also covers the shape of
+the onset of violations and the noise of the capacity, which are both unknown. The *fraction* of
+violations in a reading shows how far its rate was from the peak (graded, not pass or fail). Capacity
+noise blurs this relation. A one-sided noise term allows for disturbed readings, which show less than the
+server's capacity. CPU steal during a reading reduces the capacity, by an amount that the search learns
+from the readings.
 
 The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
-passed), rates grow (or shrink) in ever larger steps. The search does not bracket the peak: a disturbed
-reading loses weight as others contradict it.
+passed), rates grow (or shrink) in ever larger steps. Readings set no fixed lower or upper bounds: a
+disturbed reading loses weight as other readings contradict it.
 
 The search is only as precise as necessary. If a configuration is several times better than the
 incumbent, the search climbs in steep steps and stops at a rough peak (``SearchLimits.rough_sd``).
 Readings start short and get longer as the search needs more precision (``PeakSearch.reading_seconds``).
 
-The search assumes that more load never means fewer violations, and that noise is independent between
-readings. Callers handle drift between configurations by measuring a reference again. Readings must last
-long enough to show violations, and the probe must let a backlog drain before it returns. The peak
+The search assumes that more load never means fewer violations, and that the noise of readings is
+independent. Callers handle drift between configurations by measuring a reference again. Readings must
+last long enough to show violations, and the probe must let a backlog drain before it returns. The peak
 reflects typical readings: one stall in many readings counts as a disturbance, not as a limit of the
 server.
 """
@@ -43,7 +44,7 @@ __all__ = ["Capacity", "ReadingProbe", "SearchLimits", "search_peak"]
 
 DEFAULT_PRIOR_SD = 0.35  # sd of the log peak if the expected peak is given without an sd
 ReadingProbe = Callable[[float, float], Reading]
-"""``probe(rate, seconds)`` offers ``rate`` requests/s, counts for ``seconds`` and returns the reading."""
+"""``probe(rate, seconds)`` offers ``rate`` requests/s and returns a reading over ``seconds``."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,23 @@ class SearchLimits:
     """Limits of a search, with rates in requests/s and times in seconds.
 
     - ``start_rate``: first rate if no peak is expected.
-    - ``max_rate``: no probe exceeds it. ``min_rate``: an objective that is not met at this rate is
-      unmeetable.
-    - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if a queue as
-      long as the objective's limit, or a few violations, need more time. ``min_length_share`` is the
-      share of this time that suffices as long as the peak is hardly known.
-    - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles. 0: no
-      reading is longer for this reason.
-    - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
-      accounting.
+    - ``max_rate``: no probe exceeds this rate. ``min_rate``: an objective that is not met at this rate
+      is unmeetable.
+    - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if more time is
+      needed for a queue to reach the latency limit, or for a few violations. ``min_length_share`` is
+      the share of this time that suffices as long as the peak is hardly known.
+    - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles. With 0,
+      no reading is extended for this reason.
+    - ``overhead_seconds``: seconds of load before each reading (its warm-up), which count only towards
+      the load time.
     - ``max_load_seconds``, ``max_readings``: maximum load time and number of readings of a search.
-    - ``prune_probability``: the search gives up below this chance of beating the incumbent.
-      ``early_prune_probability``: the same after the first two readings, which are taken at the
+    - ``prune_probability``: the search gives up if the probability of beating the incumbent is below
+      this. ``early_prune_probability``: the same after the first two readings, which are taken at the
       expected rate (usually the incumbent's).
     - ``max_stalled_readings``: the search stops once the sd is close to its target and this many
-      readings have hardly reduced it (0: never).
-    - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's (0:
-      the target sd always applies).
+      readings have hardly reduced it. With 0, it never stops for this reason.
+    - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's. With
+      0, the target sd always applies.
     """
 
     start_rate: float = 100.0
@@ -94,52 +95,53 @@ class SearchLimits:
 
 
 CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetable", "unsettled"]
-# Key of the limit if the generator produced every load up to the maximum rate.
+# Value of ``limit`` if the maximum rate limited the load, not the generator.
 MAX_RATE_KEY = "load.max_rate"
 
-_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate; it doubles with each further pass
+_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate; doubles after each further pass
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 _HARDLY_WIDER: Final = 0.5
-# Log distance between the highest passed and the lowest failed rate above which the peak is hardly
-# known.
+# The peak is hardly known if the log distance between the highest passed and the lowest failed rate
+# exceeds this.
 _WIDE_BRACKET: Final = 0.25
-# A rough search climbs by this log step (a factor of 2) after its second passed rate. After the fourth,
-# it climbs by twice as much.
+# After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
+# it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
-# A rough peak leads the incumbent by at least this many of its sds, so their order is certain.
+# A rough peak leads the incumbent by at least this many sds, so it is certainly better.
 _ROUGH_LEAD_SDS: Final = 3.3
-# A reading needs its full length at this sd of the log peak. At twice this sd, half the length is
-# enough for the queue to settle, and fewer violations are needed.
+# At this sd of the log peak, readings have their full length. At twice this sd, half the length and
+# fewer violations are enough.
 _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
-# With an overload of 10 %, the queue needs this many times the latency limit to reach that limit.
+# At 10 % overload, a queue takes this many times the latency limit to reach that limit.
 _FULL_LENGTH_LIMITS: Final = 10.0
-# A reading shows a settled queue after this many latency limits. A reading that allows this many
-# violations is long enough, too. Shorter ones start with an empty queue and hide violations.
+# A reading shows a settled queue after this many times the latency limit, or if the SLO allows this many
+# violations in it. Shorter readings start with an empty queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
-# A search of slow pages divides its load time into this many readings.
+# The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
-_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as nothing has passed
-_MAX_STEP_DOWN: Final = log(5.0)  # longest first step down, taken if there is probably no peak
+_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as no rate has passed
+_MAX_STEP_DOWN: Final = log(5.0)  # step down if probably no rate meets the objective
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
-# Sd of the peak, in units of one reading's noise, that a further reading would reduce by only about 10
-# %.
+# At this sd of the peak, in units of one reading's noise, a further reading would reduce the sd by only
+# about 10 %.
 _SETTLED_SD_RATIO: Final = 0.46
-# stalled if the sd is above this share of an earlier one and below this multiple of its target
+# A search is stalled if its sd is above this share of an earlier sd, and below this multiple of the
+# target.
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 _UNMEETABLE_RATE_RATIO: Final = (
-    100.0  # an objective that is not met at the first rate divided by this is unmeetable
+    100.0  # an objective that is not met at 1 / 100 of the first rate is unmeetable
 )
 
 
 @dataclass(frozen=True)
 class PeakSearch:
-    """The posterior so far and its readings.
+    """The state of a search: the posterior so far and its readings.
 
-    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices at
-    any distance from that capacity.
+    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices, no
+    matter how far it is from that capacity.
     """
 
     slo: Slo
@@ -166,10 +168,10 @@ class PeakSearch:
         noise: Noise,
         is_exploration: bool = False,
     ) -> PeakSearch:
-        """Return the state before the first reading, which is at the expected or the incumbent's peak."""
+        """Return the state before the first reading, whose rate is the expected or incumbent's peak."""
         expected_peak = prior or incumbent
-        start = expected_peak.value if expected_peak else limits.start_rate
-        first_rate = min(max(start, limits.min_rate), limits.max_rate)
+        expected_rate = expected_peak.value if expected_peak else limits.start_rate
+        first_rate = min(max(expected_rate, limits.min_rate), limits.max_rate)
         posterior = PeakPosterior.start(
             prior,
             noise,
@@ -202,18 +204,18 @@ class PeakSearch:
 
     @property
     def passed_rates(self) -> list[float]:
-        """Return the rates that met the objective."""
+        """Return the rates of valid readings that met the objective."""
         return [r.rate for r in self.valid_readings if self.slo.is_met(r)]
 
     @property
     def failed_rates(self) -> list[float]:
-        """Return the rates that did not meet the objective."""
+        """Return the rates of valid readings that did not meet the objective."""
         return [r.rate for r in self.valid_readings if not self.slo.is_met(r)]
 
     @property
     def max_useful_rate(self) -> float:
-        """Return the highest rate to request from the generator. Each rate that the generator could not
-        produce lowers this limit.
+        """Return the highest rate to request from the generator. Each reading whose rate the generator
+        could not produce lowers this limit.
         """
         limited_rates = [r.rate for r in self.readings if r.limited is not None]
         if not limited_rates:
@@ -247,7 +249,7 @@ class PeakSearch:
         )
 
     def next_rate(self) -> float:
-        """Return the next rate: a point of the grid, or the highest allowed rate."""
+        """Return the rate of the next reading: a point of the grid, or the highest allowed rate."""
         origin, highest = (
             self.posterior.log_rate_origin,
             max(self.max_useful_rate, self.limits.min_rate),
@@ -267,7 +269,7 @@ class PeakSearch:
         median = self.summary.quantile(0.5)
         passes, failures = self.passed_rates, self.failed_rates
         if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
-            return log(self.first_rate)  # two readings, because one may have been disturbed
+            return log(self.first_rate)  # take two readings, because one may be disturbed
         if not failures:
             return self._next_higher_log_rate(passes)
         if not passes:
@@ -305,39 +307,44 @@ class PeakSearch:
         return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return the length of a reading that suffices for a queue to reach the limit, and for some
-        violations.
+        """Return the length of a reading in seconds that suffices for a queue to reach the latency limit,
+        and for some violations.
 
-        At an overload of ``x``, a queue needs ``limit / x`` seconds to reach the limit. Rates that are
-        closer than the sd of the peak need not be distinguished.
+        At an overload of ``x``, a queue takes ``limit / x`` seconds to reach the limit. The reading need
+        not distinguish rates that are closer to each other than the sd of the peak.
         """
-        share = min(1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd))
-        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * share**2)
+        length_share = min(
+            1.0, max(self.limits.min_length_share, _FULL_LENGTH_SD / self.summary.sd)
+        )
+        violations = max(_MIN_VIOLATIONS, _FULL_LENGTH_VIOLATIONS * length_share**2)
         counted_seconds = violations / (max(self.slo.allowed_violations, 1e-6) * rate)
-        enough_seconds = max(share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
-        shortest_seconds = max(self.limits.reading_seconds, self._settled_seconds(rate))
+        enough_seconds = max(length_share * _FULL_LENGTH_LIMITS * self.slo.limit, counted_seconds)
+        shortest_seconds = max(self.limits.reading_seconds, self._compute_settled_seconds(rate))
         longest_seconds = max(self.limits.max_reading_seconds, shortest_seconds)
         return max(shortest_seconds, min(enough_seconds, longest_seconds))
 
-    def _settled_seconds(self, rate: float) -> float:
-        """Return the length of a reading that shows a settled queue, as far as the load time
+    def _compute_settled_seconds(self, rate: float) -> float:
+        """Return the length in seconds of a reading that shows a settled queue, as far as the load time
         allows.
         """
         if not self.limits.max_slow_load_seconds:
             return 0.0
-        minimum = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        min_seconds = _MIN_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
         return min(
-            self._settling_seconds(rate), max(minimum, self.max_load_seconds / _MIN_LONG_READINGS)
+            self._compute_settling_seconds(rate),
+            max(min_seconds, self.max_load_seconds / _MIN_LONG_READINGS),
         )
 
-    def _settling_seconds(self, rate: float) -> float:
-        counted = _SETTLED_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
-        return min(_SETTLED_LIMITS * self.slo.limit, counted)
+    def _compute_settling_seconds(self, rate: float) -> float:
+        counted_seconds = _SETTLED_VIOLATIONS / (max(self.slo.allowed_violations, 1e-6) * rate)
+        return min(_SETTLED_LIMITS * self.slo.limit, counted_seconds)
 
     @property
     def max_load_seconds(self) -> float:
-        """Return the maximum load time: longer if few requests arrive while a queue settles."""
-        settling_seconds = self._settling_seconds(exp(self.summary.quantile(0.5)))
+        """Return the maximum load time in seconds, which is longer if few requests arrive while a queue
+        settles.
+        """
+        settling_seconds = self._compute_settling_seconds(exp(self.summary.quantile(0.5)))
         slow_seconds = min(self.limits.max_slow_load_seconds, _MIN_LONG_READINGS * settling_seconds)
         return max(self.limits.max_load_seconds, slow_seconds)
 
@@ -362,8 +369,8 @@ class PeakSearch:
 
     @property
     def give_up_verdict(self) -> CapacityVerdict:
-        """Return the verdict of a search that was cut short: if no reading is valid, the generator
-        was the limit.
+        """Return the verdict of a search that ends early: ``limited`` if no reading is valid, because
+        the generator was the limit.
         """
         return "unsettled" if self.valid_readings else "limited"
 
@@ -383,9 +390,10 @@ class PeakSearch:
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
             return True
-        # The generator's limit is an estimate. ``max_rate`` is exact, so the stack must sustain it.
-        share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        is_reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
+        # The generator's limit is an estimate, so 90 % of the limit suffice. ``max_rate`` is exact, and
+        # the stack must sustain this rate.
+        needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
+        is_reached = max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
         return (
             is_reached
             and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
@@ -394,7 +402,7 @@ class PeakSearch:
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
-        # Both readings were at the incumbent's rate.
+        # The first two readings were at the incumbent's rate.
         is_early = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
         prune_threshold = (
             self.limits.early_prune_probability if is_early else self.limits.prune_probability
@@ -402,7 +410,7 @@ class PeakSearch:
         return self.summary.probability_above(self.incumbent) < prune_threshold
 
     def _is_rough_enough(self) -> bool:
-        """True if the peak is known to ``rough_sd``, and no decision depends on more precision."""
+        """True if the sd is at most ``rough_sd``, and no decision needs a more precise peak."""
         if self.incumbent is None or not self.passed_rates or not self.failed_rates:
             return False
         log_lead = self.summary.quantile(0.5) - self.incumbent.log_mean
@@ -414,7 +422,7 @@ class PeakSearch:
             return False
         # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
-        reading_sds = onset.reading_resolution(
+        reading_sds = onset.compute_reading_sds(
             max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate)
         )
         variances = (
@@ -444,21 +452,21 @@ class PeakSearch:
 class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
-    ``sd`` belongs to the log of the peak. ``load_seconds`` is the load time of the search, including
-    warm-up (``SearchLimits.overhead_seconds``). ``noise`` is passed to the study's next search.
+    ``sd`` is the sd of the log peak. ``load_seconds`` is the load time of the search, including warm-up
+    (``SearchLimits.overhead_seconds``). ``noise`` is passed to the study's next search.
     Verdicts:
 
     - ``measured``: the interval is narrow enough.
     - ``rough``: the interval is wide, but the configuration is several times better than the incumbent,
       or the search only explores.
-    - ``screened``: the configuration is unlikely to beat the incumbent. The values come from the
+    - ``screened``: the configuration is unlikely to beat the incumbent. The peak is estimated from the
       readings so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the
       generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
-      ``high`` rests mostly on the prior.
+      ``high`` is determined mostly by the prior.
     - ``unmeetable``: no rate tried meets the objective. ``peak`` and ``low`` are 0, ``high`` is the
       lowest rate that failed.
-    - ``unsettled``: the search reached its limits before its target precision.
+    - ``unsettled``: the search reached its time or reading limit before its target precision.
     """
 
     peak: float
@@ -486,9 +494,9 @@ def search_peak(
 ) -> Capacity:
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
-    ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
+    ``prior`` is the expected peak (a plain number is in requests/s), ``incumbent`` the peak to beat, and
     ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
-    peak reaches ``target_sd``, or when a further reading would hardly narrow it. It also stops at
+    peak reaches ``target_sd``, or when a further reading would hardly reduce the sd. It also stops at
     ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, it stops at a rough peak.
     """
     state = PeakSearch.start(
@@ -498,7 +506,7 @@ def search_peak(
         prior=Estimate.from_value(prior, DEFAULT_PRIOR_SD)
         if isinstance(prior, int | float)
         else prior,
-        incumbent=_incumbent_estimate(incumbent),
+        incumbent=_convert_incumbent(incumbent),
         noise=noise or Noise(),
         is_exploration=is_exploration,
     )
@@ -510,7 +518,7 @@ def search_peak(
             return _build_capacity(state, verdict)
 
 
-def _incumbent_estimate(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
+def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
     if isinstance(incumbent, Estimate):
         return incumbent
     if isinstance(incumbent, Capacity):

@@ -1,10 +1,11 @@
-"""Likelihoods for counts whose fraction varies over orders of magnitude: binomial, with a logit-normal
-fraction.
+"""Likelihoods for counts of violations whose fraction varies over orders of magnitude. Counts are
+binomial, with a logit-normal fraction.
 
-A queue's wait may exceed the limit for a moment or for seconds, and requests that waited almost that
-long are occasionally late. Most readings near the peak therefore contain fewer violations than the
-mean, and a few contain many times as many. A beta distribution with the same mean has a shorter tail.
-It would interpret the many readings with few violations as evidence of a higher peak.
+The wait in a queue may exceed the latency limit for a moment or for seconds. Requests that waited almost
+as long as the limit are occasionally late, too. Most readings near the peak therefore contain fewer
+violations than the mean, and a few contain many times more. A beta distribution with the same mean has a
+shorter tail. With such a distribution, the many readings with few violations would indicate a higher
+peak.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _EULER_GAMMA = 0.5772156649015329
 _GUMBEL_VARIANCE = pi**2 / 6.0
 
 
-def solve_mean_logit(fraction: Array, spread: Array) -> Array:
-    """Return the mean logit whose mean fraction is ``fraction``; ``spread`` is the logit's sd."""
-    logits = np.log(fraction) - np.log1p(-fraction)
+def solve_mean_logit(fraction: Array, logit_sd: Array) -> Array:
+    """Return the mean logit whose mean fraction is ``fraction``; ``logit_sd`` is the logit's sd."""
+    fraction_logits = np.log(fraction) - np.log1p(-fraction)
     logits_by_spread = np.array(
-        [np.interp(logits, means, _MEAN_GRID) for means in _tabulate_means()]
+        [np.interp(fraction_logits, means, _MEAN_GRID) for means in _tabulate_means()]
     )
-    location = np.interp(spread, _SD_GRID, np.arange(_SD_GRID.size))
-    low_index = np.minimum(location.astype(int), _SD_GRID.size - 2)
-    index_fraction = location - low_index
+    grid_position = np.interp(logit_sd, _SD_GRID, np.arange(_SD_GRID.size))
+    low_index = np.minimum(grid_position.astype(int), _SD_GRID.size - 2)
+    index_fraction = grid_position - low_index
     below, above = (
         np.take_along_axis(logits_by_spread, row[None], axis=0)[0]
         for row in (low_index, low_index + 1)
@@ -39,39 +40,40 @@ def solve_mean_logit(fraction: Array, spread: Array) -> Array:
     return np.asarray((1.0 - index_fraction) * below + index_fraction * above)
 
 
-def count_likelihood(violations: float, intended: float, centre: Array, spread: Array) -> Array:
-    """Return the likelihood of the mean logit ``solve_mean_logit`` and its sd ``spread`` given the
-    counts.
+def compute_count_likelihood(
+    violations: float, intended: float, mean_logit: Array, logit_sd: Array
+) -> Array:
+    """Return the likelihood of the logit's mean ``mean_logit`` and sd ``logit_sd``, given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables. Averaged over a normal logit, it is close to a normal density with both
-    variances added. Without violations (or without correct responses), a Gumbel variable replaces the
-    logarithm, and the normal distribution function replaces the density.
+    ratio of gamma variables. Averaged over a normal logit, this likelihood is close to a normal density
+    with both variances added. Without violations (or without correct responses), a Gumbel variable
+    replaces the logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
 
     bad, good = violations, intended - violations
     if min(bad, good) < 0.5:
-        signed_centre = centre if bad < 0.5 else -centre
+        signed_centre = mean_logit if bad < 0.5 else -mean_logit
         score = -signed_centre - log(intended) - _EULER_GAMMA
-        return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL_VARIANCE)))
+        return np.asarray(ndtr(score / np.sqrt(logit_sd**2 + _GUMBEL_VARIANCE)))
     bad, good = max(bad, 1.0), max(good, 1.0)
-    variance = spread**2 + polygamma(1, bad) + polygamma(1, good)
-    score = psi(bad) - psi(good) - centre
+    variance = logit_sd**2 + polygamma(1, bad) + polygamma(1, good)
+    score = psi(bad) - psi(good) - mean_logit
     density = np.exp(-0.5 * score**2 / variance) / np.sqrt(2.0 * pi * variance)
     return np.asarray(intended / (bad * good) * density)
 
 
-def exceedance_probability(share: float, centre: Array, spread: Array) -> Array:
-    """Return the probability that the fraction exceeds ``share``."""
+def compute_exceedance_probability(share: float, mean_logit: Array, logit_sd: Array) -> Array:
+    """Return the probability that the fraction of violations exceeds ``share``."""
     from scipy.special import ndtr
 
-    return np.asarray(ndtr((centre - log(share / (1.0 - share))) / spread))
+    return np.asarray(ndtr((mean_logit - log(share / (1.0 - share))) / logit_sd))
 
 
 @cache
 def _tabulate_means() -> Array:
-    """Return ``[spread, centre]``: the logit of the mean fraction, by Gauss-Hermite quadrature."""
+    """Return the logit of the mean fraction, ``[spread, centre]``, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _MEAN_GRID[None, :, None] + _SD_GRID[:, None, None] * nodes
     bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))

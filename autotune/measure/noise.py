@@ -1,8 +1,8 @@
 """The variation of a configuration's capacity between readings, learned over a study.
 
 A reading shows the configuration's capacity times ``exp(e)``. ``e`` is normal with an unknown standard
-deviation. Occasionally a disturbance takes part of the machine for a while: a cron job, a neighbour, a
-collection pause. The noise is one-sided, because a disturbance never adds capacity.
+deviation. Occasionally, a disturbance takes part of the machine's capacity for a while: a cron job, a
+neighbour, a garbage collection. Disturbances add one-sided noise, because they never add capacity.
 """
 
 from __future__ import annotations
@@ -17,46 +17,47 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 LOG_RATE_STEP: Final = 0.005
-"""Grid step of every log rate in the posterior."""
+"""Step of the posterior's grid, as a difference of log rates."""
 TABLE_REACH_STEPS: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) on either side of the peak."""
 NOISE_SDS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
-"""Possible standard deviations of the log capacity, whose weights the posterior learns."""
+"""Possible standard deviations of the log capacity; the posterior learns their weights."""
 
 STEAL_EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
-"""Possible losses of capacity per fraction of CPU steal, whose weights the posterior learns.
+"""Possible losses of capacity per fraction of CPU steal; the posterior learns their weights.
 
-The effect is 1 if the CPU is the limit and is used evenly. It is 0 if there is idle CPU time, and above
-1 if latency rises.
+The loss is 1 if the CPU is the limit and is used evenly. It is 0 if there is enough idle CPU time, and
+above 1 if latency rises.
 """
 
-_STEAL_EFFECT_SD = 0.5  # sd of the initial estimate of the effect, which is 1
-# Weight of earlier trials for the effect, which is high because the CPUs do not change.
+_STEAL_EFFECT_SD = 0.5  # sd of the initial estimate of the effect of steal; that estimate is 1
+# Weight of earlier trials in the estimate of the effect: high, because the CPUs do not change.
 _EFFECT_MEMORY_WEIGHT = 0.95
-# Initial estimate of the sd, and its possible error as a factor.
+# Initial estimate of the noise's sd, and the possible error of this estimate as a factor.
 _PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = (
     0.045,
     6.0,
 )
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
 _MEAN_DISTURBANCE_LOSS = (
-    0.3  # mean log capacity lost to a disturbance; exponential, so that any loss is possible
+    0.3  # mean loss of log capacity in a disturbance; losses are exponentially distributed
 )
-# Weight of earlier trials relative to the initial estimate, which is lower because machines change.
+# Weight of earlier trials in the estimate of the noise: lower, because machines change.
 _NOISE_MEMORY_WEIGHT = 0.8
-# FFT length: enough for table and kernel, so that nothing wraps around into the result.
+# FFT length: enough for table plus kernel, so that the convolution does not wrap around.
 _FFT_LENGTH = 1600
-# Reach of the kernel in steps towards less and towards more capacity.
+# Number of grid steps that the kernel covers towards less and towards more capacity.
 _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
     380,
     180,
 )
 
 
-def prior_noise_weights() -> Array:
-    """Return the weights before any reading, nearly flat so that the readings' scatter decides.
+def build_prior_noise_weights() -> Array:
+    """Return the weights of ``NOISE_SDS`` before any reading. They are nearly flat, so that the scatter
+    of the readings decides.
 
-    With a flat weight on the logarithm of the sd, the mean of a few normal readings gets a Student's t
+    With flat weights over the logarithm of the sd, the mean of a few normal readings has a Student's t
     interval. This interval is correct for any noise (Jeffreys 1961).
     """
     score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
@@ -69,11 +70,11 @@ class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
     Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
-    ``weights`` contains a row for each of ``NOISE_SDS``, one after the other, with a weight for each
-    shape of onset. It is empty before the first search. Both are learned together, because violations
-    scatter with a steep onset as on a noisy machine. ``readings`` is the number of readings behind the
-    weights. ``effects`` contains the weights of ``STEAL_EFFECTS``. It is empty before the first CPU
-    steal.
+    ``weights`` is the flattened array ``[noise_sd, shape]``: a weight for each onset shape, for each of
+    ``NOISE_SDS``. It is empty before the first search. Noise and shape are learned together, because
+    violations scatter in the same way on a noisy machine and with a steep onset. ``readings`` is the
+    number of readings behind the weights. ``effects`` contains the weights of ``STEAL_EFFECTS``, and is
+    empty before the first CPU steal.
     """
 
     weights: tuple[float, ...] = ()
@@ -81,32 +82,33 @@ class Noise:
     effects: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless ``weights`` is empty or contains a row for each level."""
+        """Raise ``ValueError`` unless ``weights`` is empty or contains a row per noise sd."""
         if len(self.weights) % len(NOISE_SDS) or (self.weights and not sum(self.weights) > 0):
             raise ValueError(f"noise needs a row of weights for each of {len(NOISE_SDS)} levels")
 
     @property
     def expected_sd(self) -> float:
         """Return the expected sd of the log capacity between readings of one configuration."""
-        rows = self._weight_rows().sum(axis=1) if self.weights else prior_noise_weights()
+        rows = self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
         return float(np.dot(rows, NOISE_SDS) / rows.sum())
 
     def build_prior(self, shapes: Array) -> Array:
-        """Return the initial weights ``[sigma, shape, peak]``.
+        """Return the weights before a search, ``[sigma, shape, peak]``.
 
-        Learned weights are mixed with an initial estimate from ``shapes[shape, peak]``, so that they
-        can be unlearned. Weights for a different family of shapes, from another version, are not used.
+        Learned weights are mixed with an initial estimate from ``shapes[shape, peak]``, so that later
+        readings can correct them. Weights for another family of shapes (from another version of
+        autotune) are ignored.
         """
-        shape_prior = prior_noise_weights()[:, None, None] * shapes[None, :, :]
+        shape_prior = build_prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
             return np.asarray(shape_prior)
         return np.asarray(
-            _NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None]
+            _NOISE_MEMORY_WEIGHT * self._reshape_weights()[:, :, None]
             + (1.0 - _NOISE_MEMORY_WEIGHT) * shape_prior
         )
 
-    def steal_prior(self) -> Array:
-        """Return the initial weights of ``STEAL_EFFECTS``, mixed as in ``build_prior``."""
+    def build_steal_prior(self) -> Array:
+        """Return the weights of ``STEAL_EFFECTS`` before a search, mixed as in ``build_prior``."""
         effect_prior = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
         effect_prior /= effect_prior.sum()
         if len(self.effects) != len(STEAL_EFFECTS):
@@ -117,15 +119,15 @@ class Noise:
         )
 
     def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
-        """Return the noise after a search of ``readings`` readings that finished with ``weights``.
+        """Return the noise after a search with ``readings`` readings that ended with ``weights``.
 
         ``effects`` contains the final weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
-        share = (weights / weights.sum()).ravel().tolist()
+        normalized_weights = (weights / weights.sum()).ravel().tolist()
         steal_effects = self.effects if effects is None else tuple(effects.tolist())
-        return Noise(tuple(share), self.readings + readings, steal_effects)
+        return Noise(tuple(normalized_weights), self.readings + readings, steal_effects)
 
-    def _weight_rows(self) -> Array:
+    def _reshape_weights(self) -> Array:
         return np.asarray(self.weights, dtype=np.float64).reshape(len(NOISE_SDS), -1)
 
 
@@ -158,13 +160,13 @@ def _build_loss_kernels() -> NDArray[np.complex128]:
 def average_over_loss(likelihood: Array) -> Array:
     """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
 
-    ``x`` is the logarithm of the rate over the undisturbed peak. A loss moves a reading to the right.
-    Beyond the table, a likelihood keeps its last value.
+    ``x`` is the logarithm of the rate relative to the undisturbed peak. A loss of capacity increases a
+    reading's ``x``. Beyond the table, a likelihood keeps its last value.
     """
-    width = likelihood.shape[1]
+    column_count = likelihood.shape[1]
     padded_likelihood = np.empty((likelihood.shape[0], _FFT_LENGTH))
-    padded_likelihood[:, :width] = likelihood
-    padded_likelihood[:, width : width + _LOSS_REACH_STEPS] = likelihood[:, -1:]
-    padded_likelihood[:, width + _LOSS_REACH_STEPS :] = likelihood[:, :1]
+    padded_likelihood[:, :column_count] = likelihood
+    padded_likelihood[:, column_count : column_count + _LOSS_REACH_STEPS] = likelihood[:, -1:]
+    padded_likelihood[:, column_count + _LOSS_REACH_STEPS :] = likelihood[:, :1]
     spectrum = np.fft.rfft(padded_likelihood)[None, :, :] * _build_loss_kernels()[:, None, :]
-    return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :width]
+    return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :column_count]

@@ -1,12 +1,13 @@
-"""Values of any sign, maximized or minimized, as scores: positive numbers, higher is better.
+"""Conversion of benchmark values to scores. Values have any sign and are maximized or minimized; scores
+are positive, and higher is better.
 
 A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
 difference that can change its sign. The study's first value, usually the baseline's, sets the scale:
 
-- If it is above zero, values compare by their ratios. The log of the score is the log of the value, or
-  its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues
-  as an inverse hyperbolic sine, so that zero and negative values get a score too.
-- Otherwise values compare by their differences, in units of the first value's magnitude.
+- If the first value is positive, values are compared by their ratios. The log score is the log of the
+  value, or its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log
+  continues as an inverse hyperbolic sine, so that zero and negative values have a score, too.
+- Otherwise, values are compared by their differences, in units of the first value's magnitude.
 
 Both scales are smooth, strictly monotone and invertible.
 """
@@ -30,7 +31,7 @@ class ObjectiveScale:
 
     @property
     def compares_ratios(self) -> bool:
-        """True if values compare by their ratios."""
+        """True if values are compared by their ratios."""
         return self.reference > 0
 
     def log_score(self, value: float) -> float:
@@ -38,22 +39,22 @@ class ObjectiveScale:
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value`` itself, if values are maximized and it is neither tiny nor
+        """Return the score: ``value`` itself if values are maximized and ``value`` is neither tiny nor
         negative.
         """
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
     def value_for(self, score: float) -> float:
         """Return the value with this score."""
-        location = self._sign * (log(score) - self._offset)
+        linear_score = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:
-            return self.reference + self._linear_unit * _sinh_bounded(location)
-        if location >= log(TINY_VALUE_RATIO):
-            return self.reference * exp(location)
+            return self.reference + self._linear_unit * _sinh_bounded(linear_score)
+        if linear_score >= log(TINY_VALUE_RATIO):
+            return self.reference * exp(linear_score)
         return (
             self.reference
             * TINY_VALUE_RATIO
-            * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - location))
+            * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - linear_score))
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:
@@ -62,14 +63,14 @@ class ObjectiveScale:
             return (
                 sd / self._linear_unit / cosh(asinh((value - self.reference) / self._linear_unit))
             )
-        share = value / self.reference
-        if share >= TINY_VALUE_RATIO:
+        value_ratio = value / self.reference
+        if value_ratio >= TINY_VALUE_RATIO:
             return sd / value
         return (
             sd
             / self.reference
             / TINY_VALUE_RATIO
-            / sqrt(1.0 + (1.0 - share / TINY_VALUE_RATIO) ** 2)
+            / sqrt(1.0 + (1.0 - value_ratio / TINY_VALUE_RATIO) ** 2)
         )
 
     @property
@@ -87,11 +88,11 @@ class ObjectiveScale:
     def _to_linear(self, value: float) -> float:
         if not self.compares_ratios:
             return asinh((value - self.reference) / self._linear_unit)
-        share = value / self.reference
+        value_ratio = value / self.reference
         return (
-            log(share)
-            if share >= TINY_VALUE_RATIO
-            else log(TINY_VALUE_RATIO) - asinh(1.0 - share / TINY_VALUE_RATIO)
+            log(value_ratio)
+            if value_ratio >= TINY_VALUE_RATIO
+            else log(TINY_VALUE_RATIO) - asinh(1.0 - value_ratio / TINY_VALUE_RATIO)
         )
 
 
@@ -99,23 +100,26 @@ def _sinh_bounded(x: float) -> float:
     return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, x)))
 
 
-# The scatter before any value was repeated, as on a dedicated machine. Measured scatter soon outweighs
-# it.
+# Assumed scatter before any value is repeated, as on a dedicated machine. Measured scatter soon
+# outweighs it.
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
 EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
 
 
 def pool_sd(groups: Iterable[Sequence[float]]) -> float:
-    """Return the sd of one value, pooled over groups of log scores; each group belongs to one
-    configuration.
+    """Return the sd of a single log score, pooled over groups. Each group contains the log scores of
+    one configuration.
     """
-    freedom, squares = 0, 0.0
+    degrees_of_freedom, squared_differences = 0, 0.0
     for group in groups:
         if len(group) > 1:
             mean = sum(group) / len(group)
-            squares += sum((item - mean) ** 2 for item in group)
-            freedom += len(group) - 1
-    if freedom >= 2 and squares < freedom * EXACT_SD**2:
+            squared_differences += sum((item - mean) ** 2 for item in group)
+            degrees_of_freedom += len(group) - 1
+    if degrees_of_freedom >= 2 and squared_differences < degrees_of_freedom * EXACT_SD**2:
         return EXACT_SD
-    return sqrt((ASSUMED_WEIGHT * ASSUMED_SD**2 + squares) / (ASSUMED_WEIGHT + freedom))
+    return sqrt(
+        (ASSUMED_WEIGHT * ASSUMED_SD**2 + squared_differences)
+        / (ASSUMED_WEIGHT + degrees_of_freedom)
+    )

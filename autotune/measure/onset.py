@@ -1,15 +1,15 @@
-"""The rise of the violation fraction with load: the family of curve shapes that a server may follow.
+"""The rise of the violation fraction with load: the family of curves (shapes) that servers may follow.
 
 Near saturation, the wait in a queue is close to a reflected Brownian motion with drift ``u - 1`` at
 utilisation ``u``. This holds for any distribution of arrivals and service times (Kingman 1962; Harrison
-1985, §1.8). The probability that it exceeds the limit, or the time left within the limit after a
-request's service, has a closed form. The form also holds for the first seconds from an empty queue and
-in overload, where a backlog grows. One number is unknown: how steeply the fraction rises at the peak.
-It determines the length of the bursts of violations.
+1985, §1.8). The probability that the wait exceeds the latency limit, or the part of the limit that a
+request's service leaves, has a closed form. The formula also holds for the first seconds from an empty
+queue, and for overload, in which a backlog grows. Only the steepness of the fraction's rise at the peak
+is unknown. The steepness determines the length of the bursts of violations.
 
-With some servers, violations do not come in bursts, and the long-run fraction shows immediately. Some
-have a minimum of violations at any load (service times with a long tail). Some do not queue in overload
-but fail immediately. The readings show which kind a server is.
+On some servers, violations do not come in bursts, and the long-run fraction shows immediately. Some
+servers have a minimum of violations at any load, because service times have a long tail. Some do not
+queue in overload but fail immediately. The readings show which kind a server is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autotune.measure.noise import LOG_RATE_STEP, TABLE_REACH_STEPS, Array
 LOG_RATE_OFFSETS: Final[Array] = (
     np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
 )
-"""Logarithms of rate over peak at which the shapes are tabulated."""
+"""Logarithms of the rate relative to the peak, at which the shapes are tabulated."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,17 @@ class OnsetShape:
     """One possible shape of the rise of violations with load.
 
     - ``slope``: d log fraction / d log rate at the peak.
-    - ``floor_share``: share of the allowed fraction that occurs at any load.
-    - ``lead_seconds``: seconds of load before a reading counts (its warm-up). It is ``None`` for a
-      server without a backlog in overload, which fails most requests instead.
+    - ``floor_share``: share of the allowed violation fraction that occurs at any load.
+    - ``lead_seconds``: seconds of load before a reading (its warm-up). ``None`` means a server
+      without a backlog in overload, which fails most requests instead.
     - ``is_bursty``: violations come in the busy periods of a queue, which take time to appear. Without
       bursts, a reading shows the long-run fraction immediately.
     - ``precision``: without bursts, 1 / variance of the log fraction beyond the counting noise.
 
-    With bursts, ``floor_share`` is the share that is late only because of long service times. A request
-    that waited almost as long as the limit may be late because of its service time, so violations rise
-    gradually. With bursts and no floor, service times are short compared with the limit.
+    With bursts, ``floor_share`` is the share of requests that are late only because of long service
+    times. A request that waited almost as long as the limit may be late because of its service time, so
+    violations rise gradually. With bursts and no floor, service times are short compared with the
+    limit.
     """
 
     slope: float
@@ -84,90 +85,95 @@ ONSET_SHAPES: Final = (
     ),
 )
 FLAT_FRACTIONS: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
-"""Servers that never meet the objective: their violation fraction at any load, as a multiple of the
+"""Violation fractions, at any load, of servers that never meet the objective, as multiples of the
 allowed fraction.
 """
 
-# Prior weights of curve shapes with the same slope, relative to a queue with significant service times.
-# They apply to a queue with short service times, no queue, and no queue with a floor.
+# Prior weights of shapes, relative to a queue with long service times and the same slope. The shapes are
+# a queue with short service times, no queue, and no queue with a floor.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
-def _prior_weight(shape: OnsetShape) -> float:
-    if shape.is_bursty:
-        return 1.0 if shape.floor_share else _SHORT_SERVICE_WEIGHT
-    return _UNQUEUED_FLOOR_WEIGHT if shape.floor_share else _UNQUEUED_WEIGHT
+def _get_prior_weight(onset_shape: OnsetShape) -> float:
+    if onset_shape.is_bursty:
+        return 1.0 if onset_shape.floor_share else _SHORT_SERVICE_WEIGHT
+    return _UNQUEUED_FLOOR_WEIGHT if onset_shape.floor_share else _UNQUEUED_WEIGHT
 
 
-_PRIOR_WEIGHTS: Final[Array] = np.array([_prior_weight(shape) for shape in ONSET_SHAPES])
-# Expected slope, relative to the slope with Poisson arrivals and exponential service times.
+_PRIOR_WEIGHTS: Final[Array] = np.array([_get_prior_weight(shape) for shape in ONSET_SHAPES])
+# Expected slope, relative to the slope for Poisson arrivals and exponential service times.
 _SLOPE_RATIO = 0.9
-# The expected slope is divided by 1 + this * floor, because a floor means more variable service times.
+# The expected slope is divided by 1 + this * floor, because service times vary more with a floor.
 _FLOOR_SLOPE_EFFECT = 2.0
 _LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected one
 _MIN_SHAPE_WEIGHT = 0.1  # minimum weight of a shape, however unlikely its slope
-_MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # outside these slopes all shapes are nearly the same
+_MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # beyond these slopes, shapes hardly differ
 _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses in overload
-# Effective number of independent periods of a queue in a reading: at saturation, and for each
-# relaxation time below and above it. They are fitted to queues with 1 to 8 servers, simulated request
-# by request. Rates were 0.7 to 1.6 of the peak, limits 50 to 200 ms.
+# Effective number of independent periods of a queue in a reading: at saturation, and for each relaxation
+# time below and above saturation. The numbers were fitted to queues with 1 to 8 servers, simulated
+# request by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Soft onset: sd of the logit of a reading's fraction, for a length of 60 limits and a decay of 30. It
-# falls with the length, grows with the decay and falls with spare utilisation. All values are fitted by
-# likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a tenth of
-# the limit, at 0.9 to 1.1 of the peak.
-_SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.0, 0.34, 0.14, 0.03
+# Gradual onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and
+# a decay of 30. The sd falls with the length and with spare utilisation, and grows with the decay. All
+# values were fitted by likelihood to queues with 1 to 8 servers, simulated request by request. Service
+# times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
+_GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
+    2.0,
+    0.34,
+    0.14,
+    0.03,
+)
 _SERVICE_TIME_POINTS = 5  # number of points for the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
-# Beyond this exponent, and beyond this many sds, a probability counts as 0 or 1.
+# Beyond this exponent, or this many sds, a probability counts as 0 or 1.
 _MAX_EXPONENT, _MAX_SDS = (
     36.0,
     8.5,
 )
-_TIME_POINTS = 16  # number of points in a reading at which its fraction is averaged
+_TIME_POINTS = 16  # number of points in time over which a reading's fraction is averaged
 
 
-def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
-    """Return ``[shape, log peak]``: weights before any reading; each column sums to 1.
+def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
+    """Return the weights before any reading, ``[shape, log peak]``; each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
-    ``c2`` are the squared coefficients of variation of arrivals and services (Kingman 1962). The slope at
-    the peak is this decay times the utilisation there. Capacity times utilisation is the rate, so the
-    onset is steeper if more requests arrive within the limit.
+    ``ca2`` and ``cs2`` are the squared coefficients of variation of arrivals and services (Kingman
+    1962). The slope at the peak is this decay times the utilisation at the peak. Capacity times
+    utilisation is the rate, so the onset is steeper if more requests arrive within the limit.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
     slope_factors = np.array(
         [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
     )
-    centre = np.clip(
-        limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
+    expected_slopes = np.clip(
+        latency_limit * slope_factors[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE
     )
-    score = (np.log(slopes)[:, None] - np.log(centre)) / _LOG_SLOPE_SD
-    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * score**2) + _MIN_SHAPE_WEIGHT)
+    z_scores = (np.log(slopes)[:, None] - np.log(expected_slopes)) / _LOG_SLOPE_SD
+    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * z_scores**2) + _MIN_SHAPE_WEIGHT)
     return np.asarray(weights / weights.sum(axis=0))
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, as a cache key
 class Onset:
-    """The expected readings of one length for each shape, ``[shape, offset]``.
+    """The expected outcome of readings of one length, as tables ``[shape, offset]``.
 
-    ``violation_fraction`` is the expected fraction of violations, or NaN in abrupt overload, where it
-    is unknown. ``correlation`` is the correlation between any two requests of a reading, or NaN for the
-    shapes in ``soft_onset``.
+    ``violation_fraction`` is the expected fraction of violations. It is NaN in abrupt overload, because
+    the fraction is unknown. ``correlation`` is the correlation between any two requests of a reading,
+    or NaN for the shapes in ``gradual_onset``.
     """
 
     violation_fraction: Array
     correlation: Array
-    soft_onset: SoftOnset | None = None
+    gradual_onset: GradualOnset | None = None
 
 
 @dataclass(frozen=True)
-class SoftOnset:
-    """Soft onset: the logit of a reading's fraction is normal with mean ``mean_logit`` and sd
-    ``logit_sd``.
+class GradualOnset:
+    """A gradual onset of violations: the logit of a reading's violation fraction is normal, with mean
+    ``mean_logit`` and sd ``logit_sd``.
 
-    Both are ``[shape, offset]``, for the shapes that the mask ``shapes`` selects.
+    Both are tables ``[shape, offset]``, for the shapes that the mask ``shapes`` selects.
     """
 
     shapes: NDArray[np.bool_]
@@ -177,26 +183,26 @@ class SoftOnset:
 
 @lru_cache(maxsize=64)
 def compute_onset(
-    allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True
+    allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected readings of ``seconds``. Errors (not ``is_latency``) do not occur in busy
-    periods.
+    """Return the expected outcome of readings of ``seconds``. Errors (if ``is_latency`` is false) are
+    assumed not to come in busy periods.
     """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
     )
-    rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
-    fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
-    is_soft = ~np.isnan(spread[:, 0])
-    if not is_soft.any():
-        return Onset(fraction, likeness)
-    clipped_fraction = np.clip(fraction[is_soft], 1e-9, 1.0 - 1e-9)
-    centre = logit_normal.solve_mean_logit(clipped_fraction, spread[is_soft])
-    return Onset(fraction, likeness, SoftOnset(is_soft, centre, spread[is_soft]))
+    rows = [_compute_row(shape, allowed_share, latency_limit, seconds) for shape in shapes]
+    fraction, correlation, logit_sd = (np.asarray(table) for table in zip(*rows, strict=True))
+    is_gradual = ~np.isnan(logit_sd[:, 0])
+    if not is_gradual.any():
+        return Onset(fraction, correlation)
+    clipped_fraction = np.clip(fraction[is_gradual], 1e-9, 1.0 - 1e-9)
+    mean_logit = logit_normal.solve_mean_logit(clipped_fraction, logit_sd[is_gradual])
+    return Onset(fraction, correlation, GradualOnset(is_gradual, mean_logit, logit_sd[is_gradual]))
 
 
-def reading_resolution(violations: float) -> Array:
-    """Return ``[shape]``: the error of one reading near the peak, as the sd of its log rate.
+def compute_reading_sds(violations: float) -> Array:
+    """Return, for each shape, the error of the log peak from one reading near the peak, as an sd.
 
     The result assumes a constant capacity of the server and ``violations`` expected violations.
     """
@@ -211,7 +217,7 @@ def reading_resolution(violations: float) -> Array:
 
 
 class _OnsetRow(NamedTuple):
-    """The fields of `Onset` for one shape, and the sd of `SoftOnset`."""
+    """The rows of the tables in `Onset` for one shape, and the sd for `GradualOnset`."""
 
     violation_fraction: Array
     correlation: Array = _EMPTY_SPREAD
@@ -219,119 +225,131 @@ class _OnsetRow(NamedTuple):
 
 
 def _compute_row(
-    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
 ) -> _OnsetRow:
-    if shape.is_bursty:
-        return _compute_queue_row(shape, allowed_share, limit, seconds)
-    floor = shape.floor_share * allowed_share
-    height = log(1.0 / (allowed_share - floor))
-    decay = shape.slope / (1.0 - shape.floor_share) + height
-    utilisation = (1.0 - height / decay) * np.exp(LOG_RATE_OFFSETS)
-    if shape.lead_seconds is None:
+    if onset_shape.is_bursty:
+        return _compute_queue_row(onset_shape, allowed_share, latency_limit, seconds)
+    floor = onset_shape.floor_share * allowed_share
+    log_height = log(1.0 / (allowed_share - floor))
+    decay = onset_shape.slope / (1.0 - onset_shape.floor_share) + log_height
+    utilisation = (1.0 - log_height / decay) * np.exp(LOG_RATE_OFFSETS)
+    if onset_shape.lead_seconds is None:
         steady_fraction = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
         fraction = np.where(utilisation < 1.0, steady_fraction, np.nan)
     else:
-        late_fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        late_fraction = _compute_late_probability(
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
+        )
         late_fraction = np.maximum(
-            late_fraction, _settled_late_probability(utilisation, decay, limit, seconds)
+            late_fraction, _compute_settled_probability(utilisation, decay, latency_limit, seconds)
         )
         fraction = floor + (1.0 - floor) * late_fraction
-    few, many = (
-        fraction / (fraction + shape.precision),
+    low_correlation, high_correlation = (
+        fraction / (fraction + onset_shape.precision),
         (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION),
     )
-    return _OnsetRow(fraction, np.where(fraction < 0.5, few, many))
+    return _OnsetRow(fraction, np.where(fraction < 0.5, low_correlation, high_correlation))
 
 
 def _compute_queue_row(
-    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+    onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
 ) -> _OnsetRow:
-    """Return a queue's row: a request is late if its wait plus an exponential service time exceeds the
-    limit.
+    """Return the row of a queue, in which a request is late if its wait plus an exponential service
+    time exceeds the limit.
     """
-    assert shape.lead_seconds is not None
-    services = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
-    spare, steepness = _spare_at_peak(allowed_share, services)
-    decay = shape.slope / steepness + spare
+    assert onset_shape.lead_seconds is not None
+    service_decay = (
+        log(1.0 / (onset_shape.floor_share * allowed_share)) if onset_shape.floor_share else inf
+    )
+    spare, steepness = _solve_spare_at_peak(allowed_share, service_decay)
+    decay = onset_shape.slope / steepness + spare
     utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
-    if services == inf:
-        fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
-        return _OnsetRow(fraction, _busy_period_correlation(utilisation, decay, limit, seconds))
+    if service_decay == inf:
+        fraction = _compute_late_probability(
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds
+        )
+        return _OnsetRow(
+            fraction, _compute_busy_period_correlation(utilisation, decay, latency_limit, seconds)
+        )
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served_shares = (nodes + 1.0) / 2.0  # service time as a share of the limit
-    weights = weights / 2.0 * services * np.exp(-services * served_shares)
+    weights = weights / 2.0 * service_decay * np.exp(-service_decay * served_shares)
     wait_probabilities = [
-        _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part)
-        for part in served_shares
+        _compute_late_probability(
+            utilisation, decay, latency_limit, onset_shape.lead_seconds, seconds, 1.0 - served_share
+        )
+        for served_share in served_shares
     ]
-    fraction = np.minimum(np.exp(-services) + weights @ np.array(wait_probabilities), 1.0)
+    fraction = np.minimum(np.exp(-service_decay) + weights @ np.array(wait_probabilities), 1.0)
     spare_decay = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
-    spread = (
-        _SOFT_LOGIT_SD
-        * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT
-        * (decay / 30.0) ** _SOFT_DECAY_EFFECT
+    logit_sd = (
+        _GRADUAL_LOGIT_SD
+        * (60.0 * latency_limit / seconds) ** _GRADUAL_LENGTH_EFFECT
+        * (decay / 30.0) ** _GRADUAL_DECAY_EFFECT
     )
-    spread = np.minimum(
-        spread * np.exp(-_SOFT_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
+    logit_sd = np.minimum(
+        logit_sd * np.exp(-_GRADUAL_SPARE_EFFECT * (spare_decay - spare)), logit_normal.MAX_LOGIT_SD
     )
-    return _OnsetRow(fraction, logit_sd=spread)
+    return _OnsetRow(fraction, logit_sd=logit_sd)
 
 
-def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, float]:
-    """Return spare utilisation at the peak times the decay of waits, and its effect on the log
-    fraction.
+def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[float, float]:
+    """Return the spare utilisation at the peak times the decay of waits (``spare``), and how steeply the
+    log violation fraction falls with ``spare``.
 
-    Per length of the limit, waits decay at ``spare`` and service times at ``service_times``. Their sum
-    exceeds the limit with probability ``(services exp(-spare) - spare exp(-services)) / (services -
-    spare)``.
+    In units of the latency limit, waits decay at the rate ``spare`` and service times at the rate
+    ``service_decay``. Their sum exceeds the limit with probability ``(service_decay exp(-spare) - spare
+    exp(-service_decay)) / (service_decay - spare)``.
     """
-    if service_times == inf:
+    if service_decay == inf:
         return log(1.0 / allowed_share), 1.0
-    service_decay = exp(-service_times)
+    service_tail = exp(-service_decay)
 
     def late_excess(spare: float) -> float:
-        return (service_times * exp(-spare) - spare * service_decay) / (service_times - spare)
+        return (service_decay * exp(-spare) - spare * service_tail) / (service_decay - spare)
 
-    low, high = 0.0, service_times * (1.0 - 1e-6)
+    low, high = 0.0, service_decay * (1.0 - 1e-6)
     for _ in range(60):
         spare_share = (low + high) / 2.0
         low, high = (
             (spare_share, high) if late_excess(spare_share) > allowed_share else (low, spare_share)
         )
-    growth = (-service_times * exp(-spare_share) - service_decay) / (
-        service_times - spare_share
-    ) + allowed_share / (service_times - spare_share)
-    return spare_share, -growth / allowed_share
+    slope = (-service_decay * exp(-spare_share) - service_tail) / (
+        service_decay - spare_share
+    ) + allowed_share / (service_decay - spare_share)
+    return spare_share, -slope / allowed_share
 
 
-def _late_probability(
+def _compute_late_probability(
     utilisation: Array,
     decay: float,
-    limit: float,
+    latency_limit: float,
     lead_seconds: float,
     seconds: float,
     limit_share: float = 1.0,
 ) -> Array:
-    """Return the mean probability of a wait above ``limit_share`` of ``limit`` over ``seconds``.
+    """Return the mean probability, over a reading of ``seconds``, of a wait above ``limit_share`` of
+    ``latency_limit``.
 
-    ``lead_seconds`` is the load time before. In the long run, a wait exceeds ``limit`` with probability
-    ``exp(-decay * spare utilisation)``.
+    ``lead_seconds`` is the load time before the reading. In the long run, a wait exceeds
+    ``latency_limit`` with probability ``exp(-decay * spare utilisation)``.
     """
-    # `check` and `plan` do not measure and should not import this.
+    # `check` and `plan` do not measure, so they should not import scipy.
     from scipy.special import log_ndtr, ndtr
 
     time_points = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
-    spread = np.sqrt(2.0 * limit / decay * time_points)
-    start_deviation = ((utilisation - 1.0) * time_points[0] - limit_share * limit) / spread[0]
-    # Everywhere else the probability is 0 or 1 to fifteen digits, so tens of thousands of points are
-    # skipped.
+    wait_sd = np.sqrt(2.0 * latency_limit / decay * time_points)
+    start_deviation = (
+        (utilisation - 1.0) * time_points[0] - limit_share * latency_limit
+    ) / wait_sd[0]
+    # At all other points, the probability is 0 or 1 to fifteen digits, so it need not be computed.
     is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
         start_deviation < _MAX_SDS
     )
     drift = (utilisation[is_computable] - 1.0)[:, None]
-    free_probability = ndtr((drift * time_points - limit_share * limit) / spread)
+    free_probability = ndtr((drift * time_points - limit_share * latency_limit) / wait_sd)
     image_term = limit_share * drift * decay + log_ndtr(
-        -(limit_share * limit + drift * time_points) / spread
+        -(limit_share * latency_limit + drift * time_points) / wait_sd
     )
     late_fraction = np.where(utilisation < 1.0, 0.0, 1.0)
     late_fraction[is_computable] = np.minimum(
@@ -340,25 +358,33 @@ def _late_probability(
     return late_fraction
 
 
-def _settled_late_probability(
-    utilisation: Array, decay: float, limit: float, seconds: float
+def _compute_settled_probability(
+    utilisation: Array, decay: float, latency_limit: float, seconds: float
 ) -> Array:
-    """Return the probability of a wait above ``limit`` if the long-run fraction applies from the start.
+    """Return the probability of a wait above ``latency_limit``, as if the long-run fraction applied from
+    the start.
 
-    Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
+    Close to utilisation 1, a queue cannot reach its long-run length in ``seconds``, so a minimum of
+    spare utilisation is assumed.
     """
-    spare_share = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
+    spare_share = np.maximum(
+        1.0 - utilisation, 0.5 * np.sqrt(2.0 * latency_limit / decay / seconds)
+    )
     return np.asarray(np.exp(-decay * spare_share))
 
 
-def _busy_period_correlation(
-    utilisation: Array, decay: float, limit: float, seconds: float
+def _compute_busy_period_correlation(
+    utilisation: Array, decay: float, latency_limit: float, seconds: float
 ) -> Array:
     """Return the correlation between the requests in a reading of a queue with short service times.
 
-    The correlation falls with the number of relaxation times in the reading. The relaxation time of the
+    The correlation falls with the length of the reading in relaxation times. The relaxation time of a
     reflected Brownian motion is its variance divided by the square of its drift (Harrison 1985).
     """
-    times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
-    renewals = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)
+    relaxation_times = (utilisation - 1.0) ** 2 * decay / 2.0 / latency_limit * seconds
+    renewals = np.where(
+        utilisation < 1.0,
+        _UNDERLOAD_RENEWALS * relaxation_times,
+        _OVERLOAD_RENEWALS * relaxation_times,
+    )
     return np.asarray(1.0 / (1.0 + _SATURATED_RENEWALS + renewals))

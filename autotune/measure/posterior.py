@@ -1,9 +1,9 @@
-"""The posterior over log peak, shape of onset and noise, given the readings.
+"""The posterior over log peak, onset shape and noise, given the readings.
 
 Requests of one reading are not independent: a busy period makes many of them late together. Counts are
-beta-binomial, with the expected fraction of violations and the ``likeness``. The likeness is the
-correlation between any two requests of the reading: 0 for independent requests, 1 if either all or none
-are late. With a soft onset, counts are binomial with a logit-normal fraction.
+therefore beta-binomial, with the expected fraction of violations and the correlation between any two
+requests of the reading. The correlation is 0 for independent requests, and 1 if either all or none are
+late. With a gradual onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -34,40 +34,46 @@ if TYPE_CHECKING:
 # Pseudo-count for the fraction of correct responses in overload, and for servers without a peak.
 _OVERLOAD_PRECISION = 3.0
 _OUTLIER_SHARE = 0.01  # fraction of readings that fit none of the shapes
-# Weight of an overload that fits none of the shapes, as a multiple of the failed fraction.
+# Weight of an overload that fits none of the shapes, as a multiple of the expected violation fraction.
 _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
-def shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
-    """Return ``[shape, offset]``: the likelihood of each shape given the counts."""
+def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
+    """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
     failing_weight = (
         2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     )  # density 2.5 f**1.5
-    open_ended, beta = _count_independent_terms(expected)
-    if (soft := expected.soft_onset) is None:
-        fitted_likelihood = _beta_binomial(violations, intended, beta)
+    overload_weights, beta_table = _build_independent_terms(expected)
+    if (gradual := expected.gradual_onset) is None:
+        fitted_likelihood = _compute_beta_binomial(violations, intended, beta_table)
     else:
-        fitted_likelihood = np.empty_like(open_ended)
-        fitted_likelihood[~soft.shapes] = _beta_binomial(violations, intended, beta)
-        fitted_likelihood[soft.shapes] = logit_normal.count_likelihood(
-            violations, intended, soft.mean_logit, soft.logit_sd
+        fitted_likelihood = np.empty_like(overload_weights)
+        fitted_likelihood[~gradual.shapes] = _compute_beta_binomial(
+            violations, intended, beta_table
         )
-    fitted_likelihood = (1.0 - open_ended) * fitted_likelihood + open_ended * failing_weight
+        fitted_likelihood[gradual.shapes] = logit_normal.compute_count_likelihood(
+            violations, intended, gradual.mean_logit, gradual.logit_sd
+        )
+    fitted_likelihood = (
+        1.0 - overload_weights
+    ) * fitted_likelihood + overload_weights * failing_weight
     return np.asarray((1.0 - _OUTLIER_SHARE) * fitted_likelihood + _OUTLIER_SHARE * uniform_weight)
 
 
-def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
-    """Return the likelihood of the servers ``onset.FLAT_FRACTIONS`` given the counts."""
+def compute_flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
+    """Return the likelihood of each of ``onset.FLAT_FRACTIONS``, given the counts."""
     share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
-    return _beta_binomial(
+    return _compute_beta_binomial(
         violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
     )
 
 
-def lower_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
-    """Return the likelihood of ``fraction`` given the counts so far, which are a lower bound."""
+def compute_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
+    """Return the likelihood of the violation fraction ``fraction``, given counts that are only a lower
+    bound.
+    """
     counted_fraction = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     clipped_fraction = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess_logit = np.log(clipped_fraction / (1.0 - clipped_fraction)) - log(
@@ -78,9 +84,9 @@ def lower_bound_likelihood(violations: float, intended: float, fraction: Array) 
     )
 
 
-def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
-    """Return the probability, by shape, that more than this share of a reading violates the objective,
-    as in a burst.
+def _compute_exceedance_probability(share: float, expected: onset.Onset) -> Array:
+    """Return, for each shape and offset, the probability that more than ``share`` of a reading's
+    requests violate the objective.
     """
     from scipy.special import betainc
 
@@ -88,15 +94,15 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
     weight = 1.0 / np.clip(expected.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
     probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
-    if (soft := expected.soft_onset) is not None:
-        probability_beyond[soft.shapes] = logit_normal.exceedance_probability(
-            share, soft.mean_logit, soft.logit_sd
+    if (gradual := expected.gradual_onset) is not None:
+        probability_beyond[gradual.shapes] = logit_normal.compute_exceedance_probability(
+            share, gradual.mean_logit, gradual.logit_sd
         )
     return np.asarray(probability_beyond)
 
 
 class _BetaTable(NamedTuple):
-    """Beta distributions of fractions: their parameters, and the logarithms of the beta functions."""
+    """Beta distributions of violation fractions: their parameters, and logarithms of beta functions."""
 
     violation_parameter: Array
     success_parameter: Array
@@ -113,26 +119,27 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 
 
 @lru_cache(maxsize=32)  # a search uses few different reading lengths
-def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
-    """Return a weight of each shape for unlimited overload, and the distributions of its fractions.
+def _build_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
+    """Return the terms of the likelihood that do not depend on counts.
 
-    Neither depends on counts. The distributions leave out the soft shapes.
+    The first is, for each shape and offset, the weight of an overload of unknown extent. The second
+    contains the distributions of the violation fraction, without the gradual shapes.
     """
     is_unknown = np.isnan(expected.violation_fraction)
     overload_fractions = np.where(
         is_unknown, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction
     )
-    fraction = np.where(is_unknown, 0.5, expected.violation_fraction)
+    fractions = np.where(is_unknown, 0.5, expected.violation_fraction)
     correlations = np.where(is_unknown, 0.5, expected.correlation)
-    if expected.soft_onset is not None:
-        fraction, correlations = (
-            fraction[~expected.soft_onset.shapes],
-            correlations[~expected.soft_onset.shapes],
+    if expected.gradual_onset is not None:
+        fractions, correlations = (
+            fractions[~expected.gradual_onset.shapes],
+            correlations[~expected.gradual_onset.shapes],
         )
-    return overload_fractions, _build_beta(fraction, correlations)
+    return overload_fractions, _build_beta(fractions, correlations)
 
 
-def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
+def _compute_beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
     """Return the beta-binomial probability of the counts."""
     from scipy.special import betaln, gammaln
 
@@ -148,25 +155,27 @@ def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Arra
     return np.asarray(np.exp(np.maximum(log_combinations + log_beta_terms, -600.0)))
 
 
-_PRIOR_FREEDOM = (
-    3.0  # degrees of freedom of the prior, so that a peak three times the expected one is plausible
-)
+# Degrees of freedom of the prior: few, so that a peak far from the expected one is plausible.
+_PRIOR_FREEDOM = 3.0
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
-# Peaks whose log weight is this far below the best are dropped. About eight readings could not make
-# them probable again.
+# Peaks whose log weight is this far below the best one are dropped. Eight further readings could hardly
+# make them probable again.
 _NEGLIGIBLE_NATS = 40.0
-_EARLY_END_SHARE = 0.5  # share of violations at which a reading is stopped early
-_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity left after CPU steal
-_LOG_SECONDS_STEP = 0.1  # log step of a reading's length, so that readings share tables
+_EARLY_END_SHARE = 0.5  # a reading stops early at this share of violations
+_MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that remains despite CPU steal
+_LOG_SECONDS_STEP = (
+    0.1  # lengths of readings are rounded to this log step, so that they share tables
+)
 
 
 @dataclass(frozen=True)
 class ViolationCounts:
     """The violation counts of a reading, for the part of the SLO that it is closest to violating.
 
-    The reading contains ``violations`` out of ``intended`` requests, and the SLO allows the fraction
-    ``allowed_share``. ``are_errors`` is true if that part concerns errors, and false for lateness.
+    The reading contains ``violations`` among ``intended`` requests, and the SLO allows the fraction
+    ``allowed_share``. ``are_errors`` is true if that part limits errors, and false if it limits late
+    requests.
     """
 
     violations: float
@@ -175,39 +184,39 @@ class ViolationCounts:
     are_errors: bool = False
 
 
-def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
+def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
     """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
-    late, broken = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
+    late_share, error_share = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     request_count = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), request_count)
     if reading.intended <= 0:
-        return ViolationCounts(1.0, 1.0, late)
-    if min(reading.error_count, request_count) / broken > violations / late:
+        return ViolationCounts(1.0, 1.0, late_share)
+    if min(reading.error_count, request_count) / error_share > violations / late_share:
         return ViolationCounts(
             float(min(reading.error_count, request_count)),
             float(request_count),
-            broken,
+            error_share,
             are_errors=True,
         )
-    return ViolationCounts(float(violations), float(request_count), late)
+    return ViolationCounts(float(violations), float(request_count), late_share)
 
 
-def _truncated_likelihoods(
+def _compute_truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
-    """Return the likelihoods of a truncated reading without and with a peak. A truncated reading
-    failed, even if it contains few violations.
+    """Return the likelihoods of a truncated reading for servers without and with a peak. A truncated
+    reading failed, even if it contains few violations.
     """
-    minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
-    violations = max(counts.violations, minimum)
+    min_violations = min(3.0 * counts.allowed_share, 0.5) * counts.intended
+    violations = max(counts.violations, min_violations)
     flat_fractions = np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0)
-    likelihood = lower_bound_likelihood(
+    likelihood = compute_bound_likelihood(
         violations, counts.intended, expected_onset.violation_fraction
     )
     early_end_share = min(violations / counts.intended, _EARLY_END_SHARE)
     return (
-        lower_bound_likelihood(violations, counts.intended, flat_fractions),
-        np.maximum(likelihood, _exceedance_probability(early_end_share, expected_onset)),
+        compute_bound_likelihood(violations, counts.intended, flat_fractions),
+        np.maximum(likelihood, _compute_exceedance_probability(early_end_share, expected_onset)),
     )
 
 
@@ -215,9 +224,9 @@ def _truncated_likelihoods(
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` contains the log weights of the servers without a peak,
-    ``onset.FLAT_FRACTIONS``. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the
-    effect of CPU steal on the capacity. Before the first steal, ``weights`` contains one level for all
+    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, the servers without a
+    peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible effects of
+    CPU steal on the capacity. Before the first CPU steal, ``weights`` contains a single entry for all
     effects.
     """
 
@@ -237,37 +246,37 @@ class PeakPosterior:
         highest: float,
         expected_log_rate: float,
     ) -> PeakPosterior:
-        """Return the posterior before any reading: peaks from ``lowest`` to ``highest``.
+        """Return the posterior before any reading, for peaks from ``lowest`` to ``highest``.
 
-        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. Its tails are
-        heavy, so a peak several times higher or lower only costs a few more readings.
+        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. The prior has heavy
+        tails, so a peak that is several times higher or lower only takes a few more readings.
         """
         steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
         size = steps_below + floor(log(highest / expected_log_rate) / LOG_RATE_STEP) + 1
-        peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
-        density = np.full(peaks.size, 1.0 / peaks.size)
+        log_peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
+        density = np.full(log_peaks.size, 1.0 / log_peaks.size)
         if prior is not None:
             if prior.sd <= 0:
                 raise ValueError("the prior needs a positive sd")
-            score = (peaks - prior.log_mean) / prior.sd
+            score = (log_peaks - prior.log_mean) / prior.sd
             student_density = (1.0 + score**2 / _PRIOR_FREEDOM) ** (-(_PRIOR_FREEDOM + 1.0) / 2.0)
             density = (
                 _FLAT_PRIOR_SHARE * density
                 + (1.0 - _FLAT_PRIOR_SHARE) * student_density / student_density.sum()
             )
-        shapes = onset.prior_shape_weights(peaks, slo.limit)
-        live_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
+        shapes = onset.build_prior_shape_weights(log_peaks, slo.limit)
+        peak_weights = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
         flat_weights = np.full(
             onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
         )
-        return cls(origin, live_weights, flat_weights, np.log(noise.steal_prior()))
+        return cls(origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
         """Return the posterior with one more reading; an invalid reading changes nothing."""
         if not reading.is_valid:
             return self
-        counts = worst_slo_counts(reading, slo)
+        counts = select_worst_counts(reading, slo)
         duration_step = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
         expected_onset = onset.compute_onset(
             counts.allowed_share,
@@ -276,15 +285,19 @@ class PeakPosterior:
             is_latency=not counts.are_errors,
         )
         if reading.truncated:
-            flat_weights, likelihood = _truncated_likelihoods(counts, expected_onset)
+            flat_weights, likelihood = _compute_truncated_likelihoods(counts, expected_onset)
         else:
-            flat_weights = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
-            likelihood = shape_likelihood(counts.violations, counts.intended, expected_onset)
+            flat_weights = compute_flat_likelihood(
+                counts.violations, counts.intended, counts.allowed_share
+            )
+            likelihood = compute_shape_likelihood(
+                counts.violations, counts.intended, expected_onset
+            )
         flat_weights = self.unmeetable_weights + np.log(flat_weights)
-        live_weights = self._with_steal_losses(
+        peak_weights = self._apply_steal_losses(
             average_over_loss(likelihood), log(reading.rate) - self.log_rate_origin, reading.stolen
         )
-        best_weights = live_weights.max(axis=(0, 1, 2))
+        best_weights = peak_weights.max(axis=(0, 1, 2))
         max_log_weight = max(float(best_weights.max()), float(flat_weights.max()))
         likely_rows = np.flatnonzero(best_weights > max_log_weight - _NEGLIGIBLE_NATS)
         first, last = (
@@ -296,35 +309,34 @@ class PeakPosterior:
         return replace(
             self,
             log_rate_origin=origin,
-            weights=live_weights[..., first:last] - max_log_weight,
+            weights=peak_weights[..., first:last] - max_log_weight,
             unmeetable_weights=flat_weights - max_log_weight,
         )
 
-    def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``weights`` after a reading at ``rate``, the logarithm relative to
-        ``log_rate_origin``.
+    def _apply_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
+        """Return ``weights`` after a reading at ``rate``, a log rate relative to ``log_rate_origin``.
 
-        ``stolen_share`` is the reading's CPU steal. Each possible effect turns it into a reading at a
-        lower capacity.
+        ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
+        steal corresponds to a different loss of capacity.
         """
         losses = [
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
         ]
         offsets = [round(rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
-        live_weights = self.weights
-        table = _log_columns(table, live_weights.shape[3], offsets)
-        if len(live_weights) == 1 and len(set(offsets)) == 1:
-            return _add_columns(live_weights[0], table, offsets[0])[None]
-        if len(live_weights) == 1:
-            live_weights = live_weights + self.steal_effects[:, None, None, None]
+        peak_weights = self.weights
+        table = _compute_log_columns(table, peak_weights.shape[3], offsets)
+        if len(peak_weights) == 1 and len(set(offsets)) == 1:
+            return _add_columns(peak_weights[0], table, offsets[0])[None]
+        if len(peak_weights) == 1:
+            peak_weights = peak_weights + self.steal_effects[:, None, None, None]
         added_columns = [
-            _add_columns(at, table, offset)
-            for at, offset in zip(live_weights, offsets, strict=True)
+            _add_columns(effect_weights, table, offset)
+            for effect_weights, offset in zip(peak_weights, offsets, strict=True)
         ]
         return np.asarray(added_columns)
 
     def summarize(self) -> PosteriorSummary:
-        """Return the marginals of the posterior."""
+        """Return the marginal distributions of the posterior."""
         weights = np.exp(self.weights)
         flat_weight = float(np.exp(self.unmeetable_weights).sum())
         total_weight = float(weights.sum())
@@ -339,12 +351,12 @@ class PeakPosterior:
 
 @dataclass(frozen=True)
 class PosteriorSummary:
-    """Marginals of a posterior.
+    """The marginal distributions of a posterior.
 
     - ``cumulative_probability``: distribution function of the log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
-    - ``unmeetable_probability``: probability of a server without a peak, which the other marginals
-      exclude.
+    - ``unmeetable_probability``: probability of a server without a peak. The other distributions assume
+      that there is a peak.
     - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, if there was CPU steal.
     """
 
@@ -386,28 +398,34 @@ class PosteriorSummary:
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * SDS_WITHIN_90)
 
 
-def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithms of the few columns that ``_add_columns`` uses for ``size`` peaks."""
+def _compute_log_columns(table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
+    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``peak_count``
+    peaks; the other columns are undefined.
+    """
     logarithms = np.empty_like(table)
-    first, last = min(offsets) + TABLE_REACH_STEPS - size + 1, max(offsets) + TABLE_REACH_STEPS + 1
+    first, last = (
+        min(offsets) + TABLE_REACH_STEPS - peak_count + 1,
+        max(offsets) + TABLE_REACH_STEPS + 1,
+    )
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
         logarithms[..., columns] = np.log(np.maximum(table[..., columns], 1e-300))
     return logarithms
 
 
 def _add_columns(weights: Array, table: Array, offset: int) -> Array:
-    """Return ``weights`` plus, for each grid point, the column of ``table`` for its distance.
+    """Return ``weights`` plus, for each grid point, the column of ``table`` for the point's distance from
+    a reading.
 
-    The distance is measured from a reading ``offset`` steps above the first point. Beyond its ends, the
-    table keeps its last values.
+    The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
+    values.
     """
     # The table's column of the first point; later points have earlier columns.
-    size, first = (
+    peak_count, first = (
         weights.shape[2],
         offset + TABLE_REACH_STEPS,
     )
-    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), size)
-    end = max(min(first + 1, size), reach_start)
+    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
+    end = max(min(first + 1, peak_count), reach_start)
     summed_columns = np.empty_like(weights)
     np.add(weights[:, :, :reach_start], table[:, :, -1:], out=summed_columns[:, :, :reach_start])
     reversed_table = table[:, :, max(first - end + 1, 0) : max(first - reach_start + 1, 0)][

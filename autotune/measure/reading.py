@@ -9,7 +9,7 @@ from math import exp, log
 from statistics import fmean
 
 WARM_UP_PURPOSE = "warm-up"  # purpose of a warm-up's readings
-TODAY_PURPOSE = "today"  # purpose of a reading at the rate of today's users
+TODAY_PURPOSE = "today"  # purpose of a reading at today's production rate
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,17 @@ class Reading:
     """Counts of one reading at a fixed offered ``rate`` (requests/s) over ``seconds``.
 
     - ``intended``: requests that the generator planned to send.
-    - ``violations``: intended requests that were late, failed, got a wrong response or were never sent.
+    - ``violations``: intended requests that were late, failed, got a wrong response, or were not sent.
     - ``errors``: violations that are not merely late, by kind.
-    - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. Histograms
-      can be summed, percentiles cannot.
-    - ``truncated``: the reading was cut short after a clear failure and never counts as a pass.
-    - ``limited``: why the *generator* could not produce the load. ``disturbed``: another reason, on
-      the hosts. Both mean that the reading is no valid measurement of the server.
+    - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. A histogram
+      is stored because histograms can be summed, but percentiles cannot.
+    - ``truncated``: the reading was stopped early after a clear failure, and never meets the objective.
+    - ``limited``: why the *generator* could not produce the load. ``disturbed``: what disturbed the
+      hosts. If either is set, the reading is not a valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
-    - ``looked_at``: number of complete responses to additional requests that were checked at the same
-      time. ``wrong``: number of wrong ones among them. ``example``: the fault of one wrong response.
-      The other counts exclude these additional requests.
+    - ``looked_at``: number of complete responses to additional requests, which are sent during the
+      reading to check the content. ``wrong``: number of wrong ones among them. ``example``: the error
+      in one wrong response. The other counts exclude these additional requests.
     """
 
     rate: float
@@ -46,21 +46,23 @@ class Reading:
 
     @classmethod
     def pool(cls, readings: Sequence[Reading]) -> Reading:
-        """Return several readings at about the same rate as one, with summed counts, seconds and
-        histograms.
+        """Return several readings at about the same rate as one reading, with summed counts, seconds
+        and histograms.
 
-        ``rate`` is the mean of the log rates, weighted by requests. ``truncated``, ``limited`` and
-        ``disturbed`` of any reading apply to the result; ``stolen`` is the mean.
+        ``rate`` is the geometric mean of the rates, weighted by requests. ``truncated``, ``limited`` and
+        ``disturbed`` are set if they are set in any reading. ``stolen`` is the mean.
         """
         intended_requests = sum(reading.intended for reading in readings)
-        logs = sum(log(reading.rate) * reading.intended for reading in readings)
+        weighted_log_rates = sum(log(reading.rate) * reading.intended for reading in readings)
         errors: Counter[str] = Counter()
         histogram: Counter[float] = Counter()
         for reading in readings:
             errors.update(reading.errors)
             histogram.update(reading.histogram)
         return cls(
-            rate=exp(logs / intended_requests) if intended_requests else readings[0].rate,
+            rate=exp(weighted_log_rates / intended_requests)
+            if intended_requests
+            else readings[0].rate,
             seconds=sum(reading.seconds for reading in readings),
             intended=intended_requests,
             violations=sum(reading.violations for reading in readings),
@@ -82,26 +84,26 @@ class Reading:
 
     @property
     def violation_fraction(self) -> float:
-        """Return violations over intended requests; 1.0 without intended requests."""
+        """Return the fraction of intended requests that are violations; 1.0 without requests."""
         return self.violations / self.intended if self.intended else 1.0
 
     @property
     def error_count(self) -> int:
-        """Return the number of violations that are errors, not lateness."""
+        """Return the number of violations that are errors, not late responses."""
         return sum(self.errors.values())
 
     @property
     def goodput(self) -> float:
-        """Return the requests/s with a correct response in time."""
+        """Return the number of requests/s that got a correct response in time."""
         right_count = self.intended - self.violations + self.looked_at - self.wrong
         return right_count / self.seconds if self.seconds > 0 else 0.0
 
     def percentile(self, q: float) -> float | None:
-        """Return the seconds within which the fraction ``q`` of *intended* requests got a correct
-        response.
+        """Return the latency in seconds within which the fraction ``q`` of *intended* requests got a
+        correct response.
 
-        Return ``None`` if more than ``1 - q`` of them never got a correct response: the percentile is
-        then beyond all observations.
+        Return ``None`` if more than ``1 - q`` of these requests never got a correct response, because
+        the percentile is then unknown.
         """
         count = 0
         for edge in sorted(self.histogram):

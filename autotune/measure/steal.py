@@ -1,11 +1,11 @@
 """CPU steal: CPU time that the hypervisor takes from the hosts during a reading.
 
-At times, other guests take CPU time from a virtual machine, and the kernel counts it as *steal*. Every
-reading is kept, whether it met the objective or not. Repeating only the failed readings would select
-lucky ones and cost time. Instead, each reading records its steal above the usual level, and the
-capacity search allows for it (`measure.posterior`).
+At times, other guests take CPU time from a virtual machine, and its kernel counts this time as *steal*.
+Every reading is kept, whether it met the objective or not. Repeating only failed readings would favour
+lucky ones and take time. Instead, each reading records its steal above the usual level, and the capacity
+search corrects for it (`measure.posterior`).
 
-The usual level is computed from the readings. On a machine that always loses a fifth of its CPU time,
+The usual level is computed from recent readings. On a machine that always loses a fifth of its CPU time,
 this loss is part of the measured capacity.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from autotune.monitor.activity import HostUsage
 
-# CPU steal above the usual level. From this value on, the user is warned, and a warm-up window with too
-# many violations does not count as overloaded.
+# If CPU steal above the usual level exceeds this share, the user is warned. A warm-up window with too
+# many violations then does not count as overloaded.
 HIGH_STEAL_SHARE = 0.03
 USUAL_STEAL_QUANTILE = 0.1  # the usual steal is this quantile of the steal in recent readings
 MAX_REMEMBERED_READINGS = 50  # number of recent readings for the usual steal
@@ -25,7 +25,7 @@ MAX_REMEMBERED_READINGS = 50  # number of recent readings for the usual steal
 
 @dataclass(frozen=True)
 class CpuSteal:
-    """The CPU steal of the hosts as fractions, for each reading."""
+    """The CPU steal in recent readings, as fractions, on the host with the most steal."""
 
     steal_history: tuple[float, ...] = ()
 
@@ -40,7 +40,7 @@ class CpuSteal:
         )
 
     def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
-        """Return the steal with one more reading; ``hosts`` is the usage of hosts during it."""
+        """Return the history with one more reading; ``hosts`` contains the host usage during it."""
         return (
             CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:])
             if hosts
@@ -58,6 +58,8 @@ class CpuSteal:
 
 
 def find_worst_steal(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
-    """Return the host with the most steal and its fraction, or an empty name and 0 without hosts."""
+    """Return the name of the host with the most CPU steal, and its steal as a fraction. Without hosts,
+    return an empty name and 0.
+    """
     steal_by_host = {name: usage.steal for name, usage in hosts.items()}
     return max(steal_by_host.items(), key=lambda item: item[1], default=("", 0.0))

@@ -1,4 +1,4 @@
-"""Warm-up: load that does not count, until caches, pools and connections have settled."""
+"""Warm-up: load before any measurement, until caches, pools and connections have settled."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 
 WINDOW_SECONDS = 1.0
-# At low rates, a window lasts for this many requests, but not longer than the limit in seconds.
+# At low rates, a window lasts until this many requests, but at most this many seconds.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
-SETTLED_WINDOW_REQUESTS = 12  # requests of a window at a low rate, if they arrive in that time
+SETTLED_WINDOW_REQUESTS = 12  # requests in a low-rate window, if they arrive in `settling_seconds`
 SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below a low first rate divided by this
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
 UNKNOWN_START_RATE = 200.0  # first rate in requests/s if no peak is expected
 UNKNOWN_MAX_RATE = 1000.0  # highest warm-up rate in requests/s if no peak is expected
-EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: a busy stack that is not overloaded
+EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak that keeps a stack busy without overload
 # Windows agree if their hit rates differ by less than this.
 HIT_RATE_TOLERANCE = 0.01
 RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not settled
-PREFILLED_RISE_WINDOWS = 2  # the same for caches that were filled beforehand
+PREFILLED_RISE_WINDOWS = 2  # the same number for caches that were filled before the warm-up
 MIN_HIT_RISE = 0.001  # a hit rate that rises by at most this much has settled
 LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
-# If the failed fraction stays above this share over this many windows, each at half the previous load,
-# less load does not help.
+# Each of this many windows has half the load of the previous one. If the failed fraction stays above
+# this share of the first window's, less load does not help.
 FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 
 
@@ -70,8 +70,8 @@ class WarmUpResult:
     @property
     def sustained_rate(self) -> float | None:
         """Return the last rate in requests/s that the stack sustained."""
-        rates = [window.rate for window in self.windows if not window.is_overloaded]
-        return rates[-1] if rates else None
+        sustained_rates = [window.rate for window in self.windows if not window.is_overloaded]
+        return sustained_rates[-1] if sustained_rates else None
 
     @property
     def failed_rate(self) -> float | None:
@@ -94,21 +94,21 @@ def run_warm_up(
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
     ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
-    so far. ``expected`` is the expected peak in requests/s. Without it, ``start_rate`` is the first
-    rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer: up to
-    ``settling_seconds``, so that an overload can show. If the hit rate rose over ``rise_windows``
-    steps, the cache is still filling. ``max_windows`` is the maximum number of windows. After
+    so far. ``expected`` is the expected peak in requests/s. Without ``expected``, ``start_rate`` is the
+    first rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer, up to
+    ``settling_seconds``, so that an overload can show. A cache whose hit rate rose over
+    ``rise_windows`` steps is still filling. ``max_windows`` is the maximum number of windows. After
     ``max_seconds``, no third or later window starts.
 
     The load is halved if the stack is overloaded. It grows again once the stack keeps up, because a
-    cold cache warms faster with more requests. The load stays well below the overload. After CPU steal,
-    the same load is tried again. If as many requests fail at a quarter of the load, the warm-up stops,
-    because something other than the load occupies the workers.
+    cold cache warms faster with more requests. It stays well below the rate that overloaded the stack.
+    After CPU steal, the same load is tried again. If almost as many requests fail at a quarter of the
+    load, the warm-up stops, because the load is not the cause.
     """
     ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
     rate = ceiling if expected else min(ceiling, start_rate)
     is_slow = not expected and start_rate < UNKNOWN_START_RATE
-    lowest, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
+    lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
     spent_seconds = 0.0
     while len(windows) < max_windows and (len(windows) < 2 or spent_seconds < max_seconds):
@@ -126,7 +126,7 @@ def run_warm_up(
         if is_futile(windows):
             return WarmUpResult(is_settled=False, windows=tuple(windows))
         if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
-            rate, ceiling = min(max(rate / 2, lowest), max_rate), EXPECTED_PEAK_SHARE * rate
+            rate, ceiling = min(max(rate / 2, lowest_rate), max_rate), EXPECTED_PEAK_SHARE * rate
             growth = 1.5
         elif not windows[-1].is_overloaded:
             rate = min(rate * growth, ceiling)
@@ -160,7 +160,9 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if further windows would not warm the stack: it hardly responds, or fails at any load."""
+    """True if further windows would not warm the stack, because it hardly responds or fails at any
+    load.
+    """
     is_unresponsive = (
         len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
     )
@@ -170,7 +172,7 @@ def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
 def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
     """True if almost as many requests fail at a quarter of the load, so that load is not the cause.
 
-    Late requests do not count, because a cold cache makes them late at any load.
+    Late responses do not count as failed, because a cold cache causes them at any load.
     """
     last_windows = windows[-FUTILE_WINDOWS:]
     if len(last_windows) < FUTILE_WINDOWS or not all(
@@ -188,30 +190,34 @@ def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
 def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_WINDOWS) -> bool:
     """True if the cache is still filling: its hit rate did not fall over the last windows.
 
-    At a low rate, a cache fills so slowly that two windows agree long before it is warm. A settled hit
-    rate rises and falls. With too few windows, the result is true.
+    At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
+    settled hit rate rises and falls. With too few windows, the cache is assumed to be filling.
     """
-    hits = [window.hit_rate for window in windows[-rise_windows - 1 :]]
-    rates = [hit for hit in hits if hit is not None]
-    if len(rates) < len(hits):
+    hit_rates = [window.hit_rate for window in windows[-rise_windows - 1 :]]
+    known_rates = [hit for hit in hit_rates if hit is not None]
+    if len(known_rates) < len(hit_rates):
         return False
-    if len(rates) <= rise_windows:
+    if len(known_rates) <= rise_windows:
         return True
-    return rates[-1] - rates[0] > MIN_HIT_RISE and all(a <= b for a, b in pairwise(rates))
+    return known_rates[-1] - known_rates[0] > MIN_HIT_RISE and all(
+        a <= b for a, b in pairwise(known_rates)
+    )
 
 
 def _build_window(
     reading: Reading, lookups_before: tuple[int, int] | None, lookups_after: tuple[int, int] | None
 ) -> WarmUpWindow:
-    hits = None
+    hit_rate = None
     if lookups_before is not None and lookups_after is not None:
-        gained, lost = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
-        hits = gained / (gained + lost) if gained + lost > 0 else None
-    overloaded, failed = (
+        hits, misses = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
+        hit_rate = hits / (hits + misses) if hits + misses > 0 else None
+    is_overloaded, failed_share = (
         reading.violation_fraction > OVERLOAD_VIOLATION_SHARE,
         reading.error_count / max(reading.intended, 1),
     )
-    return WarmUpWindow(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
+    return WarmUpWindow(
+        reading.rate, is_overloaded, reading.percentile(0.5), hit_rate, failed_share
+    )
 
 
 DRAINED_REQUESTS = 3
@@ -219,25 +225,28 @@ DRAIN_SECONDS = 10.0
 
 
 def wait_until_drained(
-    latency: Callable[[], float | None],
-    limit: float,
+    measure_latency: Callable[[], float | None],
+    latency_limit: float,
     seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
 ) -> bool:
-    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
+    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``latency_limit``
+    seconds.
 
-    ``latency()`` sends one request and returns its latency in seconds, or ``None`` without a correct
-    response. ``pause`` is the time between two requests in seconds. The result is true if the backlog
+    ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a
+    correct response. ``pause`` is the time between two requests in seconds. Return true if the backlog
     was gone within ``seconds``.
     """
     deadline = time.monotonic() + seconds
-    quick_answers = 0
-    while quick_answers < DRAINED_REQUESTS:
+    quick_responses = 0
+    while quick_responses < DRAINED_REQUESTS:
         if time.monotonic() > deadline:
             return False
-        latency_seconds = latency()
+        latency_seconds = measure_latency()
         time.sleep(pause)
-        quick_answers = (
-            quick_answers + 1 if latency_seconds is not None and latency_seconds <= limit else 0
+        quick_responses = (
+            quick_responses + 1
+            if latency_seconds is not None and latency_seconds <= latency_limit
+            else 0
         )
     return True

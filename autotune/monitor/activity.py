@@ -1,5 +1,5 @@
-"""Activity of hosts and services during one reading: rates and levels from samples, in pure
-functions.
+"""Activity of hosts and services during one reading: pure functions compute rates and levels from
+samples.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def compute_host_activity(
     elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
     cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    sent_segments = _counter_growth(first.tcp, last.tcp, "OutSegs")
+    sent_segments = _compute_growth(first.tcp, last.tcp, "OutSegs")
     rates = {
-        i: _counter_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
+        i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
     }
     links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
@@ -82,21 +82,21 @@ def compute_host_activity(
         cpus=host.cpus,
         seconds=elapsed_seconds,
         cpu={kind: value / total_seconds for kind, value in cpu_seconds.items()},
-        quota_used_share=_quota_used_share(first, last, host.cpus),
+        quota_used_share=_compute_quota_used_share(first, last, host.cpus),
         throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
         / elapsed_seconds,
         running_processes=fmean(s.running for s in samples),
         load=last.load,
         context_switches=(last.context_switches - first.context_switches) / elapsed_seconds,
-        memory=max(map(_memory_in_use, samples)),
+        memory=max(map(_compute_memory_share, samples)),
         swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
         descriptors=max(
             s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
         ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
-        listen_drops=_counter_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_counter_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
+        listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
+        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
         if sent_segments
         else 0.0,
         network=sum(rates.values()),
@@ -140,7 +140,7 @@ def compute_instance_activity(
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
     busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
-    # The first sample precedes the load, and the last one follows it.
+    # The first sample precedes the load, and the last sample follows the load.
     return _add_socket_activity(
         _add_process_activity(activity, processes_by_time),
         queues[1:-1] or queues,
@@ -170,8 +170,8 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity, completed with the values of its listening socket; ``in_flight`` contains
-    the service's numbers of requests in flight.
+    """Return the activity with the values of the service's listening sockets. ``in_flight``
+    contains the numbers of requests in flight that the service reported.
     """
     crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(
@@ -188,10 +188,10 @@ def _add_socket_activity(
 
 
 def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
-    """Return the samples up to ``seconds`` after the first one.
+    """Return the samples up to ``seconds`` after the first sample.
 
-    The load is over while a generator waits for its last responses. Later samples are included only if
-    there would otherwise be fewer than two.
+    No load is sent while a generator waits for its last responses. Later samples are included only
+    if there would otherwise be fewer than two.
     """
     for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
         samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
@@ -201,8 +201,8 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
 
 
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
-    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several per
-    port.
+    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several
+    sockets per port.
 
     A service that consists only of host settings has no socket.
     """
@@ -225,7 +225,9 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of counters, and the maximum of ``levels``, which can also fall."""
+    """Return the growth of counters, and the maximum of the counters in ``levels``, which can also
+    fall.
+    """
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
@@ -241,22 +243,22 @@ def _compute_rate(
     processes_by_time: Mapping[float, ServiceProcesses],
     read_total: Callable[[ServiceProcesses], float | None],
 ) -> float | None:
-    values = [
-        (when, value)
-        for when, group in processes_by_time.items()
+    totals = [
+        (uptime, value)
+        for uptime, group in processes_by_time.items()
         if (value := read_total(group)) is not None
     ]
-    if len(values) < 2:
+    if len(totals) < 2:
         return None
-    (begun, first), (ended, last) = values[0], values[-1]
-    return max(0.0, last - first) / max(ended - begun, 1e-6)
+    (first_uptime, first), (last_uptime, last) = totals[0], totals[-1]
+    return max(0.0, last - first) / max(last_uptime - first_uptime, 1e-6)
 
 
-def _counter_growth(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
+def _compute_growth(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
     return last.get(name, 0) - first.get(name, 0)
 
 
-def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
+def _compute_quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
     if first.quota_cpu_seconds is None or last.quota_cpu_seconds is None:
         return None
     used_cpus = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
@@ -266,7 +268,7 @@ def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float
     return used_cpus if used_cpus <= 1.25 * cpus else None
 
 
-def _memory_in_use(sample: HostSample) -> float:
+def _compute_memory_share(sample: HostSample) -> float:
     if limit := sample.memory.get("GroupLimit"):
         return sample.memory["GroupUsed"] / limit
     total_memory = sample.memory.get("MemTotal", 0)
@@ -281,10 +283,11 @@ def _memory_in_use(sample: HostSample) -> float:
 class HostUsage:
     """The resource usage of a host during one reading.
 
-    ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is the
-    load average at the end, and ``running`` the mean number of runnable threads. ``memory`` (a
-    fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. By service instance,
-    ``rss`` is the size of its largest process in bytes, and ``workers`` the number of its processes.
+    ``cpu`` is the fraction of the host's CPU time in use, and ``steal`` the fraction of CPU steal.
+    ``load`` is the load average at the end, and ``running`` the mean number of runnable threads.
+    ``memory`` (a fraction), ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s.
+    ``rss`` is the size of the largest process in bytes, and ``workers`` the number of worker
+    processes, both by service instance.
     """
 
     cpu: float
@@ -302,7 +305,7 @@ class HostUsage:
 def compute_host_usages(
     hosts: Sequence[WatchedHost], observations: Observations, seconds: float
 ) -> dict[str, HostUsage]:
-    """Return host → usage, for every host with samples."""
+    """Return the usage of every host with samples, by host."""
     usages = {}
     for host in hosts:
         host_activity = compute_host_activity(host, observations, seconds)
@@ -321,7 +324,7 @@ def compute_host_usages(
             sockets=host_activity.sockets,
             time_wait=host_activity.time_wait,
             network=round(host_activity.network),
-            rss={part.name: part.rss for part in instances if part.rss},
-            workers={part.name: part.workers for part in instances if part.workers},
+            rss={activity.name: activity.rss for activity in instances if activity.rss},
+            workers={activity.name: activity.workers for activity in instances if activity.workers},
         )
     return usages

@@ -37,8 +37,8 @@ def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
 
 
 class CounterReader:
-    """A reader of one server's counters, over a connection to its socket or with its own client on
-    its host.
+    """A reader of one server's counters, over a connection to the server's socket or with the
+    server's own client program on its host.
     """
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
@@ -46,14 +46,14 @@ class CounterReader:
         query = find_counter_query(instance)
         assert query is not None
         self._query = query
-        self._by_command_alone = query.is_local_only and transport is not None
+        self._uses_only_command = query.is_local_only and transport is not None
         self._connection: socket.socket | None = None
 
     @property
     def is_cheap(self) -> bool:
         """True if frequent reads cost almost nothing, unlike a command on the server's host."""
         return self._connection is not None or (
-            self._query.is_local_only and not self._by_command_alone
+            self._query.is_local_only and not self._uses_only_command
         )
 
     @property
@@ -65,21 +65,21 @@ class CounterReader:
         """Return the counters; ``None`` if the server did not respond in time."""
         start_time = time.monotonic()
         try:
-            data = b"" if self._by_command_alone else self._query_socket()
+            response = b"" if self._uses_only_command else self._query_socket()
         except OSError:
             self.close()
-            data = b""
-        if not data and by_command and self._transport is not None:
-            # The target may not contain the path of that program.
+            response = b""
+        if not response and by_command and self._transport is not None:
+            # The path of the command's program may be unknown.
             with contextlib.suppress(KeyError):
                 answer = self._transport.run(
                     self._query.build_command(self.part.placement), timeout=5.0
                 )
-                data = answer.stdout.encode() if answer.ok else b""
-        if not data:
+                response = answer.stdout.encode() if answer.ok else b""
+        if not response:
             return None
         return parse_counters(
-            data.decode(errors="replace"), self._query, time.monotonic() - start_time
+            response.decode(errors="replace"), self._query, time.monotonic() - start_time
         )
 
     def close(self) -> None:
@@ -98,14 +98,14 @@ class CounterReader:
             location = (placement.listen.host, placement.listen.port)
             self._connection = socket.create_connection(location, TIMEOUT_SECONDS)
         self._connection.sendall(self._query.request)
-        data = b""
-        while not self._query.is_complete(data):
+        response = b""
+        while not self._query.is_complete(response):
             piece = self._connection.recv(1 << 16)
-            data += piece
-            if not piece or len(data) > _MAX_ANSWER_BYTES:
+            response += piece
+            if not piece or len(response) > _MAX_ANSWER_BYTES:
                 self.close()
                 break
-        return data
+        return response
 
 
 def parse_counters(text: str, query: CounterQuery, seconds: float) -> ServerCounters:

@@ -53,8 +53,8 @@ class Observations:
     """Everything that was observed during one reading.
 
     ``samples`` and the ``sampling_cpu_seconds`` that they cost are by host, ``counters`` and
-    ``log_complaints`` by service instance. ``faults`` are wrong responses of instances even without
-    load.
+    ``log_complaints`` by service instance. ``faults`` describes instances that respond wrongly even
+    without load.
     """
 
     samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def build_watched_hosts(
         WatchedHost(
             name,
             cpus[name],
-            tuple(part for part in stack.instances if part.placement.host == name),
+            tuple(each for each in stack.instances if each.placement.host == name),
             None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
         )
         for name in names
@@ -92,11 +92,11 @@ class HostWatch:
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
         self._hosts, self._seconds = hosts, max(1, round(seconds))
-        self._over = threading.Event()
+        self._stop_event = threading.Event()
         self._threads: list[threading.Thread] = []
         self._streams: dict[str, SampleStream] = {}
         self._samples: dict[str, tuple[HostSample, ...]] = {}
-        self._cost: dict[str, float] = {}
+        self._sampling_cpu_seconds: dict[str, float] = {}
         self._counters: dict[str, list[ServerCounters | None]] = {}
         self._complaints: dict[str, Mapping[str, int]] = {}
         self._failures: list[str] = []
@@ -119,7 +119,7 @@ class HostWatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._over.set()
+        self._stop_event.set()
         for stream in list(self._streams.values()):
             self._start_thread(SampleStream.stop, stream)
         deadline = time.monotonic() + LAST_SAMPLE_SECONDS
@@ -133,7 +133,7 @@ class HostWatch:
         counters = {instance: tuple(answers) for instance, answers in self._counters.items()}
         return Observations(
             dict(self._samples),
-            dict(self._cost),
+            dict(self._sampling_cpu_seconds),
             counters,
             dict(self._complaints),
             tuple(self._failures),
@@ -150,14 +150,14 @@ class HostWatch:
         except Exception as error:  # noqa: BLE001 - an error here must not fail the reading
             self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
 
-    def _take_first_sample(self, host: WatchedHost, later: float) -> None:
+    def _take_first_sample(self, host: WatchedHost, delay_share: float) -> None:
         logs = tuple(
             dict.fromkeys(log for instance in host.instances if (log := find_log(instance)))
         )
         interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
         self._streams[host.name] = SampleStream(
             host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
-            interval=interval, later=later * interval,
+            interval=interval, later=delay_share * interval,
         )  # fmt: skip
 
     def _sample_host(self, host: WatchedHost) -> None:
@@ -165,7 +165,7 @@ class HostWatch:
             stream_result = self._streams[host.name].run()
         finally:
             del self._streams[host.name]
-        self._samples[host.name], self._cost[host.name] = (
+        self._samples[host.name], self._sampling_cpu_seconds[host.name] = (
             stream_result.samples,
             stream_result.cpu_seconds,
         )
@@ -180,7 +180,7 @@ class HostWatch:
         answers = self._counters.setdefault(instance.name, [])
         try:
             answers.append(reader.read(by_command=True))
-            while not self._over.wait(
+            while not self._stop_event.wait(
                 COUNTER_POLL_SECONDS if reader.is_cheap else reader.command_interval
             ):
                 answers.append(reader.read(by_command=not reader.is_cheap))
@@ -190,9 +190,11 @@ class HostWatch:
 
 
 def find_log(instance: ServiceInstance) -> str | None:
-    """Return the path of a service's log, its systemd unit if it logs to the journal, or ``None``."""
-    log = find_own_diagnosis(instance.service).find_log
-    return log(instance.placement) if log else None
+    """Return the path of a service's log, its systemd unit if the service logs to the journal, or
+    ``None``.
+    """
+    find_instance_log = find_own_diagnosis(instance.service).find_log
+    return find_instance_log(instance.placement) if find_instance_log else None
 
 
 def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:

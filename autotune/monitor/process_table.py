@@ -72,8 +72,8 @@ class ProcessStat:
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """Return a parsed line; fields are counted from the last parenthesis, because a name may contain
-    any text.
+    """Return a parsed line. Fields are counted from the last parenthesis, because a program's name
+    may contain any text.
     """
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
@@ -97,14 +97,16 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
-    """Return the sums for each service's processes, from files that were read at the same time."""
+    """Return the summed figures of each service's processes, from files that were read at the same
+    time.
+    """
     members: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")
         if directory in (path, "/proc"):
             continue
-        if (read := parse_process_stat(text)) and (name := owners.find_owner(read)):
-            members.setdefault(name, []).append((read, directory))
+        if (process := parse_process_stat(text)) and (name := owners.find_owner(process)):
+            members.setdefault(name, []).append((process, directory))
     return {
         name: _sum_processes(members_of_service, files)
         for name, members_of_service in members.items()
@@ -114,30 +116,30 @@ def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str,
 def _sum_processes(
     members: list[tuple[ProcessStat, str]], files: Mapping[str, str]
 ) -> ServiceProcesses:
-    processes = [read for read, _ in members]
+    processes = [process for process, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
     schedule_times = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in schedule_times if times]
-    opened, allowed, shares = (
+    descriptor_counts, descriptor_limits, pss_kilobytes = (
         dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")),
         dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
         dict(_parse_numbers(files, PSS_SECTION, ":")),
     )
     # Before Linux 6.2, the directory's size does not show the number of descriptors.
     fullest_process = max(
-        (path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0)
+        (path for _, path in members), key=lambda path: descriptor_counts.get(f"{path}/fd", 0)
     )
     return ServiceProcesses(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
-        cpu=sum(map(_cpu_seconds, processes, schedule_times)),
+        cpu=sum(map(_compute_cpu_seconds, processes, schedule_times)),
         scheduling_delay=sum(delays) if delays else None,
         max_rss=max(p.rss for p in processes),
-        max_pss=_find_max_pss([path for _, path in members], shares),
-        descriptors=opened.get(f"{fullest_process}/fd") or None,
-        descriptor_limit=allowed.get(f"{fullest_process}/limits"),
+        max_pss=_find_max_pss([path for _, path in members], pss_kilobytes),
+        descriptors=descriptor_counts.get(f"{fullest_process}/fd") or None,
+        descriptor_limit=descriptor_limits.get(f"{fullest_process}/limits"),
     )
 
 
@@ -155,7 +157,7 @@ def _parse_numbers(
 
 
 def _find_max_pss(directories: Sequence[str], kilobytes: Mapping[str, int]) -> int | None:
-    """Return the largest proportional set size in bytes, or ``None`` if most are unknown.
+    """Return the largest proportional set size in bytes, or ``None`` if most sizes are unknown.
 
     Some sizes are missing if processes exit while their files are read.
     """
@@ -172,7 +174,9 @@ def _parse_schedstat(text: str) -> tuple[float, float] | None:
     return (parse_uint(fields[0]) / 1e9, parse_uint(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
-def _cpu_seconds(process: ProcessStat, scheduler_times: tuple[float, float] | None) -> float:
+def _compute_cpu_seconds(
+    process: ProcessStat, scheduler_times: tuple[float, float] | None
+) -> float:
     # Hundredths of a second would add up to zero for many nearly idle processes. The scheduler's
     # nanoseconds are exact, but cover only one thread.
     own_seconds = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu

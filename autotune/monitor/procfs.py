@@ -1,5 +1,5 @@
-"""Linux statistics of a host, ``{path: text}``, parsed into a sample by pure functions; see
-proc(5).
+"""Parse Linux statistics of a host, given as texts by path (proc(5)), into a sample with pure
+functions.
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
 different files, and a probe must never make a reading fail.
@@ -43,11 +43,11 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of its output among a sample's texts
+SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's texts
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
-_CONNECTED_STATE = "03"  # SS_CONNECTED; SS_CONNECTING is a connection that waits
+_CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class HostSample:
       the machine).
     - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
       ``throttled_seconds``: seconds for which the quota throttled it.
-    - ``memory``: bytes. Keys with ``Group`` belong to the control group.
+    - ``memory``: bytes. Keys that start with ``Group`` describe the control group.
     - ``tcp``: the kernel's counters by their names in the kernel.
     - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.
     """
@@ -98,16 +98,16 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
     """Return a sample of texts that were read at the same time: files by path, and the output of `ss`."""
     stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
     interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
-    files = texts.get("/proc/sys/fs/file-nr", "").split()
+    file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
-        uptime=_first_number(texts.get("/proc/uptime", "")),
+        uptime=_parse_first_number(texts.get("/proc/uptime", "")),
         cpu={
             k: parse_uint(v) / TICKS_PER_SECOND
             for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
         },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
-        load=_first_number(texts.get("/proc/loadavg", "")),
+        load=_parse_first_number(texts.get("/proc/loadavg", "")),
         memory={
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
@@ -122,7 +122,9 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
             if len(row) >= 9 and is_uint(row[0])
         },
         link_speeds=_parse_link_speeds(texts),
-        open_files=(parse_uint(files[0]), parse_uint(files[2])) if len(files) == 3 else None,
+        open_files=(parse_uint(file_counts[0]), parse_uint(file_counts[2]))
+        if len(file_counts) == 3
+        else None,
         quota_cpu_seconds=_read_quota_cpu(texts),
         throttled_seconds=_read_throttled_seconds(texts),
         queues=(
@@ -147,8 +149,8 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
     """Yield the named unix sockets that are listening.
 
-    The kernel lists a waiting connection under the same name, in the state "connecting" and without an
-    inode. It lists an accepted connection as connected.
+    The kernel lists a waiting connection under the same name, in the state "connecting" and without
+    an inode. An accepted connection is listed as connected.
     """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
@@ -173,7 +175,7 @@ def _split_rows(text: str) -> dict[str, list[str]]:
     return {row[0].rstrip(":"): row[1:] for row in rows if row}
 
 
-def _first_number(text: str) -> float:
+def _parse_first_number(text: str) -> float:
     try:
         return parse_decimal(text.split(None, 1)[0])
     except (IndexError, ValueError):
@@ -213,7 +215,7 @@ def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
-        if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _first_number(text)) > 0
+        if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _parse_first_number(text)) > 0
     }
 
 

@@ -28,17 +28,17 @@ from autotune.transports.temporary_files import LOCK_SCRIPT
 
 # Maximum size of a log in bytes, because an overloaded server writes thousands of similar lines.
 MAX_LOG_BYTES = 1 << 20
-KILL_AFTER_SECONDS = 15.0  # seconds after its planned end until the command is killed
+KILL_AFTER_SECONDS = 15.0  # the command is killed this many seconds after its planned end
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
-_REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
+_REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
-# No value ever becomes part of this text. The number of samples, their interval, the programs, the file
-# for the process id, the logs and the files are arguments. Both `tail` and the bash code print each
-# file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX mode, but not
-# a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last, with a
-# blank before each line, because a log may contain any text.
+# No value is ever inserted into this script. The number of samples, their interval, the programs,
+# the file for the process id, the logs and the files are arguments. Both `tail` and the bash code
+# print each file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX
+# mode, but not a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come
+# last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
@@ -151,7 +151,9 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class StreamResult:
-    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and new text by log."""
+    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and the new text
+    of each log.
+    """
 
     samples: tuple[HostSample, ...] = ()
     cpu_seconds: float = 0.0
@@ -159,8 +161,8 @@ class StreamResult:
 
 
 class SampleStream:
-    """The samples of a host, every ``interval`` seconds for at most ``seconds``, or until it is
-    stopped.
+    """A stream of samples of a host, every ``interval`` seconds for at most ``seconds``, or until
+    the stream is stopped.
 
     The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers
     and guests, would otherwise all be sampled at the same time and stall the machine. Sampling yields
@@ -181,7 +183,7 @@ class SampleStream:
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
-        self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
+        self._pid_file = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> StreamResult:
         """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
@@ -196,7 +198,7 @@ class SampleStream:
             f"{self._interval + self._later:.3f}",
             str(self._interval),
             " ".join(self._owners.programs),
-            self._whoami,
+            self._pid_file,
             "\n".join(self._logs),
             *SAMPLED_FILES,
         )
@@ -207,28 +209,30 @@ class SampleStream:
         return parse_stream(command_result.stdout, self._owners)
 
     def stop(self) -> None:
-        """Request one last sample, after which ``run`` returns; no effect if it is not running."""
-        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._whoami), timeout=15.0)
+        """Request one last sample, after which ``run`` returns; no effect if the stream is not
+        running.
+        """
+        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._pid_file), timeout=15.0)
 
 
 def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
     """Return the parsed output of the command."""
-    looked, _, ended = text.partition(f"\n{_TIMES_MARK}\n")
-    times, _, logs = ended.partition(f"{_LOGS_MARK}\n")
+    sample_text, _, remaining_text = text.partition(f"\n{_TIMES_MARK}\n")
+    times, _, logs = remaining_text.partition(f"{_LOGS_MARK}\n")
     samples = []
-    for block in looked.split(f"{_SAMPLE_MARK}\n")[1:]:
+    for block in sample_text.split(f"{_SAMPLE_MARK}\n")[1:]:
         files = dict(_split_files(block))
         # A truncated or garbled sample is left out.
         with contextlib.suppress(ValueError, IndexError):
             if not _REQUIRED_FILES - files.keys():
                 samples.append(build_sample(files, owners))
-    cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
+    cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     file_texts = {name: "\n".join(line[1:] for line in split_lines(text))
                for name, text in _split_files(logs)}  # fmt: skip
-    return StreamResult(tuple(samples), cost, file_texts)
+    return StreamResult(tuple(samples), cpu_seconds, file_texts)
 
 
 def _split_files(block: str) -> Iterator[tuple[str, str]]:
-    for part in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
-        name, _, content = part.partition(" <==\n")
+    for section in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
+        name, _, content = section.partition(" <==\n")
         yield name, content

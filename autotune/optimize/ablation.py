@@ -1,14 +1,14 @@
 """Ablation of a winner: the smallest set of its changes that keeps nearly all of its gain.
 
-The ablation reverts changes of the winner in three steps. It reverts each change with a likely small
-effect alone, to find the changes that clearly matter. It then reverts half of the remaining changes at
-a time, which estimates their effects with the fewest measurements. Finally, it reverts all unnecessary
-changes together. It ends when the winner is almost certain to lose at most ``1 - KEPT_GAIN_SHARE`` of
-its gain without them.
+The ablation reverts changes of the winner in three steps. First, each change that may have little effect
+is reverted alone, to find the changes that clearly matter. Next, half of the remaining changes are
+reverted at a time, which estimates their effects with the fewest measurements. Finally, all unnecessary
+changes are reverted together. The ablation ends when the winner without these changes almost certainly
+loses no more than ``1 - KEPT_GAIN_SHARE`` of its gain.
 
-The log peak of a set is modelled as the winner's log peak minus the sum of the effects of the reverted
-changes. This holds for small losses. Each measurement then informs the estimates of all changes in its
-set, as in a weighing design (Hotelling, 1944).
+The log peak after reverting a set of changes is modelled as the winner's log peak minus the sum of their
+effects. This model is valid for small losses. Each measurement therefore improves the estimates of all
+changes in its set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations
@@ -28,24 +28,23 @@ from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshol
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
 MeasureReverted = Callable[[RevertedChanges], float | None]
-"""Type of ``measure(reverted)``: the log peak of the winner with these changes reverted, or ``None`` if
-it fails.
+"""``measure(reverted)`` returns the log peak of the winner with these changes reverted, or ``None`` if
+that configuration fails.
 """
 
 KEPT_GAIN_SHARE = 0.95
-# Probability that reverting a set costs no more than the limit. Above DROP_PROBABILITY the set is
+# Probability that reverting a set costs no more than the allowed loss. Above DROP_PROBABILITY the set is
 # dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, a change is dropped once the measurements are spent
+FINAL_DROP_PROBABILITY = 0.5  # above this, a set is dropped once no measurements are left
 ESSENTIAL_PROBABILITY = 0.02  # below this, a change is certain to matter
 # Minimum and maximum number of measurements per set.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
 # Minimum number of measurements of the winner before anything is compared with it.
 WINNER_MEASUREMENTS = 8
 POSTERIOR_DRAWS = 200
-ESTIMATION_SHARE = (
-    0.75  # share of the measurements after screening that estimate effects; the others verify
-)
+# Share of the measurements after screening that estimate effects; the rest verify the final set.
+ESTIMATION_SHARE = 0.75
 # Share of the draws that must agree about each change before estimation stops early.
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
@@ -64,7 +63,7 @@ class PredictedEffect:
 
 @dataclass(frozen=True)
 class EffectPosterior:
-    """Normal posterior of the log loss from reverting each change: ``names``, mean and covariance."""
+    """Normal posterior of the log loss from reverting each change in ``names``: mean and covariance."""
 
     names: tuple[str, ...]
     mean: Array
@@ -77,7 +76,7 @@ class EffectPosterior:
         return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
     def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
-        """Return draws of the losses, ``[draw, change]``."""
+        """Return random draws of the losses, ``[draw, change]``."""
         return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
 
 
@@ -97,44 +96,44 @@ class EffectRegression:
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
-        """Return the posterior, without measurements far below the prediction of all others."""
+        """Return the posterior; measurements that are far below their prediction are ignored."""
         names = tuple(self.predicted)
         design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
         log_peaks = np.array(self.log_peaks)
         mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
         sd = np.array([LEVEL_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)])
-        sound_mask = np.ones(len(log_peaks), bool)
+        undisturbed_mask = np.ones(len(log_peaks), bool)
         for _ in range(OUTLIER_ROUNDS):
-            fitted, covariance = _bayesian_regression(
-                design[sound_mask], log_peaks[sound_mask], mean, sd, self.noise
+            coefficients, covariance = _solve_regression(
+                design[undisturbed_mask], log_peaks[undisturbed_mask], mean, sd, self.noise
             )
-            spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
-            still_sound = ~exceeds_prediction(design @ fitted - log_peaks, spread)
-            if (still_sound == sound_mask).all():
+            prediction_sds = np.sqrt(
+                np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2
+            )
+            new_mask = ~exceeds_prediction(design @ coefficients - log_peaks, prediction_sds)
+            if (new_mask == undisturbed_mask).all():
                 break
-            sound_mask = still_sound
-        return EffectPosterior(names, fitted[1:], covariance[1:, 1:])
+            undisturbed_mask = new_mask
+        return EffectPosterior(names, coefficients[1:], covariance[1:, 1:])
 
 
-def _bayesian_regression(
-    design: Array, values: Array, prior_mean: Array, prior_sd: Array, noise: float
+def _solve_regression(
+    design: Array, observations: Array, prior_mean: Array, prior_sd: Array, noise: float
 ) -> tuple[Array, Array]:
     """Return the posterior mean and covariance of the coefficients."""
     information = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
     covariance = np.asarray(
         np.linalg.inv(information + design.T @ design / noise**2), dtype=np.float64
     )
-    return covariance @ (information @ prior_mean + design.T @ values / noise**2), covariance
+    return covariance @ (information @ prior_mean + design.T @ observations / noise**2), covariance
 
 
-def select_affordable(losses: Sequence[float] | Array, limit: float) -> npt.NDArray[np.bool_]:
-    """Return a mask of the changes that can be reverted, in order of their losses, before the sum
-    exceeds ``limit``.
-    """
+def select_affordable(losses: Sequence[float] | Array, max_loss: float) -> npt.NDArray[np.bool_]:
+    """Return a mask of the changes with the smallest losses whose sum does not exceed ``max_loss``."""
     order = np.argsort(losses)
     cumulative_losses = np.cumsum(np.asarray(losses)[order])
     chosen_mask = np.zeros(len(order), bool)
-    chosen_mask[order] = cumulative_losses <= limit
+    chosen_mask[order] = cumulative_losses <= max_loss
     return chosen_mask
 
 
@@ -168,14 +167,14 @@ class Ablation:
         measure: MeasureReverted, max_measurements: int,
     ) -> None:  # fmt: skip
         self._predicted, self._gain, self._noise = predicted, gain, noise
-        self._measure, self._most = measure, max_measurements
+        self._measure, self._max_measurements = measure, max_measurements
         self._regression = EffectRegression(predicted, noise)
         self._log_peaks: dict[RevertedChanges, list[float]] = {}
-        self._failed: set[RevertedChanges] = set()
-        self._reverted: RevertedChanges = frozenset()
-        self._spent = 0
+        self._failed_sets: set[RevertedChanges] = set()
+        self._reverted_names: RevertedChanges = frozenset()
+        self._measurement_count = 0
         self._rng = np.random.default_rng(len(predicted))
-        self._limit = (1.0 - KEPT_GAIN_SHARE) * gain
+        self._max_loss = (1.0 - KEPT_GAIN_SHARE) * gain
 
     def run(self) -> AblationResult:
         """Measure until the smallest set of changes is found or the measurements are spent."""
@@ -186,17 +185,17 @@ class Ablation:
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
         except MeasurementsSpent:
-            # If too few measurements remain to verify a set, it is dropped if it probably costs nothing.
+            # Too few measurements remain to verify a set, so one that probably costs little is dropped.
             likely_sets = [
                 s
                 for s in self._regression.reverted_sets
-                if self._drop_probability(s) > FINAL_DROP_PROBABILITY
+                if self._compute_drop_probability(s) > FINAL_DROP_PROBABILITY
             ]
-            self._reverted = max((self._reverted, *likely_sets), key=len)
+            self._reverted_names = max((self._reverted_names, *likely_sets), key=len)
         return self._build_result()
 
     def _screen_changes(self) -> list[str]:
-        """Return the changes that may be reverted; each change in doubt is measured on its own.
+        """Return the changes that may be reverted; each doubtful change is reverted alone and measured.
 
         A change that looks essential is measured again, because one measurement may have been
         disturbed.
@@ -207,19 +206,19 @@ class Ablation:
             change = frozenset({name})
             for _ in range(2):
                 if (
-                    self._drop_probability(change) >= ESSENTIAL_PROBABILITY
+                    self._compute_drop_probability(change) >= ESSENTIAL_PROBABILITY
                     and change not in self._log_peaks
                 ):
                     self._measure_set(change)
                 elif (
                     change in self._log_peaks
-                    and self._drop_probability(change) < ESSENTIAL_PROBABILITY
+                    and self._compute_drop_probability(change) < ESSENTIAL_PROBABILITY
                 ):
                     self._measure_set(change)
                     break
             if (
-                change not in self._failed
-                and self._drop_probability(change) >= ESSENTIAL_PROBABILITY
+                change not in self._failed_sets
+                and self._compute_drop_probability(change) >= ESSENTIAL_PROBABILITY
             ):
                 removable_names.append(name)
         return removable_names
@@ -228,11 +227,17 @@ class Ablation:
         """Revert half of the removable changes at a time, until it is clear which can be reverted
         together.
         """
-        maximum = self._spent + ESTIMATION_SHARE * (self._most - self._spent)
+        max_count = self._measurement_count + ESTIMATION_SHARE * (
+            self._max_measurements - self._measurement_count
+        )
         half_size = (len(removable) + 1) // 2
-        while len(removable) > 1 and self._spent + 2 <= maximum and not self._draws_agree():
+        while (
+            len(removable) > 1
+            and self._measurement_count + 2 <= max_count
+            and not self._draws_agree()
+        ):
             random_half = frozenset(self._rng.permutation(list(removable))[:half_size].tolist())
-            # Measure both halves, because an error in the winner's log peak affects both equally.
+            # Measure both halves: an error in the winner's log peak affects both equally, and cancels.
             self._measure_set(random_half)
             self._measure_set(frozenset(removable) - random_half)
 
@@ -241,59 +246,66 @@ class Ablation:
         change.
         """
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
-        dropped_shares = np.mean([select_affordable(draw, self._limit) for draw in draws], axis=0)
+        dropped_shares = np.mean(
+            [select_affordable(draw, self._max_loss) for draw in draws], axis=0
+        )
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable: Sequence[str]) -> None:
-        """Revert the largest set whose measured cost is within the limit, in ascending order of loss."""
+        """Revert the largest set whose measured loss is within the limit, the smallest losses first."""
         affordable_mask = select_affordable(
-            [self._expected_loss(name) for name in removable], self._limit
+            [self._compute_expected_loss(name) for name in removable], self._max_loss
         )
         chosen_names = frozenset(
-            n for n, inside in zip(removable, affordable_mask, strict=True) if inside
+            n for n, is_affordable in zip(removable, affordable_mask, strict=True) if is_affordable
         )
-        refused: set[str] = set()
+        refused_names: set[str] = set()
         while chosen_names and not self._is_verified(chosen_names):
-            costliest_name = max(chosen_names, key=self._expected_loss)
-            refused.add(costliest_name)
+            costliest_name = max(chosen_names, key=self._compute_expected_loss)
+            refused_names.add(costliest_name)
             chosen_names = chosen_names - {costliest_name}
-        self._reverted = chosen_names
-        for name in sorted(set(removable) - chosen_names - refused, key=self._expected_loss):
-            wider_set = self._reverted | {name}
-            if self._drop_probability(wider_set) > KEEP_PROBABILITY and self._is_verified(
+        self._reverted_names = chosen_names
+        for name in sorted(
+            set(removable) - chosen_names - refused_names, key=self._compute_expected_loss
+        ):
+            wider_set = self._reverted_names | {name}
+            if self._compute_drop_probability(wider_set) > KEEP_PROBABILITY and self._is_verified(
                 wider_set
             ):
-                self._reverted = wider_set
+                self._reverted_names = wider_set
         self._recheck_essential_changes(set(self._predicted) - set(removable))
 
     def _recheck_essential_changes(self, essential: Iterable[str]) -> None:
-        """Drop changes that mattered on their own but no longer do, for example without a parent
-        parameter.
+        """Drop changes that mattered alone but no longer do, for example because the parameter that
+        they depend on was reverted.
 
-        The regression has no interactions between changes, so only measurements of exactly that set
+        The regression has no interactions between changes, so only measurements of exactly the same set
         count.
         """
-        for name in sorted(essential, key=self._expected_loss):
-            wider_set = self._reverted | {name}
-            while wider_set not in self._failed:
+        for name in sorted(essential, key=self._compute_expected_loss):
+            wider_set = self._reverted_names | {name}
+            while wider_set not in self._failed_sets:
                 count = len(self._log_peaks.get(wider_set, ()))
-                loss, sd = self._measured_loss(wider_set) if count else (0.0, 1.0)
-                probability = float(ndtr((self._limit - loss) / sd))
+                loss, sd = self._compute_measured_loss(wider_set) if count else (0.0, 1.0)
+                probability = float(ndtr((self._max_loss - loss) / sd))
                 is_clear = probability < ESSENTIAL_PROBABILITY or (
                     count > 1 and probability > DROP_PROBABILITY
                 )
                 if count and (is_clear or count >= MAX_SET_MEASUREMENTS):
                     break
                 self._measure_set(wider_set, with_regression=False)
-            if wider_set not in self._failed and self._measured_loss(wider_set)[0] <= self._limit:
-                self._reverted = wider_set
+            if (
+                wider_set not in self._failed_sets
+                and self._compute_measured_loss(wider_set)[0] <= self._max_loss
+            ):
+                self._reverted_names = wider_set
 
     def _is_verified(self, reverted: RevertedChanges) -> bool:
         """True if measurements of the winner without these changes show a loss within the limit."""
-        while reverted not in self._failed:
+        while reverted not in self._failed_sets:
             count = len(self._log_peaks.get(reverted, ()))
             if count >= MIN_SET_MEASUREMENTS:
-                probability = self._drop_probability(reverted)
+                probability = self._compute_drop_probability(reverted)
                 if (
                     probability > DROP_PROBABILITY
                     or probability < KEEP_PROBABILITY
@@ -304,43 +316,45 @@ class Ablation:
             self._measure_set(reverted if is_less_measured else frozenset())
         return False
 
-    def _measured_loss(self, reverted: RevertedChanges) -> tuple[float, float]:
+    def _compute_measured_loss(self, reverted: RevertedChanges) -> tuple[float, float]:
         """Return the log loss relative to the winner and its sd, from measurements of exactly
         this set.
         """
-        reduced, winner = self._log_peaks[reverted], self._log_peaks[frozenset()]
-        loss = _undisturbed_mean(winner, self._noise) - _undisturbed_mean(reduced, self._noise)
-        return loss, self._noise * sqrt(1 / len(reduced) + 1 / len(winner))
+        reverted_peaks, winner_peaks = self._log_peaks[reverted], self._log_peaks[frozenset()]
+        loss = _compute_undisturbed_mean(winner_peaks, self._noise) - _compute_undisturbed_mean(
+            reverted_peaks, self._noise
+        )
+        return loss, self._noise * sqrt(1 / len(reverted_peaks) + 1 / len(winner_peaks))
 
-    def _expected_loss(self, name: str) -> float:
+    def _compute_expected_loss(self, name: str) -> float:
         return self._regression.fit_effects().loss_of(frozenset({name}))[0]
 
-    def _drop_probability(self, reverted: RevertedChanges) -> float:
+    def _compute_drop_probability(self, reverted: RevertedChanges) -> float:
         """Return the probability that reverting these changes costs no more than the limit, given all
         measurements.
         """
         loss, sd = self._regression.fit_effects().loss_of(reverted)
-        return float(ndtr((self._limit - loss) / sd))
+        return float(ndtr((self._max_loss - loss) / sd))
 
     def _measure_set(self, reverted: RevertedChanges, *, with_regression: bool = True) -> None:
-        if self._spent >= self._most:
+        if self._measurement_count >= self._max_measurements:
             raise MeasurementsSpent
-        self._spent += 1
+        self._measurement_count += 1
         log_peak = self._measure(reverted)
         if log_peak is None:
-            self._failed.add(reverted)
+            self._failed_sets.add(reverted)
         else:
             self._log_peaks.setdefault(reverted, []).append(log_peak)
             if with_regression:
                 self._regression.add_measurement(reverted, log_peak)
 
     def _build_result(self) -> AblationResult:
-        reverted_names = self._reverted
+        reverted_names = self._reverted_names
         effects = self._regression.fit_effects()
         loss, sd = effects.loss_of(reverted_names) if reverted_names else (0.0, 0.0)
         if reverted_names in self._log_peaks and reverted_names:
-            loss, sd = self._measured_loss(reverted_names)
-        ranked_names = sorted(self._predicted, key=self._expected_loss, reverse=True)
+            loss, sd = self._compute_measured_loss(reverted_names)
+        ranked_names = sorted(self._predicted, key=self._compute_expected_loss, reverse=True)
         kept_names = tuple(name for name in ranked_names if name not in reverted_names)
         measured_names = {
             name for reverted_set in self._regression.reverted_sets for name in reverted_set
@@ -348,14 +362,14 @@ class Ablation:
         return AblationResult(
             kept_names, tuple(sorted(reverted_names)),
             1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
-            1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._spent,
-            {name: self._expected_loss(name) for name in kept_names if name in measured_names},
+            1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._measurement_count,
+            {name: self._compute_expected_loss(name) for name in kept_names if name in measured_names},
             {name:
             effects.loss_of(frozenset({name}))[1] for name in kept_names if name in measured_names},
         )  # fmt: skip
 
 
-def _undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
+def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
     """Return the logarithm of the mean without values far below the median, which were disturbed."""
     peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
     threshold = find_outlier_threshold(peaks)

@@ -1,7 +1,7 @@
-"""The base of all samplers: the task, its space as Optuna distributions, and a base class.
+"""The base of all samplers: their task, the search space as Optuna distributions, and a base class.
 
-The space is flat: every parameter is always suggested, and inactive ones have no effect. Samplers that
-model the space perform better with a flat space than with Optuna's define-by-run.
+The space is flat: every parameter is always suggested, and inactive parameters have no effect. Samplers
+that model the space perform better with a flat space than with Optuna's define-by-run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_distribution(dimension: Dimension) -> BaseDistribution:
         return CategoricalDistribution(dimension.choices)
     assert dimension.low is not None
     assert dimension.high is not None
-    # A logarithmic scale requires a positive low end: a range from 0 is searched on a linear scale.
+    # Optuna's logarithmic scale requires a positive low end, so a range from 0 gets a linear scale.
     log = dimension.is_logarithmic and dimension.low > 0
     if dimension.is_integer:
         return IntDistribution(int(dimension.low), int(dimension.high), log=log)
@@ -50,7 +50,7 @@ def clip_to_dimensions(values: Settings, dimensions: Iterable[Dimension]) -> dic
 
 
 def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
-    """Return the values as Python scalars, because numpy's cannot be stored in a journal."""
+    """Return the values as Python scalars, because numpy scalars cannot be stored in a journal."""
     return {
         name: value.item() if hasattr(value, "item") else value  # type: ignore[misc]
         for name, value in values.items()
@@ -80,25 +80,25 @@ class SamplerTask:
     def with_space(self, space: SearchSpace) -> SamplerTask:
         """Return the task for ``space``. The grid is kept if the parameters and caps are the same."""
         task = replace(self, space=space)
-        before = self.space
-        if (before.dimensions, before.baseline, before.caps) == (
+        old_space = self.space
+        if (old_space.dimensions, old_space.baseline, old_space.caps) == (
             space.dimensions,
             space.baseline,
             space.caps,
         ):
-            vars(task)["grid"] = self.grid  # with its cache of encoded configurations
+            vars(task)["grid"] = self.grid  # keep the cache of encoded configurations
         return task
 
 
-class Narrowing(BaseSampler):
-    """A sampler that accepts a new task, because some values of the space may prove to have no effect."""
+class NarrowingSampler(BaseSampler):
+    """A sampler that accepts a new task, because a study may find values that have no effect."""
 
     def narrow(self, task: SamplerTask) -> None:
         """Suggest values from this task's space from now on."""
         self._task = task
 
 
-class SpaceSampler(Narrowing):
+class SpaceSampler(NarrowingSampler):
     """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
     ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from those in other

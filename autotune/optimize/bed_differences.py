@@ -6,11 +6,11 @@ A log peak is the sum of the configuration's level, the bed's offset, and noise:
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
 The levels of configurations have no prior. The spread τ of the offsets is learned first: each value in
-``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise alone then causes no
-offset between similar beds. Only configurations with at least two measurements count: the baseline of
-every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its own
-residuals. The usual noise is the prior, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and their
-sds are relative to the mean of all beds.
+``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise between similar beds is
+therefore not mistaken for an offset. Only configurations with at least two measurements count: the
+baseline of every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its
+own residuals. The prior is the usual noise, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and
+their sds are relative to the mean of all beds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BedReading:
 
 
 def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
-    """Return the offset of each of ``beds``; a bed without a shared configuration has none."""
+    """Return the offsets of ``beds``; empty if no configuration was measured at least twice."""
     reading_counts = Counter(reading.configuration for reading in readings)
     repeated_readings = [
         reading for reading in readings if reading_counts[reading.configuration] > 1
@@ -52,23 +52,29 @@ def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dic
     if not repeated_readings or not beds:
         return {}
     design, log_peaks = _build_design(repeated_readings, beds)
-    owners = np.array([beds.index(reading.bed) for reading in repeated_readings])
+    bed_indices = np.array([beds.index(reading.bed) for reading in repeated_readings])
     own_variances = np.array([reading.peak.sd**2 for reading in repeated_readings])
-    noises = np.full(len(beds), MEASUREMENT_LOG_SD**2)
-    spread = _estimate_offset_sd(design, log_peaks, own_variances + noises[owners], len(beds))
+    noise_variances = np.full(len(beds), MEASUREMENT_LOG_SD**2)
+    offset_sd = _estimate_offset_sd(
+        design, log_peaks, own_variances + noise_variances[bed_indices], len(beds)
+    )
     for _ in range(ESTIMATION_PASSES):
         mean, covariance, residuals, freedom = _solve_offsets(
-            design, log_peaks, own_variances + noises[owners], len(beds), spread
+            design, log_peaks, own_variances + noise_variances[bed_indices], len(beds), offset_sd
         )
-        noises = _estimate_noises(residuals, freedom, own_variances, owners, len(beds))
-    counts = Counter(owners.tolist())
+        noise_variances = _estimate_noise_variances(
+            residuals, freedom, own_variances, bed_indices, len(beds)
+        )
+    reading_count_by_bed = Counter(bed_indices.tolist())
     centring_matrix = np.eye(len(beds)) - 1.0 / len(beds)
     means, sds = (
         centring_matrix @ mean,
         np.sqrt((centring_matrix @ covariance @ centring_matrix.T).diagonal()),
     )
     return {
-        bed: BedOffset(float(means[i]), float(sds[i]), float(sqrt(noises[i])), counts[i])
+        bed: BedOffset(
+            float(means[i]), float(sds[i]), float(sqrt(noise_variances[i])), reading_count_by_bed[i]
+        )
         for i, bed in enumerate(beds)
     }
 
@@ -84,57 +90,59 @@ def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[
     return design, log_peaks - log_peaks.mean()
 
 
-def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
-    """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by their
-    evidence.
+def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, bed_count: int) -> float:
+    """Return the sd of the offsets: the root mean square of ``OFFSET_SDS``, each weighted by how well
+    it explains the readings.
     """
     weighted_design = design / variances[:, None]
     evidence = []
-    for spread in OFFSET_SDS:
-        precision = design.T @ weighted_design + np.diag(_prior_precisions(design, beds, spread))
+    for offset_sd in OFFSET_SDS:
+        precision = design.T @ weighted_design + np.diag(
+            _build_prior_precisions(design, bed_count, offset_sd)
+        )
         explained_sum = (
             log_peaks @ weighted_design @ np.linalg.solve(precision, weighted_design.T @ log_peaks)
         )
-        log_determinant = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
+        log_determinant = np.linalg.slogdet(precision)[1] + 2 * bed_count * log(offset_sd)
         evidence.append(0.5 * (explained_sum - log_determinant))
     weights = np.exp(np.array(evidence) - max(evidence))
     return float(sqrt(weights @ np.square(OFFSET_SDS) / weights.sum()))
 
 
-def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
+def _build_prior_precisions(design: Array, bed_count: int, offset_sd: float) -> Array:
     """Return the prior precision of each offset and each configuration's level."""
-    prior = np.full(design.shape[1], 1e-6)
-    prior[:beds] = spread**-2
-    return prior
+    precisions = np.full(design.shape[1], 1e-6)
+    precisions[:bed_count] = offset_sd**-2
+    return precisions
 
 
 def _solve_offsets(
-    design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
+    design: Array, log_peaks: Array, variances: Array, bed_count: int, offset_sd: float
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
-    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom left in each
+    """Return mean and covariance of the offsets, the residuals, and the degrees of freedom of each
     residual.
     """
     weighted_design = design / variances[:, None]
     covariance = np.linalg.inv(
-        design.T @ weighted_design + np.diag(_prior_precisions(design, beds, spread))
+        design.T @ weighted_design + np.diag(_build_prior_precisions(design, bed_count, offset_sd))
     )
     mean = covariance @ (weighted_design.T @ log_peaks)
     leverage = (design @ covariance * weighted_design).sum(axis=1)
     return (
-        mean[:beds],
-        covariance[:beds, :beds],
+        mean[:bed_count],
+        covariance[:bed_count, :bed_count],
         log_peaks - design @ mean,
         np.asarray(1.0 - leverage),
     )
 
 
-def _estimate_noises(
-    residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int
+def _estimate_noise_variances(
+    residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, bed_count: int
 ) -> Array:
-    """Return each bed's variance of readings beyond the variance that their own sds explain."""
+    """Return each bed's variance of readings beyond the variance that the readings' sds explain."""
     surplus_variance = residuals**2 - own_variances * freedom
-    sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=beds)
-    weights = np.bincount(bed_indices, weights=freedom, minlength=beds)
+    sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=bed_count)
+    weights = np.bincount(bed_indices, weights=freedom, minlength=bed_count)
     return np.asarray(
         np.maximum(
             (PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums_by_bed) / (PRIOR_WEIGHT + weights),

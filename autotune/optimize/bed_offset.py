@@ -10,7 +10,7 @@ from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 @dataclass(frozen=True)
 class BedOffset:
-    """The offset of a bed: ``log`` is its log peak minus that of an average bed, with ``sd``.
+    """The offset of a bed: ``log`` is its log peak minus that of an average bed, ``sd`` its error.
 
     ``noise`` is the sd of one additional measurement's logarithm, beyond the measurement's own sd.
     ``measured`` is the number of measurements that the offset is based on.

@@ -1,15 +1,15 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
-neighbours gives one log ratio. The spread of the ratios has a prior, a scaled inverse-chi-square worth
-``PRIOR_WEIGHT`` pairs, from the peak searches' own uncertainty. Pairs that agree by chance then do not
-seem certain. The interval uses Student's t distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing,
-because they do not show how much pairs differ. A measurement far below the median of its side was
-disturbed: its pair is left out.
+neighbours gives one log ratio. The variance of the ratios has a scaled inverse-chi-square prior, from the
+uncertainty of the peak searches, with the weight of ``PRIOR_WEIGHT`` pairs. A few pairs that agree by
+chance are therefore not taken as certain. The interval uses Student's t distribution. Fewer than
+``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs differ. A measurement far below
+the median of its side was disturbed, and its pair is left out.
 
-Pairs that prove a gain are lucky more often than unlucky. The reported ratio of a proven gain is
-corrected for this. Given a proof, pairs are above and below the corrected ratio equally often. The
-interval is not corrected, and contains the ratio.
+Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
+corrected. If the gain is proven, the measured ratio is above or below the corrected one equally often.
+The interval is not corrected, and contains the corrected ratio.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from statistics import NormalDist, fmean, median
 
-from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
-from autotune.optimize.outliers import find_outlier_threshold, max_repeat_difference
+from autotune.estimate import MIN_LOG_SD, Estimate, compute_half_width
+from autotune.optimize.outliers import compute_max_repeat_difference, find_outlier_threshold
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
-# Checking after every pair and stopping at the first success would claim an improvement too often, and
-# overstate it. The evidence must therefore be stronger before the last check.
+# Checks after every pair that stop at the first success would claim an improvement too often, and
+# overstate its size. Checks before the last one therefore need stronger evidence.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
-# A claim requires this interval to be above 1. With the assumed noise, one claim in forty is wrong, and
-# slightly more with interim checks.
+# A gain is claimed if the interval with this coverage is above 1. With the assumed noise, one claim in
+# forty is wrong, and slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
 DISAGREEMENT_PROBABILITY = (
@@ -47,7 +47,9 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The ratio of the winner to the baseline, from ``pairs`` of readings: 1.41 is 41 % more."""
+    """The capacity of the winner relative to the baseline, from ``pairs`` of readings: 1.41 is 41 %
+    more.
+    """
 
     ratio: float
     low: float
@@ -64,7 +66,7 @@ def compute_gain(
     measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
 ) -> Gain | None:
     """Return the gain from these measurements in chronological order; ``None`` before the first pair."""
-    ratios = _undisturbed_ratios(measurements)
+    ratios = _list_undisturbed_ratios(measurements)
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
@@ -79,7 +81,7 @@ def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]
 
 @dataclass(frozen=True)
 class _PairMean:
-    """The ``mean`` log ratio of some pairs, its standard ``error``, and that error's ``freedom``."""
+    """The ``mean`` log ratio of some pairs, its standard ``error``, and the degrees of freedom."""
 
     mean: float
     error: float
@@ -95,45 +97,48 @@ class _PairMean:
         prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
         return cls(mean, sqrt((prior + scatter) / freedom / count), freedom, pairs)
 
-    def half_width(self, coverage: float) -> float:
+    def _compute_half_width(self, coverage: float) -> float:
         """Return half the width of the interval with this coverage, as a log ratio."""
         from scipy.special import stdtrit  # not scipy.stats, whose import takes a second
 
         return float(stdtrit(self.freedom, 0.5 + coverage / 2)) * self.error
 
     def build_gain(self, coverage: float) -> Gain:
-        half_width = self.half_width(coverage)
+        half_width = self._compute_half_width(coverage)
         return Gain(
             exp(self.mean), exp(self.mean - half_width), exp(self.mean + half_width), self.pairs
         )
 
     def build_proven_gain(self) -> Gain:
-        """Return the gain with a median-unbiased ratio, given that the mean exceeded the limit for
-        claiming a gain.
+        """Return the gain with a median-unbiased ratio. The correction assumes that the mean exceeds
+        the limit for claiming a gain.
         """
-        gain, limit = self.build_gain(INTERVAL_COVERAGE), self.half_width(CLAIM_COVERAGE)
-        if self.mean <= limit:
+        gain, claim_limit = (
+            self.build_gain(INTERVAL_COVERAGE),
+            self._compute_half_width(CLAIM_COVERAGE),
+        )
+        if self.mean <= claim_limit:
             return gain
         low, high = log(gain.low), self.mean
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
             distribution = NormalDist(middle, self.error)
-            # The probability of a mean as high as this one, given one above the limit.
-            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(limit)):
+            # Is a mean as high as this one unlikely, given that the mean is above the limit?
+            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(claim_limit)):
                 low = middle
             else:
                 high = middle
         return replace(gain, ratio=exp(high))
 
 
-def _proves_gain(claim: Gain | None) -> bool:
-    return claim is not None and claim.pairs >= MIN_PAIRS and claim.low > 1.0
+def _proves_gain(gain: Gain | None) -> bool:
+    return gain is not None and gain.pairs >= MIN_PAIRS and gain.low > 1.0
 
 
-def _decides_early(early: Gain | None) -> bool:
-    if early is None or early.pairs < MIN_PAIRS:
+def _decides_early(gain: Gain | None) -> bool:
+    if gain is None or gain.pairs < MIN_PAIRS:
         return False
-    return early.low > 1.0 or early.high < 1.0
+    return gain.low > 1.0 or gain.high < 1.0
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,8 @@ class Proof:
 
     Both measurements of a pair are made on the same bed, so that its offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
-    explains (Cochran's Q). Each bed then counts as one observation. The interval is wide, because there
-    are few beds.
+    explains (Cochran's Q). If so, each bed counts as one observation, and the interval is wide because
+    there are few beds.
     """
 
     measured: Mapping[str | None, Sequence[SideMeasurement]]
@@ -163,7 +168,7 @@ class Proof:
     def beds_disagree(self) -> bool:
         from scipy.special import chdtrc
 
-        mean_ratios = self._mean_ratios()
+        mean_ratios = self._compute_mean_ratios()
         if len(mean_ratios) < 2:
             return False
         weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
@@ -176,7 +181,7 @@ class Proof:
         return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
     def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
-        """Return the gain over all beds together; ``None`` before the first pair."""
+        """Return the gain estimated from all beds together; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_gain(coverage) if mean else None
 
@@ -186,11 +191,11 @@ class Proof:
         return mean.build_proven_gain() if mean else None
 
     def _summarize_pairs(self) -> _PairMean | None:
-        ratios = [ratio for each in self._pair_ratios() for ratio in each]
+        ratios = [ratio for bed_ratios in self._list_pair_ratios() for ratio in bed_ratios]
         if not ratios:
             return None
         return _PairMean.from_ratios(
-            self._mean_ratios() if self.beds_disagree else ratios, len(ratios)
+            self._compute_mean_ratios() if self.beds_disagree else ratios, len(ratios)
         )
 
     @property
@@ -203,37 +208,44 @@ class Proof:
 
     @property
     def is_decided(self) -> bool:
-        """True if the evidence is strong enough to stop before the reserve is spent.
+        """True if the evidence is strong enough to stop before the reserved time is used up.
 
-        Two beds, or the only one, must have a pair each.
+        At least two beds (or the only one) must have measured a pair.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
-    def _pair_ratios(self) -> list[list[Estimate]]:
+    def _list_pair_ratios(self) -> list[list[Estimate]]:
         return [
             ratios
             for measured in self.measured.values()
-            if (ratios := _undisturbed_ratios(measured))
+            if (ratios := _list_undisturbed_ratios(measured))
         ]
 
-    def _mean_ratios(self) -> list[Estimate]:
+    def _compute_mean_ratios(self) -> list[Estimate]:
         """Return the mean log ratio of each bed, with an sd from the scatter of all beds' pairs."""
-        ratios = self._pair_ratios()
+        ratios_by_bed = self._list_pair_ratios()
         spread = sum(
-            (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
+            (r.log_mean - fmean(q.log_mean for q in bed_ratios)) ** 2
+            for bed_ratios in ratios_by_bed
+            for r in bed_ratios
         )
-        count = sum(map(len, ratios))
-        prior = PRIOR_WEIGHT * sum(r.sd**2 for each in ratios for r in each) / max(count, 1)
-        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios))
+        count = sum(map(len, ratios_by_bed))
+        prior = (
+            PRIOR_WEIGHT
+            * sum(r.sd**2 for bed_ratios in ratios_by_bed for r in bed_ratios)
+            / max(count, 1)
+        )
+        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios_by_bed))
         return [
-            Estimate(fmean(r.log_mean for r in each), sqrt(variance / len(each))) for each in ratios
+            Estimate(fmean(r.log_mean for r in bed_ratios), sqrt(variance / len(bed_ratios)))
+            for bed_ratios in ratios_by_bed
         ]
 
 
-def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
-    """Return winner over baseline for each pair without a disturbed measurement."""
-    lowest_by_side = {
+def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
+    """Return the ratio of winner to baseline for each pair without a disturbed measurement."""
+    threshold_by_side = {
         side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
         for side in (True, False)
     }
@@ -241,21 +253,24 @@ def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimat
     for first, second in zip(measurements[::2], measurements[1::2], strict=False):
         winner, baseline = (first, second) if first.is_winner else (second, first)
         if (
-            winner.peak.value >= lowest_by_side[True]
-            and baseline.peak.value >= lowest_by_side[False]
+            winner.peak.value >= threshold_by_side[True]
+            and baseline.peak.value >= threshold_by_side[False]
         ):
             ratios.append(winner.peak.ratio_to(baseline.peak))
     return ratios
 
 
-def repeat_sd(log_differences: Sequence[float]) -> float:
+def estimate_repeat_sd(log_differences: Sequence[float]) -> float:
     """Return the sd of one measurement's logarithm.
 
-    ``log_differences`` are the differences between each repeat of a configuration and the previous
-    measurement. Steps to or from a disturbed measurement are left out, as in pairs.
+    ``log_differences`` contains the log difference of each repeat from the previous measurement of the
+    same configuration. Differences that involve a disturbed measurement are left out.
     """
-    # Half of the steps are within ``normal_half_width(0.5)`` sds, so the quotient is the sd of a step.
-    maximum = max_repeat_difference(
-        median(abs(step) for step in log_differences) / normal_half_width(0.5)
+    # Half of the differences are within ``compute_half_width(0.5)`` sds, so the quotient is their sd.
+    max_difference = compute_max_repeat_difference(
+        median(abs(difference) for difference in log_differences) / compute_half_width(0.5)
     )
-    return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)
+    return sqrt(
+        fmean(difference**2 for difference in log_differences if abs(difference) <= max_difference)
+        / 2
+    )

@@ -1,9 +1,9 @@
 """The drift of a stack during a study, from repeated measurements of one reference configuration.
 
-The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is a Gaussian
-process over the position in the study. The strength of the drift is unknown. Every strength on a grid,
-including zero, gets a weight according to how well it explains the readings. Noise is then not mistaken
-for drift.
+The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is modelled as
+a Gaussian process over the trial numbers. The strength of the drift is unknown. Every strength on a grid,
+including zero, gets a weight according to how well it explains the readings. Noise is therefore not
+mistaken for drift.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Array = npt.NDArray[np.float64]
 
 DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
-MIN_REFERENCES = 3  # measurements of the reference before drift is estimated
+MIN_REFERENCES = 3  # minimum number of measurements of the reference to estimate drift
 _LEVEL_VARIANCE = 4.0  # variance of the unknown level
 
 
 @dataclass(frozen=True)
 class StudyDrift:
-    """The drift of a study: ``total_change`` from its first position to its last, and the
-    ``probability`` of any drift.
+    """The drift of a study: ``total_change`` from the first to the last trial, and the ``probability``
+    of any drift.
 
-    ``shifts`` are the factors by which a peak at each position was too high, relative to the present.
-    Their sds are relative to the other positions: an error that all positions share does not change
+    ``shifts`` contains, by trial number, the factor by which a peak was too high, relative to the
+    present. The sds of these shifts exclude an error that all trials share, because it does not change
     their order. ``bed_sds`` contains the sd of the error that all shifts of a test bed share, if there
     are several beds.
     """
@@ -43,15 +43,15 @@ class StudyDrift:
 
     @property
     def is_significant(self) -> bool:
-        """True if the drift is larger than noise alone would show in one study out of twenty."""
+        """True if the probability of a drift is above 95 %."""
         return self.probability > 0.95
 
     def __str__(self) -> str:
-        change, half = (
+        change, half_width = (
             100 * (self.total_change.value - 1),
             100 * SDS_WITHIN_90 * self.total_change.sd,
         )
-        return f"the reference changed by {change:+.0f} % ± {half:.0f} % during the study"
+        return f"the reference changed by {change:+.0f} % ± {half_width:.0f} % during the study"
 
 
 EMPTY_DRIFT = StudyDrift({}, 0.0, Estimate(0.0, 0.0))
@@ -62,52 +62,57 @@ def estimate_drift(
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
-    """Return the shift at each of ``trial_numbers``, relative to the last of them.
+    """Return the drift of a study, with a shift for each of ``trial_numbers`` relative to the last one.
 
-    ``reference`` contains the measured peaks of the reference at some of these trials.
+    ``reference`` contains the measured peaks of the reference, by trial number.
     """
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
-    reference_positions = np.array([float(location) for location in reference])
+    reference_positions = np.array([float(number) for number in reference])
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(reference_positions.min()), float(max(trial_numbers))
-    # Before the first reading, drift is assumed to equal its value there, because a trend is no
-    # evidence about the past.
+    # Before the first reading, drift is assumed constant, because a later trend is not evidence about
+    # earlier times.
     queried_positions = np.array(
-        [*(max(float(place), first) for place in trial_numbers), *reference_positions, first, last]
+        [
+            *(max(float(trial_number), first) for trial_number in trial_numbers),
+            *reference_positions,
+            first,
+            last,
+        ]
     )
     span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
     reference_weights = np.zeros(len(queried_positions))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)
-    evidence, means, squares, totals = [], [], [], []
+    evidence, means, squared_shifts, squared_changes = [], [], [], []
     for strength in DRIFT_SDS:
         prior = NO_DRIFT_WEIGHT if strength == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
-        likelihood, mean, covariance = _drift_posterior(
+        likelihood, mean, covariance = _compute_drift_posterior(
             strength, reference_positions / span, log_means, variances, queried_positions / span
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        squares.append(_square_of_shifts(mean, covariance, reference_weights))
+        squared_shifts.append(_compute_squared_shifts(mean, covariance, reference_weights))
         change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
-        totals.append(change + (mean[-1] - mean[-2]) ** 2)
+        squared_changes.append(change + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(evidence) - max(evidence))
     weights /= weights.sum()
     mean = weights @ np.array(means)
-    spread = weights @ np.array(squares) - (mean - reference_weights @ mean) ** 2
+    spread = weights @ np.array(squared_shifts) - (mean - reference_weights @ mean) ** 2
     sd = np.sqrt(np.maximum(spread, 0.0))
     shifts = {
-        place: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
-        for i, place in enumerate(trial_numbers)
+        trial_number: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
+        for i, trial_number in enumerate(trial_numbers)
     }
     log_change = float(mean[-1] - mean[-2])
-    change_sd = sqrt(max(float(weights @ np.array(totals)) - log_change**2, 0.0))
+    change_sd = sqrt(max(float(weights @ np.array(squared_changes)) - log_change**2, 0.0))
     return StudyDrift(shifts, 1.0 - float(weights[0]), Estimate(log_change, change_sd))
 
 
-def _square_of_shifts(mean: Array, covariance: Array, reference_weights: Array) -> Array:
-    """Return the expected square of each position's drift, relative to its mean over the positions of
-    the reference.
+def _compute_squared_shifts(mean: Array, covariance: Array, reference_weights: Array) -> Array:
+    """Return the expected square of the drift at each position, relative to its mean over the
+    measurements of the reference.
     """
     shared_covariance = covariance @ reference_weights
     variance = np.maximum(
@@ -117,14 +122,14 @@ def _square_of_shifts(mean: Array, covariance: Array, reference_weights: Array) 
     return np.asarray(variance + (mean - reference_weights @ mean) ** 2)
 
 
-def _drift_posterior(
+def _compute_drift_posterior(
     strength: float, positions: Array, log_means: Array, variances: Array, query_positions: Array
 ) -> tuple[float, Array, Array]:
-    """Return the log evidence of one strength, and mean and covariance of the drift at
+    """Return the log evidence for this strength of drift, and the mean and covariance of the drift at
     ``query_positions``.
     """
     total_covariance = (
-        _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
+        _LEVEL_VARIANCE + _compute_covariance(strength, positions, positions) + np.diag(variances)
     )
     centred_means = log_means - log_means.mean()
     inverse_covariance = np.linalg.inv(total_covariance)
@@ -132,8 +137,8 @@ def _drift_posterior(
     likelihood = -0.5 * float(centred_means @ solved_means) - 0.5 * float(
         np.linalg.slogdet(total_covariance)[1]
     )
-    cross_covariance = _covariance(strength, query_positions, positions)
-    query_covariance = _covariance(strength, query_positions, query_positions)
+    cross_covariance = _compute_covariance(strength, query_positions, positions)
+    query_covariance = _compute_covariance(strength, query_positions, query_positions)
     return (
         likelihood,
         cross_covariance @ solved_means,
@@ -141,11 +146,11 @@ def _drift_posterior(
     )
 
 
-def _covariance(strength: float, left: Array, right: Array) -> Array:
-    """Return the covariance: half of the variance belongs to a straight line, half to bends over a
-    third of the study.
+def _compute_covariance(strength: float, row_positions: Array, column_positions: Array) -> Array:
+    """Return the prior covariance of the drift. Half of the variance is a linear trend. The other half
+    is smooth, with a length scale of a third of the study.
     """
-    distances = left[:, None] - right[None, :]
+    distances = row_positions[:, None] - column_positions[None, :]
     smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)
-    linear_covariance = np.outer(left, right) * 3.0
+    linear_covariance = np.outer(row_positions, column_positions) * 3.0
     return np.asarray(0.5 * strength**2 * (linear_covariance + smooth_covariance))

@@ -1,8 +1,8 @@
 """Parameters that matter, parameters that interact, and parameters that may need a wider range.
 
-The effects come from the model's posterior mean. It is a sum of one function per parameter and one
-per pair, each zero at the leading configuration. The spread of a function over the measured
-configurations is its contribution to the differences between them.
+The effects come from the model's posterior mean. This mean is a sum of one function per parameter and
+one per pair of parameters, each zero at the leading configuration. The spread of a function over the
+measured configurations is its contribution to the differences between their peaks.
 """
 
 from __future__ import annotations
@@ -30,36 +30,42 @@ from autotune.optimize.model_view import (
 Array = npt.NDArray[np.float64]
 
 MAX_PAIRS = 5  # maximum number of reported interactions
-EDGE_SHARE = 0.03  # a value closer to an end than this fraction of the range is at its edge
+EDGE_SHARE = (
+    0.03  # a value within this fraction of the range from an end counts as being at that end
+)
 WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
-MAX_SLICES = 8  # number of parameters with a slice in the view, the most important first
+MAX_SLICES = 8  # maximum number of parameters with a slice, the most important first
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # fraction of the range over which the predicted peak must still rise
 
 
 def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return, by parameter, the standard deviation of its effect over the measured configurations, as a
+    """Return the standard deviation of each parameter's effect over the measured configurations, as a
     log ratio.
     """
     observation_weights = surrogate.log_peak_model.observation_weights
     deviations = {
-        name: float((part.T @ observation_weights).std())
-        for name, part in _parameter_covariances(surrogate)
+        name: float((covariance.T @ observation_weights).std())
+        for name, covariance in _iterate_parameter_covariances(surrogate)
     }
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return, by parameter, the posterior sd of the effect that `compute_effects` returns."""
-    process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
+    """Return the posterior sd of each parameter's effect, as returned by `compute_effects`."""
+    process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     sds = {}
-    for d, (name, part) in enumerate(_parameter_covariances(surrogate)):
-        shape = part.T @ process.observation_weights
-        shape = shape - shape.mean()
-        direction = shape / max(float(np.linalg.norm(shape)), 1e-12) / np.sqrt(len(points))
-        levels = points[:, d]
-        own_covariance = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
-        cross_covariance = part @ direction
+    for d, (name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
+        effect_values = covariance.T @ process.observation_weights
+        effect_values = effect_values - effect_values.mean()
+        direction = (
+            effect_values / max(float(np.linalg.norm(effect_values)), 1e-12) / np.sqrt(len(points))
+        )
+        axis_levels = points[:, d]
+        own_covariance = (
+            process.amplitudes[d] * process.tables[d][axis_levels[:, None], axis_levels[None, :]]
+        )
+        cross_covariance = covariance @ direction
         variance = direction @ own_covariance @ direction - cross_covariance @ solve(
             process.cholesky_factor, cross_covariance
         )
@@ -77,9 +83,11 @@ def find_interacting_pairs(
             first,
             second,
             process.interaction_weight
-            * float(((left * right).T @ process.observation_weights).std()),
+            * float(((first_covariance * second_covariance).T @ process.observation_weights).std()),
         )
-        for (first, left), (second, right) in combinations(_parameter_covariances(surrogate), 2)
+        for (first, first_covariance), (second, second_covariance) in combinations(
+            _iterate_parameter_covariances(surrogate), 2
+        )
     ]
     ranked_pairs = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
     return tuple(pair for pair in ranked_pairs if pair.effect >= 0.01)
@@ -87,9 +95,9 @@ def find_interacting_pairs(
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
     """Return the parameters whose best value is at an end of the range, if the predicted peak still
-    rises there.
+    rises towards that end.
 
-    The interval of their effect excludes zero.
+    Parameters are left out if the 90 % interval of their effect contains zero.
     """
     too_narrow, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
@@ -99,14 +107,17 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         is_unmoved = best_point[d] == surrogate.grid.baseline[d]
         if not axis.is_ordered or is_unmoved or axis.dimension.name not in clear_effects:
             continue
-        location = float(axis.unit_positions[best_point[d]])
-        for end, near in (("low", location <= EDGE_SHARE), ("high", location >= 1 - EDGE_SHARE)):
-            if not near:
+        unit_position = float(axis.unit_positions[best_point[d]])
+        for end, is_near in (
+            ("low", unit_position <= EDGE_SHARE),
+            ("high", unit_position >= 1 - EDGE_SHARE),
+        ):
+            if not is_near:
                 continue
-            inner, size = best_point.copy(), len(axis.values)
+            inner_point, size = best_point.copy(), len(axis.values)
             step = max(1, round(MIN_EDGE_SLOPE * size))
-            inner[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
-            mean, _ = surrogate.predict(np.array([best_point, inner]))
+            inner_point[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
+            mean, _ = surrogate.predict(np.array([best_point, inner_point]))
             if mean[0] > mean[1]:
                 too_narrow.append(_suggest_wider_range(axis, best_point[d], end))
     return tuple(too_narrow)
@@ -119,35 +130,38 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
         bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
     else:
         bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
-    # Counts and sizes cannot be below zero, and a count of workers not below one.
+    # Counts and sizes cannot be negative, and a count of workers cannot be below one.
     minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
     numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
     return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
-def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
+def _list_distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
     """Return the measured configurations without duplicates. Test beds repeat the baseline, and the
     finals repeat the leaders.
     """
     return np.unique(surrogate.observations.points, axis=0)
 
 
-def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
-    """Yield each parameter with its share of the covariance.
+def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
+    """Yield each parameter's name and its part of the covariance.
 
-    The covariance is between the observations that the model was fitted to and the measured
+    Rows are the observations that the model was fitted to, and columns are the distinct measured
     configurations.
     """
-    process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
+    process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
-        left, right = process.points[:, d], points[:, d]
-        axis_covariances = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
+        observed_levels, configuration_levels = process.points[:, d], points[:, d]
+        axis_covariances = (
+            process.amplitudes[d]
+            * process.tables[d][observed_levels[:, None], configuration_levels[None, :]]
+        )
         yield axis.dimension.name, axis_covariances
 
 
 def build_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's results for the parameters."""
-    best_point = surrogate.observations.points[surrogate.best_index()]
+    best_point = surrogate.observations.points[surrogate.find_best_index()]
     ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
@@ -166,19 +180,19 @@ def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     count = len(axes[axis_index].values)
     levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
     points = np.repeat(
-        surrogate.observations.points[surrogate.best_index()][None, :], len(levels), axis=0
+        surrogate.observations.points[surrogate.find_best_index()][None, :], len(levels), axis=0
     )
     points[:, axis_index] = levels
     mean, sd = surrogate.predict(points)
     scale = exp(surrogate.observations.log_peaks.max())
 
-    def peaks(log_peaks: Array) -> tuple[float, ...]:
-        # Peaks of a benchmark command may have any magnitude.
+    def convert_to_peaks(log_peaks: Array) -> tuple[float, ...]:
+        # Values of a benchmark command may have any magnitude.
         return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
 
     return ModelSlice(
         x=tuple(axes[axis_index].values[level] for level in levels),
-        mean=peaks(mean),
-        low=peaks(mean - SDS_WITHIN_90 * sd),
-        high=peaks(mean + SDS_WITHIN_90 * sd),
+        mean=convert_to_peaks(mean),
+        low=convert_to_peaks(mean - SDS_WITHIN_90 * sd),
+        high=convert_to_peaks(mean + SDS_WITHIN_90 * sd),
     )

@@ -10,7 +10,7 @@ from autotune.services.base import Value
 
 @dataclass(frozen=True)
 class ParameterEffect:
-    """The ``effect`` of a parameter over the measured range and its ``sd``, as log ratios."""
+    """The ``effect`` of a parameter over its measured range, and the effect's ``sd``, as log ratios."""
 
     parameter: str
     effect: float
@@ -19,7 +19,9 @@ class ParameterEffect:
 
 @dataclass(frozen=True)
 class InteractingPair:
-    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
+    """Two parameters whose joint effect differs from the sum of their effects by ``effect``, a log
+    ratio.
+    """
 
     first: str
     second: str
@@ -40,7 +42,7 @@ class RangeEdge:
 
 @dataclass(frozen=True)
 class ModelSlice:
-    """Peaks over the values ``x`` of one parameter: the mean and its 90 % band."""
+    """Predicted peaks for the values ``x`` of one parameter: the mean and its 90 % band."""
 
     x: tuple[Value, ...]
     mean: tuple[float, ...]
@@ -54,8 +56,8 @@ class ModelView:
 
     - ``pairs``: the strongest interactions
     - ``edges``: ranges that may need to be wider
-    - ``slices``: predicted peaks over each of the most important parameters, with all others as in
-      the best configuration
+    - ``slices``: predicted peaks as a function of each of the most important parameters, while all
+      other parameters are as in the best configuration
     """
 
     importance: tuple[ParameterEffect, ...]

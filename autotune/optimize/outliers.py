@@ -1,7 +1,7 @@
 """The rules for disturbed measurements, which are left out of means, comparisons and models.
 
-A disturbance of the machine takes part of its capacity for a while. Repeats of one configuration are
-compared with their median, and other measurements with their prediction by a model.
+A disturbance reduces the capacity of the machine for a while. Repeats of one configuration are compared
+with their median, and other measurements with a model's prediction.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-# A repeat was disturbed if it is this many sds and this log difference below the median.
+# A repeat counts as disturbed if it is below the median by this many sds, and by this log difference.
 MAX_REPEAT_SDS, MIN_OUTLIER_DIFFERENCE = 4.0, 0.15
-MAX_PREDICTION_SDS = 3.0  # a measurement is contradicted this many sds from its prediction
-MIN_REPEATS = 3  # with fewer repeats, none can be told from the others
+MAX_PREDICTION_SDS = 3.0  # a measurement farther from its prediction (in sds) is not noise
+MIN_REPEATS = 3  # with fewer repeats, a disturbed one cannot be recognized
 
 
-def max_repeat_difference(sd: float) -> float:
-    """Return the log difference above which a repeat was disturbed, if repeats have this sd."""
+def compute_max_repeat_difference(sd: float) -> float:
+    """Return the log difference from the median above which a repeat counts as disturbed; ``sd`` is
+    that of one repeat.
+    """
     return max(MAX_REPEAT_SDS * sd, MIN_OUTLIER_DIFFERENCE)
 
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
-    """Return the threshold below which a measurement of one configuration was disturbed; 0 with too few
-    to tell.
+    """Return the peak below which a measurement of one configuration counts as disturbed; 0 if there
+    are too few measurements.
     """
     if len(peaks) < MIN_REPEATS:
         return 0.0
     sorted_values = sorted(peak.value for peak in peaks)
     sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return sorted_values[len(sorted_values) // 2] * exp(-max_repeat_difference(sd))
+    return sorted_values[len(sorted_values) // 2] * exp(-compute_max_repeat_difference(sd))
 
 
 def exceeds_prediction(differences: Array, sds: Array) -> npt.NDArray[np.bool_]:

@@ -1,8 +1,8 @@
 """Ranking of configurations: pooled measurements, and the estimates of the model.
 
-The best peak of a search is about a tenth too high. Therefore the leaders are measured again, and the
+The best peak of a search is about 10 % too high. Therefore, the leaders are measured again, and the
 winner is chosen from all measurements. The best preset wins unless another configuration is probably
-better. A near tie is decided by luck, and the preset was not selected by luck.
+better. Luck decides a near tie, and the preset was not selected by luck.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
 REPLACE_PRESET_PROBABILITY = (
-    0.8  # probability from which another configuration replaces the best preset
+    0.8  # another configuration replaces the best preset if it is better with this probability
 )
-DECIDED_PROBABILITY = 0.95  # probability from which two configurations need no further comparison
+DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at this probability
 
 
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return the pooled peak of each trial that was measured again (of all, if none was), best first."""
+    """Return the pooled peaks of the trials with ``repeats``, best first; of all trials if none was
+    repeated.
+    """
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])
         for trial, estimate in first_peaks.items()
@@ -50,7 +52,8 @@ def find_winner(
         return leader
     return (
         leader
-        if probability_better(estimates[leader], estimates[preset]) >= REPLACE_PRESET_PROBABILITY
+        if compute_win_probability(estimates[leader], estimates[preset])
+        >= REPLACE_PRESET_PROBABILITY
         else preset
     )
 
@@ -70,13 +73,11 @@ def find_rivals(
 
 
 def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """True if the probability that ``first`` is better is neither high nor low enough for a
-    decision.
-    """
-    return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
+    """True if it is not clear enough whether ``first`` or ``second`` is better."""
+    return 1 - DECIDED_PROBABILITY < compute_win_probability(first, second) < DECIDED_PROBABILITY
 
 
-def probability_better(challenger: Estimate, preset: Estimate) -> float:
+def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
     """Return the probability that the challenger sustains more than the preset."""
     lead_ratio = challenger.ratio_to(preset)
     return NormalDist().cdf(lead_ratio.log_mean / max(lead_ratio.sd, MIN_LOG_SD))
@@ -97,15 +98,15 @@ class PosteriorPeaks:
     def reading_noise(self) -> float:
         """Return the sd for a choice between configurations, at least the usual ``MEASUREMENT_LOG_SD``.
 
-        A model can explain a few trials of many parameters without any noise. A single lucky reading
+        With many parameters and few trials, a model may find no noise at all. A single lucky reading
         would then decide.
         """
         return max(self.noise, MEASUREMENT_LOG_SD)
 
 
 MAX_TRANSFERRED = 3
-# If less than this fraction of a configuration's changes exists in the new space, the rest is a
-# different configuration.
+# A configuration is transferred only if the new space has the parameters of at least this fraction of
+# its changes. The rest would be a different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 
@@ -117,10 +118,10 @@ def transfer_settings(
 ) -> tuple[dict[str, Value], ...]:
     """Return values for this space from the configurations of another study, best first.
 
-    ``baseline`` is the other study's baseline. Only the changes from it are copied, within the bounds
-    of this space. Configurations that become equal are tried once.
+    ``baseline`` is the other study's baseline. Only the changes from this baseline are copied, clipped
+    to the bounds of this space. Configurations that become equal are returned once.
     """
-    presets: list[dict[str, Value]] = []
+    configurations: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}
     for settings in ranked:
         changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
@@ -131,7 +132,7 @@ def transfer_settings(
         if (
             len(applicable_values) >= MIN_SHARED_CHANGES * len(changed_settings)
             and new_values
-            and new_values not in presets
+            and new_values not in configurations
         ):
-            presets.append(new_values)
-    return tuple(presets[:max_settings])
+            configurations.append(new_values)
+    return tuple(configurations[:max_settings])

@@ -14,14 +14,13 @@ from autotune.services.base import Settings
 
 
 def estimate_reversal_costs(
-    surrogate: SurrogateModel, winner: Settings, baseline: Settings, changed: Collection[str]
+    surrogate: SurrogateModel, winner: Settings, baseline: Settings, changed_names: Collection[str]
 ) -> dict[str, ReversalCost]:
-    """Return the model's cost of reverting each of the ``changed`` parameters, largest first.
+    """Return the model's cost of reverting each of the parameters ``changed_names``, largest first.
 
-    The sd applies to the difference between both configurations. Few trials of a search are near the
-    winner, so the model's sd is widened as in an ablation.
+    A search has few trials near the winner, so the model's sd of the loss is widened as in an ablation.
     """
-    names = sorted(changed)
+    names = sorted(changed_names)
     if not names:
         return {}
     reverted_settings = [{**winner, name: baseline[name]} for name in names]

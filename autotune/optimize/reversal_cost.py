@@ -1,4 +1,4 @@
-"""The cost of reverting one change of a winner, as a value."""
+"""The cost of reverting one change of a winner, modelled or measured."""
 
 from __future__ import annotations
 

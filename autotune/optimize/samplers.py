@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune import plugins
 from autotune.errors import AutotuneError
 from autotune.optimize.base import (
-    Narrowing,
+    NarrowingSampler,
     SamplerTask,
     SpaceSampler,
     build_distributions,
@@ -39,11 +39,11 @@ CANDIDATE_COUNT = 1000  # candidates per suggestion; each is checked against the
 
 
 class SkoptSampler(SpaceSampler):
-    """A sampler that rebuilds ``skopt.Optimizer`` from the completed trials for every suggestion, so no
-    trial is lost.
+    """A sampler that builds a new ``skopt.Optimizer`` from the completed trials for every suggestion,
+    so no trial is lost.
 
     Choices are passed as their indices, because skopt converts values to numpy types. The rules of the
-    space become skopt's space constraint.
+    search space are passed as skopt's space constraint.
     """
 
     def __init__(self, task: SamplerTask, surrogate: str) -> None:
@@ -67,10 +67,10 @@ class SkoptSampler(SpaceSampler):
         ]
         values = [t.value for t in completed_trials if t.value is not None]
         with warnings.catch_warnings():
-            # Warnings about skopt's internals: deprecated calls, and fits that did not quite converge.
+            # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
-                points, [-float(height) for height in to_logarithms(values)]
+                points, [-float(log_value) for log_value in to_logarithms(values)]
             )
         return {
             d.name: _decode_value(d, value)
@@ -80,7 +80,7 @@ class SkoptSampler(SpaceSampler):
     def _suggest_point(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer
 
-        def build(constraint: Any) -> Any:
+        def build_optimizer(constraint: Any) -> Any:
             optimizer = Optimizer(
                 [_build_skopt_dimension(d) for d in self._task.space.tunable_dimensions],
                 base_estimator=self._surrogate,
@@ -97,13 +97,17 @@ class SkoptSampler(SpaceSampler):
             return optimizer
 
         if not self._task.space.constraints:
-            return list(build(None).ask())
+            return list(build_optimizer(None).ask())
         try:
-            return list(build(lambda point: list(point) in points or self._is_allowed(point)).ask())
+            return list(
+                build_optimizer(
+                    lambda point: list(point) in points or self._is_allowed(point)
+                ).ask()
+            )
         except RuntimeError:
-            # Too few random points satisfy the rules, so sample without them: the suggestion is
-            # repaired later.
-            return list(build(None).ask())
+            # Too few random points satisfy the rules, so sample without rules and repair the suggestion
+            # later.
+            return list(build_optimizer(None).ask())
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
@@ -123,8 +127,8 @@ def _build_skopt_dimension(dimension: Dimension) -> Any:
     if dimension.choices:
         return Categorical([str(i) for i in range(len(dimension.choices))], name=dimension.name)
     prior = "log-uniform" if dimension.is_logarithmic and (dimension.low or 0) > 0 else "uniform"
-    kind = Integer if dimension.is_integer else Real
-    return kind(dimension.low, dimension.high, prior=prior, name=dimension.name)
+    number_class = Integer if dimension.is_integer else Real
+    return number_class(dimension.low, dimension.high, prior=prior, name=dimension.name)
 
 
 def _encode_value(dimension: Dimension, value: Any) -> Any:
@@ -137,9 +141,9 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
     return dimension.clip(value.item() if hasattr(value, "item") else value)
 
 
-class CoreFirstSampler(Narrowing):
-    """Any sampler, applied to the parameters known to matter; the others keep the values of the best
-    configuration.
+class CoreFirstSampler(NarrowingSampler):
+    """A sampler that applies another sampler to the parameters known to matter. The other parameters
+    keep the values of the best configuration.
     """
 
     def __init__(self, inner: BaseSampler, task: SamplerTask) -> None:
@@ -149,7 +153,7 @@ class CoreFirstSampler(Narrowing):
     def narrow(self, task: SamplerTask) -> None:
         super().narrow(task)
         self._core = {dimension.name for dimension in task.space.core_dimensions}
-        if isinstance(self._inner, Narrowing):
+        if isinstance(self._inner, NarrowingSampler):
             self._inner.narrow(task)
 
     def infer_relative_search_space(
@@ -168,7 +172,7 @@ class CoreFirstSampler(Narrowing):
             core_values[name] = self._inner.sample_independent(
                 study, trial, name, search_space[name]
             )
-        return {**_best_searched_values(study, self._task.space), **core_values}
+        return {**_find_best_values(study, self._task.space), **core_values}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str,
@@ -191,9 +195,9 @@ class CoreFirstSampler(Narrowing):
 class HillClimbSampler(SpaceSampler):
     """A search without a model, as a control: other samplers earn their cost only if they beat it.
 
-    It changes one to four parameters of the best configuration so far to any value in their ranges. It
-    is stateless: each suggestion's random numbers depend only on the seed and the trial's number,
-    unless the sampler is reseeded.
+    It changes one to four parameters of the best configuration so far to random values in their ranges.
+    It is stateless: the random numbers depend only on the seed and the trial's number, unless the
+    sampler is reseeded.
     """
 
     MAX_CHANGES = 4
@@ -202,28 +206,35 @@ class HillClimbSampler(SpaceSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
-        leader = _best_searched_values(study, self._task.space)
-        active_names = self._task.space.active_parameters({**self._task.space.baseline, **leader})
+        best_values = _find_best_values(study, self._task.space)
+        active_names = self._task.space.active_parameters(
+            {**self._task.space.baseline, **best_values}
+        )
         axes = [axis for axis in self._task.grid.axes if axis.dimension.name in search_space]
         movable_axes = [
             axis for axis in axes if axis.dimension.name in active_names and len(axis.values) > 1
         ]
-        count = min(len(movable_axes), int(rng.integers(1, self.MAX_CHANGES + 1)))
-        moved_axes = [movable_axes[i] for i in rng.choice(len(movable_axes), count, replace=False)]
+        change_count = min(len(movable_axes), int(rng.integers(1, self.MAX_CHANGES + 1)))
+        moved_axes = [
+            movable_axes[i] for i in rng.choice(len(movable_axes), change_count, replace=False)
+        ]
         return {
-            **leader,
-            **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved_axes},
+            **best_values,
+            **{
+                axis.dimension.name: _draw_other_value(axis, best_values, rng)
+                for axis in moved_axes
+            },
         }
 
 
-def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
-    """Return any value of a parameter except the best configuration's."""
-    other_values = [value for value in axis.values if value != leader[axis.dimension.name]]
+def _draw_other_value(axis: GridAxis, best_values: Settings, rng: np.random.Generator) -> Value:
+    """Return a random value of a parameter that differs from its value in the best configuration."""
+    other_values = [value for value in axis.values if value != best_values[axis.dimension.name]]
     return other_values[int(rng.integers(len(other_values)))]
 
 
-def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
-    """Return the searched values of the best configuration that works, or of the baseline."""
+def _find_best_values(study: Study, space: SearchSpace) -> dict[str, Any]:
+    """Return the searched values of the best feasible configuration, or else of the baseline."""
     completed_trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable_trials = [
         trial for trial in completed_trials if is_feasible_trial(trial) and trial.value is not None
@@ -236,7 +247,7 @@ def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ChosenSampler:
-    """A sampler, its name, and the reason why it was chosen."""
+    """A sampler with its name and the reason why it was chosen."""
 
     name: str
     reason: str
@@ -244,7 +255,7 @@ class ChosenSampler:
 
 
 def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
-    """Return Optuna's tree-structured Parzen estimator, with every argument given."""
+    """Return Optuna's tree-structured Parzen estimator, configured for the task."""
     return TPESampler(
         n_startup_trials=8,
         n_ei_candidates=48,
@@ -260,9 +271,9 @@ def build_random_sampler(task: SamplerTask) -> BaseSampler:
 
 
 def build_sobol_sampler(task: SamplerTask) -> BaseSampler:
-    """Return a sampler of scrambled Sobol points: an even spread, independent of results."""
+    """Return a sampler of scrambled Sobol points, which cover the space evenly and ignore results."""
     with warnings.catch_warnings():
-        # Optuna has marked it as experimental since 2022.
+        # Optuna has marked this sampler as experimental since 2022.
         warnings.simplefilter("ignore", ExperimentalWarning)
         return QMCSampler(
             qmc_type="sobol", scramble=True, seed=task.seed, warn_independent_sampling=False
@@ -302,9 +313,16 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
 
 
 def _describe_task(task: SamplerTask) -> str:
-    every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
-    core_text = f", {core} core parameters first" if core < every else ""
-    return f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{core_text}"
+    parameter_count, core_count = (
+        len(task.space.tunable_dimensions),
+        len(task.space.core_dimensions),
+    )
+    core_text = f", {core_count} core parameters first" if core_count < parameter_count else ""
+    trials_text, parameters_text = (
+        format_count(task.trial_budget, "trial"),
+        format_count(parameter_count, "parameter"),
+    )
+    return f"{trials_text} of {parameters_text}{core_text}"
 
 
 def _choose_automatically(task: SamplerTask) -> ChosenSampler:

@@ -1,6 +1,6 @@
 """The Optuna study behind a search: suggestions, results, and the model's predictions.
 
-All of this is in Optuna's storage, so that nothing is lost if autotune is killed.
+Suggestions and results are in Optuna's storage, so nothing is lost if autotune is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimate import Estimate
 from autotune.optimize.base import (
-    Narrowing,
+    NarrowingSampler,
     SamplerTask,
     build_distributions,
     clip_to_dimensions,
@@ -45,8 +45,8 @@ from autotune.services.base import Settings, Value
 from autotune.services.registry import Catalogue
 from autotune.space.space import SearchSpace
 
-# Value of an infeasible trial, relative to the worst feasible one. A trial reported as failed would
-# carry no information, so the sampler would suggest the same configuration again.
+# Value of an infeasible trial, relative to the worst feasible one. Samplers ignore trials that are
+# reported as failed, so they would suggest the same configuration again.
 INFEASIBLE_SHARE = 0.8
 
 
@@ -58,7 +58,7 @@ def _load_importance() -> None:
     """
     is_first_import = "sklearn" not in sys.modules
     if is_first_import:
-        sys.modules["sklearn"] = None  # type: ignore[assignment]  # to `import`: it is not installed
+        sys.modules["sklearn"] = None  # type: ignore[assignment]  # `import` raises ImportError
     try:
         importlib.import_module("optuna.importance")
     finally:
@@ -66,15 +66,15 @@ def _load_importance() -> None:
             del sys.modules["sklearn"]
 
 
-_load_importance()  # before any thread exists that may import scikit-learn itself
+_load_importance()  # now, before another thread may import scikit-learn
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggested configuration: Optuna's ``number``, and ``values`` of the searched dimensions only.
+    """A suggested configuration: Optuna's trial ``number``, and ``values`` of the searched dimensions.
 
-    ``improvement_probability`` is the probability that any configuration is clearly better, if the
-    sampler computes it.
+    ``improvement_probability`` is the probability that any configuration is clearly better than the
+    best known one, if the sampler computes it.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Suggestion:
 class Outcome:
     """The peak in requests/s (``None`` if infeasible), and notes for readers of the storage.
 
-    ``notes["trial"]`` is the trial's number in the study, so that no trial is recorded twice.
+    ``notes["trial"]`` is the trial's number in the study, which prevents recording a trial twice.
     """
 
     peak: float | None
@@ -96,9 +96,9 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    No other process may write this study to ``storage``, and the caller that opened the storage closes
-    it. ``chosen`` names the sampler. ``several`` is true if several configurations are measured
-    concurrently. With ``is_condensed``, a configuration from elsewhere is stored with only the core
+    No other process may write this study to ``storage``, and the caller closes ``storage``. ``chosen``
+    names the sampler. ``several`` is true if several configurations are measured concurrently. With
+    ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
     parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
     the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
@@ -119,8 +119,8 @@ class Searcher:
         self._condensed = is_condensed
         self._use_sampler(SamplerTask(space, trials, seed, several))
         self.chosen = choose_sampler(kind, self._task)
-        # Optuna's trial number of each suggestion from another process, by its number in the study.
-        self._elsewhere: dict[int, int] = {}
+        # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
+        self._numbers_elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
             study_name=name,
@@ -128,11 +128,11 @@ class Searcher:
             sampler=self.chosen.sampler,
             load_if_exists=True,
         )
-        # Only complete trials count, because a kill may have come between a trial's notes and its
-        # value.
+        # Only complete trials count: autotune may have been killed after it wrote a trial's notes but
+        # before it wrote the value.
         completed_trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in completed_trials}
-        self._lowest = min(
+        self._lowest_peak = min(
             (t.value for t in completed_trials if t.value is not None and is_feasible_trial(t)),
             default=inf,
         )
@@ -140,7 +140,7 @@ class Searcher:
     def _use_sampler(self, task: SamplerTask) -> None:
         self._task, self._dimensions = task, task.space.tunable_dimensions
         self._distributions = build_distributions(self._dimensions)
-        self._left_out = {d.name: d.baseline for d in self._dimensions
+        self._omitted_baselines = {d.name: d.baseline for d in self._dimensions
                           if self._condensed and not d.is_core}  # fmt: skip
 
     @property
@@ -149,39 +149,41 @@ class Searcher:
         return self._task.space.catalogue
 
     def narrow(self, space: SearchSpace) -> None:
-        """Search ``space``: the same parameters, with the limits that the study showed so far.
+        """Search ``space``: the same parameters, with the limits found in the study so far.
 
-        The limits are values that do not take effect, and the memory that processes need.
+        These limits exclude values that do not take effect, and configurations that need too much
+        memory.
         """
         if space == self._task.space:
             return
         self._use_sampler(self._task.with_space(space))
-        if isinstance(self.chosen.sampler, Narrowing):
+        if isinstance(self.chosen.sampler, NarrowingSampler):
             self.chosen.sampler.narrow(self._task)
 
     def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
-        """Return the next configuration to try, with effective values, based on the peaks corrected for
+        """Return the next configuration to try, with effective values. Peaks are corrected for
         ``drift``.
         """
         self._store_drift(drift)
-        # Values outside the current ranges (of a narrowed parameter) are clipped; Optuna's warning
-        # about it is not helpful.
+        # Optuna warns about values outside a narrowed range, but these values are clipped.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
-        asked_values = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective(asked_values)
+        suggested_values = strip_numpy_types(trial.params)
+        values = self._task.space.get_effective(suggested_values)
         number = (
-            trial.number if values == asked_values else self._replace_sampler(trial.number, values)
+            trial.number
+            if values == suggested_values
+            else self._replace_suggestion(trial.number, values)
         )
         return Suggestion(number, values, probability)
 
-    def _replace_sampler(self, asked: int, values: Settings) -> int:
-        """Add a pending suggestion with these values in place of another suggestion; return its
-        number.
+    def _replace_suggestion(self, suggestion_number: int, values: Settings) -> int:
+        """Replace a suggestion by a pending one with these values; return Optuna's number of the new
+        suggestion.
         """
-        self.discard_trial(asked)
+        self.discard_trial(suggestion_number)
         return self._add_pending(values)
 
     def _add_pending(self, values: Settings) -> int:
@@ -190,7 +192,7 @@ class Searcher:
         return number
 
     def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
-        """Return the model's peak of each configuration that it was fitted to, and its noise."""
+        """Return the model's peak estimate for each measured configuration, and the model's noise."""
         surrogate = self.fit_surrogate(drift)
         best_log_peak = surrogate.observations.log_peaks.max()
         numbers = surrogate.observations.trial_numbers
@@ -218,23 +220,27 @@ class Searcher:
     def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` for the samplers of all processes, but only if it changed."""
         shifts_by_trial = {
-            str(location): [s.log_mean, s.sd] for location, s in drift.shifts.items()
+            str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
         }
-        for name, noted in ((DRIFT_KEY, shifts_by_trial), (BED_DRIFT_KEY, dict(drift.bed_sds))):
-            if noted != self._study.user_attrs.get(name, {}):
-                self._study.set_user_attr(name, noted)
+        for name, attribute_value in (
+            (DRIFT_KEY, shifts_by_trial),
+            (BED_DRIFT_KEY, dict(drift.bed_sds)),
+        ):
+            if attribute_value != self._study.user_attrs.get(name, {}):
+                self._study.set_user_attr(name, attribute_value)
 
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record the outcome of a configuration, suggested as ``suggestion_number`` or not.
+        """Record the outcome of a configuration; ``suggestion_number`` is ``None`` if it was not
+        suggested.
 
         A repeated call does nothing. A configuration without a pending suggestion is added as a
-        finished trial, from which the sampler learns in the same way.
+        finished trial, and the sampler learns from it in the same way.
         """
         if outcome.notes["trial"] in self._recorded:
             return
-        worst_value = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
+        worst_value = INFEASIBLE_SHARE * self._lowest_peak if self._lowest_peak < inf else 0.0
         value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)
         if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
@@ -251,7 +257,7 @@ class Searcher:
             self._tell_outcome(pending_trial, value, violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
-            self._lowest = min(self._lowest, outcome.peak)
+            self._lowest_peak = min(self._lowest_peak, outcome.peak)
 
     def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
         """Return the suggestion with this number, if it has no outcome yet."""
@@ -268,36 +274,40 @@ class Searcher:
         trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
             trial.set_user_attr(name, note)
-        # The constraint cannot be set twice. It is already set if a kill came between the constraint
-        # and the value.
+        # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
+        # the value.
         if FEASIBLE_KEY not in suggested.constraints:
             trial.set_constraint(FEASIBLE_KEY, violation)
         self._study.tell(trial, value)
 
-    def recorded_trials(self) -> frozenset[int]:
-        """Return the study's numbers of the trials with recorded outcomes."""
+    def list_recorded_trials(self) -> frozenset[int]:
+        """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
         return frozenset(self._recorded)
 
     def add_pending(self, pending: Mapping[int, Settings]) -> None:
-        """Add the suggestions that other processes are measuring, by their numbers in the study.
+        """Add the suggestions that other processes are measuring now, by trial number in the study.
 
-        The model assumes that these suggestions will give the predicted results.
+        The model assumes that they will give the predicted results.
         """
-        for number in self._elsewhere.keys() - pending.keys():
-            self.discard_trial(self._elsewhere.pop(number))
-        for number in sorted(pending.keys() - self._elsewhere.keys()):
-            self._elsewhere[number] = self._add_pending(pending[number])
+        for number in self._numbers_elsewhere.keys() - pending.keys():
+            self.discard_trial(self._numbers_elsewhere.pop(number))
+        for number in sorted(pending.keys() - self._numbers_elsewhere.keys()):
+            self._numbers_elsewhere[number] = self._add_pending(pending[number])
 
-    def _build_trial(self, values: Settings, **more: Any) -> FrozenTrial:
-        """Return a trial that the sampler did not suggest."""
-        params = {name: value for name, value in clip_to_dimensions(values, self._dimensions).items()
-                  if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
+    def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
+        """Return an Optuna trial for values that the sampler did not suggest."""
+        clipped_values = clip_to_dimensions(values, self._dimensions)
+        params = {
+            name: value
+            for name, value in clipped_values.items()
+            if name not in self._omitted_baselines or value != self._omitted_baselines[name]
+        }
         distributions = {name: self._distributions[name] for name in params}
-        return optuna.trial.create_trial(params=params, distributions=distributions, **more)
+        return optuna.trial.create_trial(params=params, distributions=distributions, **trial_fields)
 
     def discard_trial(self, suggestion_number: int | None) -> None:
-        """Discard the suggestion with this number, which will not be measured or carries no
-        information.
+        """Discard the suggestion with this number, because it will not be measured or its measurement
+        failed.
         """
         if suggestion_number is not None and suggestion_number < len(
             self._study.get_trials(deepcopy=False)
@@ -305,10 +315,10 @@ class Searcher:
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """Discard suggestions that no process is measuring after a kill."""
+        """Discard pending suggestions, which no process measures any more after a kill."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed(self) -> None:
-        """Use different random numbers from the other processes of the same study."""
+        """Use random numbers that differ from those in other processes of the study."""
         self.chosen.sampler.reseed_rng()

@@ -3,11 +3,11 @@
 Presets and the search change settings that contribute nothing to the gain. Before the proof of a
 winner, measurements decide which changes to revert to the baseline. The model estimates the probability
 that reverting a block of changes costs almost nothing. A block contains all changes of a service, only
-its changes with a restart, or the changes of one class of effect. It may also contain the changes that
-are least likely to matter. The most promising block is reverted and measured, and the model learns from
-the result. The first block contains all changes that hardly matter according to guides. The next block
-extends an accepted one. A rejected block is never tried again inside a larger one. The simplified
-winner is then proven.
+its changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
+that are least likely to matter. The most promising block is reverted and measured, and the model learns
+from the result. The first block contains all changes that hardly matter according to guides. The next
+block extends an accepted one. A rejected block is never tried again inside a larger one. Finally, the
+simplified winner is proven.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# The maximum cost of all reverted changes: a share of the gain or a log ratio of the capacity,
+# The maximum loss from all reverted changes: a share of the gain or a log ratio of the capacity,
 # whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# The model's probability that a block stays within this cost. From PROMISING_PROBABILITY on, a block is
-# worth one of the reserved measurements. From ACCEPTED_PROBABILITY on, it may be reverted after its
+# Minimum probabilities that a block stays within this loss, according to the model. At
+# PROMISING_PROBABILITY, the block is measured. At ACCEPTED_PROBABILITY, it may be reverted after its
 # measurement.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
-# The log capacity that one change fewer is worth: a block is reverted only if its expected loss is no
-# more than that. One measurement hardly shows the cost of a block. An uncertain loss is acceptable for
-# twenty fewer changes, but not for one or two.
+# The log capacity that one change fewer is worth. A block is reverted only if its expected loss is not
+# larger than this per change, because one measurement hardly shows the loss. An uncertain loss is
+# acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
 RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
@@ -45,9 +45,9 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """``settings`` with the ``reverted`` changes back at the baseline.
+    """The winner's ``settings`` with the ``reverted`` changes back at the baseline.
 
-    ``probability`` is the model's probability that this costs almost nothing.
+    ``probability`` is the model's probability that reverting them costs almost nothing.
     """
 
     settings: Settings
@@ -65,42 +65,46 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted``.
 
-    The reverted changes contain no set in ``rejected``. They equal ``accepted`` if no further set is
-    promising.
+    The reverted changes do not contain all changes of any set in ``rejected``. They equal ``accepted``
+    if no larger set is promising.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
     ]
-    chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
-    first_names = chosen | _find_unimportant(space, winner, changed_names)
-    weights = {name: _change_weight(space, name) for name in changed_names}
-    effective, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
+    chosen_names, probability, best_promise = frozenset(accepted), 1.0, (False, 0.0)
+    first_names = chosen_names | _find_unimportant(space, winner, changed_names)
+    weights = {name: _get_change_weight(space, name) for name in changed_names}
+    active_names, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def is_allowed(names: frozenset[str]) -> bool:
         return keeps_rules(names) and not any(names >= set(block) for block in rejected)
 
-    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen, is_allowed)
-    sets = [
+    blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
+    candidate_sets = [
         names for names in dict.fromkeys(blocks)
-        if names > chosen and effective & set(changed_names) - names and is_allowed(names)
+        if names > chosen_names and active_names & set(changed_names) - names and is_allowed(names)
     ]  # fmt: skip
-    for names, chance in zip(sets, keep_probabilities(surrogate, space, winner, sets), strict=True):
+    for names, keep_probability in zip(
+        candidate_sets,
+        compute_keep_probabilities(surrogate, space, winner, candidate_sets),
+        strict=True,
+    ):
         weight = sum(weights[name] for name in names - frozenset(accepted))
-        promise = (names == first_names, chance * weight)
-        if chance >= PROMISING_PROBABILITY and promise > value:
-            chosen, probability, value = names, chance, promise
-    order = tuple(name for name in changed_names if name in chosen)
-    return SimplifiedWinner(revert_changes(space, winner, chosen), order, probability)
+        promise = (names == first_names, keep_probability * weight)
+        if keep_probability >= PROMISING_PROBABILITY and promise > best_promise:
+            chosen_names, probability, best_promise = names, keep_probability, promise
+    ordered_names = tuple(name for name in changed_names if name in chosen_names)
+    return SimplifiedWinner(revert_changes(space, winner, chosen_names), ordered_names, probability)
 
 
 def _find_unimportant(
-    space: SearchSpace, winner: Settings, changed: Sequence[str]
+    space: SearchSpace, winner: Settings, changed_names: Sequence[str]
 ) -> frozenset[str]:
     """Return the changes that hardly matter according to guides, or have no effect under the winner's
     settings.
     """
     core_names = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
-    return frozenset(changed) - (core_names & space.active_parameters(winner))
+    return frozenset(changed_names) - (core_names & space.active_parameters(winner))
 
 
 def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str]) -> Settings:
@@ -108,11 +112,11 @@ def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str])
     return {**winner, **{name: space.baseline[name] for name in names}}
 
 
-def keep_probabilities(
+def compute_keep_probabilities(
     surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
 ) -> list[float]:
     """Return, for each set of changes, the probability that ``winner`` loses almost nothing
-    without it.
+    without that set.
     """
     if not sets:
         return []
@@ -120,9 +124,12 @@ def keep_probabilities(
         surrogate,
         [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)],
     )
-    gain = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
-    limit = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gain)), MIN_LOSS)
-    return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
+    gains = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
+    max_losses = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gains)), MIN_LOSS)
+    return [
+        float((log_peaks[:, 0] - set_log_peaks <= max_losses).mean())
+        for set_log_peaks in log_peaks[:, 2:].T
+    ]
 
 
 def is_expendable(
@@ -133,35 +140,37 @@ def is_expendable(
     accepted: Collection[str],
 ) -> bool:
     """True if a measured ``block`` should be reverted, in addition to the ``accepted`` changes."""
-    if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
+    if compute_keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
-    sets = [revert_changes(space, winner, names) for names in (accepted, block)]
-    with_it, without_it = draw_log_peaks(surrogate, sets).mean(axis=0)
-    return bool(with_it - without_it <= CHANGE_PRICE * len(set(block) - set(accepted)))
+    configurations = [revert_changes(space, winner, names) for names in (accepted, block)]
+    accepted_log_peak, block_log_peak = draw_log_peaks(surrogate, configurations).mean(axis=0)
+    return bool(
+        accepted_log_peak - block_log_peak <= CHANGE_PRICE * len(set(block) - set(accepted))
+    )
 
 
 def _list_blocks(
     surrogate: SurrogateModel,
     space: SearchSpace,
     winner: Settings,
-    changed: Sequence[str],
+    changed_names: Sequence[str],
     accepted: frozenset[str],
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
     """Yield sets of changes to revert, each including the accepted changes.
 
-    The last sets grow by one change at a time, starting with the least important. A change is skipped
-    if the set with it is not allowed (``is_allowed``).
+    The last sets grow by one change at a time, the least important change first. A change is skipped if
+    ``is_allowed`` rejects the set with that change.
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    remaining_names = [name for name in changed if name not in accepted]
+    remaining_names = [name for name in changed_names if name not in accepted]
     if not remaining_names:
         return
     restart_names = [n for n in remaining_names if dimensions[n].parameter.action is Action.RESTART]
     yield accepted | _find_unimportant(space, winner, remaining_names)
     for group in (restart_names, remaining_names):
-        for owner in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
-            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == owner}
+        for service in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
+            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == service}
     for effect in Effect:
         yield accepted | {n for n in remaining_names if dimensions[n].parameter.effect is effect}
     reverted_settings = [
@@ -171,9 +180,9 @@ def _list_blocks(
         surrogate, [revert_changes(space, winner, accepted), *reverted_settings]
     )
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
-    order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
+    ranked_indices = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
     names = accepted
-    for index in order:
+    for index in ranked_indices:
         larger_block = names | {remaining_names[index]}
         if is_allowed(larger_block):
             names = larger_block
@@ -192,14 +201,13 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
     return np.where(drawn_peaks > 0, drawn_peaks, decompress(drawn_peaks))
 
 
-def _change_weight(space: SearchSpace, name: str) -> float:
+def _get_change_weight(space: SearchSpace, name: str) -> float:
     action = next(d.parameter.action for d in space.tunable_dimensions if d.name == name)
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Return a predicate that is true if reverting a set of changes breaks no rule further than
-    ``winner`` does.
+    """Return a predicate: reverting a set of changes breaks no rule by more than ``winner`` does.
 
     The winner breaks only rules about sizes that were measured after it was suggested.
     """

@@ -17,21 +17,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.errors import AutotuneError
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log, those commits need not
-# wait for the disk. Nothing is lost if the process is killed. A power failure loses at most the last
-# trials, which are recorded again from the study's own journal. Neither damages the file.
+# wait for the disk. Nothing is lost if the process is killed. After a power failure, at most the last
+# trials are missing, and are recorded again from the study's own journal. The file is never damaged.
 SQLITE_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
 class ConnectionTracker:
-    """The open connections of an engine, tracked by the events of its pool.
+    """The open connections of an SQLAlchemy engine, tracked by the events of its connection pool.
 
-    Optuna creates its engine in a constructor that may raise. Only the pool's events give access to the
-    connections of such an engine.
+    Optuna creates the engine in a constructor that may raise an error. After such an error, only the
+    pool's events give access to the open connections.
     """
 
     def __init__(self, *pragmas: str) -> None:
         self._pragmas = pragmas
-        self._open: set[Any] = set()
+        self._open_connections: set[Any] = set()
 
     @property
     def pool_events(self) -> list[tuple[Any, str]]:
@@ -40,16 +40,16 @@ class ConnectionTracker:
 
     def close_all(self) -> None:
         """Close all open connections."""
-        while self._open:
-            self._open.pop().close()
+        while self._open_connections:
+            self._open_connections.pop().close()
 
     def _add_connection(self, connection: Any, _: object) -> None:
-        self._open.add(connection)
+        self._open_connections.add(connection)
         for pragma in self._pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
 
     def _remove_connection(self, connection: Any, _: object) -> None:
-        self._open.discard(connection)
+        self._open_connections.discard(connection)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
 
 @contextmanager
 def translate_storage_errors(path: Path) -> Iterator[None]:
-    """Raise storage errors at ``path`` as an AutotuneError, and a full disk as an OSError.
+    """Convert errors of the storage at ``path`` to AutotuneError, and a full disk to OSError.
 
     Writing the study's other files to a full disk raises the same OSError.
     """

@@ -1,4 +1,4 @@
-"""The test beds of a study: the work done on each, its offset, and the gain on it."""
+"""The test beds of a study: for each bed, its trials, its offset from an average bed, and the gain."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
 
 
 def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
-    """Return a ratio and its interval as changes."""
+    """Return a ratio and its 90 % interval as text, in percentage changes."""
     ratio, low, high = (figures[end] or 0.0 for end in ("ratio", "low", "high"))
     return fmt.format_change_interval(ratio, low, high)
 
 
 def format_bed_lines(view: StudyFigures) -> Iterator[str]:
-    """Yield a line for each test bed, and a warning if their gains disagree."""
+    """Yield a line for each test bed, and a warning if the gains of the beds disagree."""
     document = summarize_beds(view)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
@@ -108,5 +108,5 @@ def format_bed_count(view: StudyFigures) -> str:
     if verdict is None or not verdict.beds:
         return ""
     bed_count = len(verdict.beds)
-    location = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
-    return location + (" that disagree" if verdict.disagree else "")
+    bed_text = " on one test bed only" if bed_count == 1 else f" on {bed_count} test beds"
+    return bed_text + (" that disagree" if verdict.disagree else "")

@@ -30,7 +30,7 @@ class CeilingsTable:
 def build_ceilings_json(
     record: Ceilings,
 ) -> documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings:
-    """Return the record with its schema version; `study.ceiling_records` describes the other keys."""
+    """Return ceilings as JSON with a schema version; `study.ceiling_records` describes the other keys."""
     if isinstance(record, StackCeilings):
         return {"schema": 1, **_encode_stack_ceilings(record)}
     return {"schema": 1, **_encode_cache_ceilings(record)}
@@ -39,7 +39,7 @@ def build_ceilings_json(
 def encode_ceilings(
     record: Ceilings,
 ) -> documents.StackCeilingsObject | documents.CacheCeilingsObject:
-    """Return the record as JSON."""
+    """Return a record of measured ceilings as JSON."""
     if isinstance(record, StackCeilings):
         return _encode_stack_ceilings(record)
     return _encode_cache_ceilings(record)
@@ -117,7 +117,7 @@ def _format_cache_ceiling(ceiling: CacheCeilingAtSize) -> str:
 
 
 def build_ceilings_table(record: Ceilings) -> CeilingsTable:
-    """Return the HTML table."""
+    """Return measured ceilings as a table for the HTML report."""
     headings: tuple[str, ...]
     if isinstance(record, StackCeilings):
         headings = ("concurrency", "ceiling", "latency", "errors")
@@ -152,7 +152,7 @@ def _format_title(record: Ceilings) -> str:
 
 
 def _format_share_note(record: Ceilings) -> str:
-    """Return a note on the keys/s of the stack, relative to the ceiling of the caches.
+    """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
     the first ceiling, with one key per request.
@@ -183,5 +183,5 @@ def _format_latencies(ceiling: StackCeiling) -> str:
 
 
 def _format_error_counts(ceiling: StackCeiling) -> list[str]:
-    counts = [f"{count} {kind}" for kind, count in ceiling.errors.items()]
+    counts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
     return [*counts, ceiling.example] if ceiling.example else counts

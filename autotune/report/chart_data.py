@@ -31,7 +31,7 @@ class ChartUnit(TypedDict):
 
 
 class PeakPoint(documents.CapacityObject):
-    """A measured trial: seconds until its end ``at``, capacity, phase, and its outcome as text."""
+    """A measured trial: its capacity, phase, outcome as text, and when it ended (``at``, in seconds)."""
 
     trial: int
     of: int | None
@@ -68,7 +68,7 @@ class Today(TypedDict):
 
 
 class FittedCurve(TypedDict):
-    """A fitted curve: rates, latencies in milliseconds with their band, and the capacity with its
+    """A fitted curve: rates, latencies in milliseconds with their 90 % band, and the capacity with its
     interval.
     """
 
@@ -80,7 +80,7 @@ class FittedCurve(TypedDict):
 
 
 class ParameterColumn(TypedDict):
-    """A setting that varied: one value per trial, or ``None`` if it had no effect."""
+    """A setting that varied, with its value in each trial; ``None`` if it had no effect in the trial."""
 
     name: str
     unit: str
@@ -100,7 +100,7 @@ class ParameterColumns(TypedDict):
 
 
 class TrialRow(documents.CapacityObject):
-    """A row of the table of trials; ``values`` belong to the table's columns."""
+    """A row of the table of trials; ``values`` contains one value for each column."""
 
     trial: int
     phase: str
@@ -118,7 +118,7 @@ class TrialRow(documents.CapacityObject):
 
 
 class EffectRow(TypedDict):
-    """An effect in per cent with half of its 90 % interval."""
+    """The effect of settings in per cent; ``half`` is half the width of its 90 % interval."""
 
     names: list[str]
     effect: float
@@ -126,7 +126,7 @@ class EffectRow(TypedDict):
 
 
 class Importance(TypedDict):
-    """The effects over the searched ranges, interactions, and ranges to widen."""
+    """The interactions, the ranges to widen, and each parameter's effect over its searched range."""
 
     rows: list[EffectRow]
     pairs: list[documents.InteractingPairObject]

@@ -1,4 +1,4 @@
-"""Data for the page's script: the charts and the table of trials."""
+"""Data for the report page's script, which draws the charts and the table of trials."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def build_chart_data(view: StudyView) -> ChartData:
     """Return the data of all charts."""
     slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
-    time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
-    # If no reading of a side met the SLO, that side has no figures.
+    time_axis, parameter_columns = timeline.select_time_axis(view), _build_parameter_columns(view)
+    # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    column_names = [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
-    data: ChartData = {
+    shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
+    chart_data: ChartData = {
         "slo": _build_objective(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",
-        "time": time.label,
+        "time": time_axis.label,
         "unit": {
             "name": units.unit,
             "suffix": units.unit_suffix,
@@ -79,31 +79,31 @@ def build_chart_data(view: StudyView) -> ChartData:
         },
         "quantity": units.quantity_name,
         "counted": sorted(map(str, COUNTED_PHASES)),
-        "peaks": timeline.list_peaks(view, time),
-        "steps": timeline.list_best_steps(view, time),
-        "readings": timeline.build_reading_columns(view, time),
+        "peaks": timeline.list_peaks(view, time_axis),
+        "steps": timeline.list_best_steps(view, time_axis),
+        "readings": timeline.build_reading_columns(view, time_axis),
         "latency": {side: _build_percentile_curve(records) for side, records in readings.items()},
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
         "today": _build_today(view.latency),
-        "columns": column_names,
+        "columns": shown_names,
         "hosts": {side: means for side, means in hosts.items() if means},
-        "parameters": columns,
-        "trials": _build_trial_rows(view, column_names),
+        "parameters": parameter_columns,
+        "trials": _build_trial_rows(view, shown_names),
         "ceilings": list(map(encode_ceilings, view.state.ceilings)),
     }
     model = view.state.model
     if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
-        data["importance"] = _build_importance(view, model)
-        data["slices"] = {
+        chart_data["importance"] = _build_importance(view, model)
+        chart_data["slices"] = {
             name: _build_slice(band, view.units) for name, band in model.slices.items()
         }
-    return data
+    return chart_data
 
 
 def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns:
-    """Return the rates, the requests behind each point, and each percentile in ms.
+    """Return the columns of the load steps: rate, number of requests, and each percentile in ms.
 
     A percentile refers to *intended* requests; it is ``None`` if too few got a correct response.
     Readings that were limited by the generator or cut short are omitted.
@@ -120,7 +120,7 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
 
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
-    """Return the fitted curve for the page."""
+    """Return a fitted latency curve for the report page, with latencies in milliseconds."""
     middle, low, high = (
         [float(f"{1000 * seconds:.4g}") for seconds in band]
         for band in (curve.median, curve.low, curve.high)
@@ -155,7 +155,7 @@ def _build_importance(view: StudyView, model: ModelView) -> Importance:
 
 
 def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
-    """Return a slice in the user's units; the model predicts peaks."""
+    """Return a slice in the user's units, converted from the peaks that the model predicts."""
     mean, low, high = (
         [units.round_value(units.from_peak(peak)) for peak in peaks]
         for peaks in (band.mean, band.low, band.high)
@@ -190,8 +190,8 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
     for name in names:
-        values = [trial.effective_settings.get(name) if name in names_acting else None
-                  for trial, names_acting in zip(trials, active_names, strict=True)]  # fmt: skip
+        values = [trial.effective_settings.get(name) if name in active_in_trial else None
+                  for trial, active_in_trial in zip(trials, active_names, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             columns.append(_build_parameter_column(name, values, declared_parameters))
     ranks = _rank_settings(view)
@@ -206,39 +206,43 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
 
 
 def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
-    """Return the rank of each setting: changes of the best by cost, then the others by importance."""
+    """Return the rank of each setting: changes of the best by cost of reverting, then other settings by
+    importance.
+    """
     changed_names = [change.name for change in view.changes]
     ranked_names = [*view.reversal_costs]
     ranked_names += (
         [effect.parameter for effect in view.state.model.importance] if view.state.model else []
     )
     names = dict.fromkeys([*ranked_names, *changed_names])
-    return {name: (int(name not in changed_names), location) for location, name in enumerate(names)}
+    return {name: (int(name not in changed_names), rank) for rank, name in enumerate(names)}
 
 
 def _build_parameter_column(
     name: str, values: list[Value | None], declared_parameters: DeclaredParameters
 ) -> ParameterColumn:
-    """Return a column; ``choices`` lists the values of a setting that is not numeric."""
+    """Return the column of a setting; ``choices`` lists the values of a setting that is not numeric."""
     parameter = find_parameter(name, declared_parameters=declared_parameters)
     is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
     )
-    words = [None if v is None else fmt.format_setting(v) for v in values]
+    value_texts = [None if v is None else fmt.format_setting(v) for v in values]
     return {
         "name": name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
-        "values": values if is_numeric else words,
-        "choices": None if is_numeric else sorted({word for word in words if word is not None}),
+        "values": values if is_numeric else value_texts,
+        "choices": None
+        if is_numeric
+        else sorted({text for text in value_texts if text is not None}),
     }
 
 
 def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
     """Return the rows of the table of trials; a repeat refers to the trial that it repeats.
 
-    ``values`` belong to the settings in ``columns``; ``null`` means no effect.
+    ``values`` contains a value for each of the settings in ``columns``, or ``null`` without effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
@@ -279,7 +283,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
 
 
 def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
-    """True if no earlier trial shows the same settings. A simplified winner shows its own."""
+    """True if the trial is neither the baseline nor a repeat with the settings of its source trial."""
     if trial.number == baseline.number:
         return False
     return (
@@ -292,13 +296,15 @@ def _list_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
     settings = trial.effective_settings
-    values = [
+    column_values = [
         settings[name]
         if name in settings and has_effect(name, settings, declared_parameters)
         else None
         for name in columns
     ]
-    return [fmt.format_setting(value) if isinstance(value, bool) else value for value in values]
+    return [
+        fmt.format_setting(value) if isinstance(value, bool) else value for value in column_values
+    ]
 
 
 def _format_verdict(trial: Trial) -> str:

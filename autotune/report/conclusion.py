@@ -1,4 +1,4 @@
-"""The conclusion of a study: its verdict, the gain, and the configurations that it compares."""
+"""The conclusion of a study: its verdict, the gain, and the compared configurations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Conclusion:
     """The conclusion of a study: ``verdict`` is improved, no-improvement or unmeetable, or stopped
     before a verdict.
 
-    ``preset`` is the best preset that autotune ships, if one was measured to the end.
+    ``preset`` is the best of the presets that autotune ships, if any was fully measured.
     """
 
     verdict: str
@@ -157,17 +157,17 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    level, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
-    scaled_values = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
+    scale, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
+    scaled_values = {key: scale * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled_values))
 
 
 def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     """Return the finished measurements of a trial's settings after its selection.
 
-    They come from the confirmation, or from the finals without a confirmation.
+    The measurements come from the confirmation, or from the finals if no confirmation took place.
     """
-    # A verdict lists the phases of its peaks. Before the verdict, finals count too.
+    # A verdict lists the phases whose peaks it uses. Before the verdict, finals count too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
     repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
     return tuple(
@@ -176,7 +176,7 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 
 
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
-    """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
+    """Pool several peaks into one (`Estimate.pool`), without peaks lowered by a disturbance.
 
     A single peak keeps its own interval. The result is ``None`` if ``peaks`` is empty.
     """
@@ -186,7 +186,7 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
 
 
 def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
-    """Return the peaks without the disturbed ones."""
+    """Return the peaks without low outliers, which come from disturbed measurements."""
     if len(peaks) < 2:
         return list(peaks)
     lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])

@@ -29,11 +29,11 @@ def format_csv(view: StudyView, name: str) -> str:
     """
     rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(headings), restval="")
+    csv_buffer = io.StringIO()
+    writer = csv.DictWriter(csv_buffer, list(headings), restval="")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue()
+    return csv_buffer.getvalue()
 
 
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
@@ -88,7 +88,7 @@ def format_metrics(view: StudyView) -> str:
          [({}, float(status["state"] == "running"))]),
         ("finished", "1 if the study reached a verdict.", [({}, float(status["state"] == "finished"))]),
         ("trials", "Finished trials in the budget.",
-         [({"outcome": kind}, count) for kind, count in view.trial_counts.items()]),
+         [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()]),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
         ("ratio", "Best capacity divided by the baseline's; proven once the study is finished.",
@@ -119,7 +119,7 @@ def _list_capacity_samples(
 def _list_latency_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
-    """Yield the measured latencies; a bound is not a sample."""
+    """Yield the measured latencies. Latencies that are only bounds are omitted."""
     latency = status_document["latency"]
     sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
     for name, side in sides.items():
@@ -145,7 +145,7 @@ def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], fl
 def _format_metric_family(
     study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
 ) -> Iterator[str]:
-    """Yield the lines of a metric; none if it has no value."""
+    """Yield the lines of a metric, or no line if the metric has no value."""
     values = [(labels, value) for labels, value in samples if value is not None]
     if not values:
         return

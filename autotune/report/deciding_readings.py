@@ -37,7 +37,7 @@ class DecidingReadings:
 def sum_deciding_readings(
     readings: Iterable[RecordedReading], trial_numbers: Iterable[int] | None = None
 ) -> DecidingReadings:
-    """Return the sum over the readings of these trials, or of all trials."""
+    """Sum the requests in the readings of these trials, or of all trials if none are given."""
     numbers = None if trial_numbers is None else set(trial_numbers)
     deciding_readings = [
         reading

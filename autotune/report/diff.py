@@ -1,4 +1,4 @@
-"""Differences between two trials: rendered files or parameters."""
+"""Differences between two trials, in their rendered files or in their parameters."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ def format_diff(
     """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
 
     ``hosts`` means the current files on the hosts. The diff compares files and can be applied with
-    `patch -p1`. With ``parameters``, it compares the settings that have an effect. It is empty if both
-    sides are equal. Raises AutotuneError for a trial that does not exist or was never deployed.
+    `patch -p1`. With ``parameters``, the diff compares the settings that have an effect. The diff is
+    empty if both sides are equal. Raises AutotuneError for a trial that does not exist or was never
+    deployed.
     """
     if HOSTS_SIDE in (a, b):
         trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
-        tree = read_rendered_files(study.directory, trial)
-        host_files, trial_name = read_host_files(study, tree), f"trial-{trial.number}"
+        rendered_files = read_rendered_files(study.directory, trial)
+        host_files, trial_name = read_host_files(study, rendered_files), f"trial-{trial.number}"
         if a == HOSTS_SIDE:
-            return format_file_diff(host_files, tree, HOSTS_SIDE, trial_name)
-        return format_file_diff(tree, host_files, trial_name, HOSTS_SIDE)
+            return format_file_diff(host_files, rendered_files, HOSTS_SIDE, trial_name)
+        return format_file_diff(rendered_files, host_files, trial_name, HOSTS_SIDE)
     before, after = find_trial(study.state, a), find_trial(study.state, b)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
@@ -62,7 +63,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     """Return the current content of ``files`` on the hosts, with the same names and with secrets
     masked.
 
-    Raises AutotuneError for a study without hosts or by another account, and HostUnreachable.
+    Raises AutotuneError if the study has no hosts or belongs to another account, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -75,25 +76,25 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     from autotune.deploy.host import read_contents
     from autotune.transports.target_hosts import create_transport
 
-    paths: dict[str, dict[str, str]] = {}
+    names_by_path: dict[str, dict[str, str]] = {}
     for name in files:
         placement, _, path = name.partition("/")
-        paths.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
+        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
     target = read_recorded_target(study.directory)
-    file = replace(target, document=replace(target.document, path=study.target_path))
+    target_file = replace(target, document=replace(target.document, path=study.target_path))
     contents_by_host = run_on_all(
-        [create_transport(file, host) for host in paths],
-        lambda t: read_contents(t, list(paths[t.name])),
+        [create_transport(target_file, host) for host in names_by_path],
+        lambda t: read_contents(t, list(names_by_path[t.name])),
     ).unwrap()
     catalogue = catalogue_of(study.target)
     return {name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
-            for host, present in contents_by_host.items() for path, content in present.items()
-            for name in (paths[host][path],)}  # fmt: skip
+            for host, contents in contents_by_host.items() for path, content in contents.items()
+            for name in (names_by_path[host][path],)}  # fmt: skip
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the masking function for a file, which depends on the service at the end of the part's
-    name.
+    """Return the function that masks a file's secrets. The instance in the file's ``name`` ends with
+    the service.
     """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
@@ -126,7 +127,7 @@ def _format_known_names(state: State) -> str:
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
-    """Return the files of a trial as they were deployed: ``part/path`` → content.
+    """Return the files of a trial as they were deployed: ``instance/path`` → content.
 
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if the digest of a file differs from the recorded one.
@@ -150,7 +151,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:
-    """Raise AutotuneError if a file is missing or has changed since it was measured."""
+    """Raise AutotuneError if a file is missing or has changed since the trial was measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
             problem = "differs from the deployed file" if path in contents else "is missing"

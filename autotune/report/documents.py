@@ -1,8 +1,8 @@
 """Types of the JSON objects that reports, `status`, `explain`, `measure` and `params` print.
 
-`autotune schema` derives their JSON Schemas from these types. While ``schema`` is 1, keys are only
-added, and never change their meaning. Rates are in requests/s (or a command's values), times in seconds,
-shares are fractions of one, intervals are of 90 %.
+`autotune schema` derives the JSON Schemas from these types. While ``schema`` is 1, keys may be added,
+but no key changes its meaning. Rates are in requests/s, or in the unit of a command's value. Times are
+in seconds, shares are fractions of one, and intervals cover 90 %.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CapacityObject(Interval):
 
 
 class SloObject(TypedDict):
-    """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
+    """``percentile`` 99 means p99. ``limit`` is in seconds, ``errors`` is a fraction of one."""
 
     percentile: float
     limit: float
@@ -49,7 +49,7 @@ class Side(CapacityObject):
 
 
 class Configuration(Side):
-    """``requests`` determine ``peak``; ``lowest_rate`` is the lowest rate offered in requests/s."""
+    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``."""
 
     requests: int
     lowest_rate: float | None
@@ -61,7 +61,7 @@ class Difference(Interval):
 
 
 class GainObject(Interval):
-    """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
+    """Best over baseline, from alternating ``pairs``. Only a command's values have a ``difference``."""
 
     ratio: float | None
     pairs: int
@@ -71,8 +71,8 @@ class GainObject(Interval):
 class Finding(TypedDict):
     """The bottleneck of a configuration; ``confidence`` is from 0 to 1.
 
-    ``gain`` is the factor in requests/s that the removal of the cause would give, 0 if unknown.
-    ``related`` are other shortages: tier, service and resource.
+    ``gain`` is the estimated factor on requests/s if the cause is removed, or 0 if unknown. ``related``
+    are other shortages: tier, service and resource.
     """
 
     trial: NotRequired[int]
@@ -112,7 +112,7 @@ class ReversalCostObject(Ratio):
 
 
 class MemoryChange(TypedDict):
-    """Memory in bytes that all changes add on all hosts, by the memory rules and at capacity."""
+    """Bytes that all changes add on all hosts: ``modelled`` by rules, and ``measured`` at capacity."""
 
     modelled: int | None
     measured: int | None
@@ -128,7 +128,7 @@ class Change(TypedDict):
 
 
 class NextCommands(TypedDict):
-    """Commands by purpose, and a note if a command alone cannot apply the best."""
+    """Commands by purpose, and a note if a command alone cannot apply the best configuration."""
 
     resume: Sequence[str]
     apply: Sequence[str]
@@ -157,7 +157,7 @@ class BedOffsetInterval(Interval):
 
 
 class BedSummary(TypedDict):
-    """A test bed. ``offset`` is relative to an average bed; ``set_aside`` is why it was removed."""
+    """A test bed. ``offset`` is relative to an average bed; ``set_aside`` is why this bed was removed."""
 
     trials: int
     seconds: float
@@ -208,7 +208,7 @@ class CacheCeilingsObject(TypedDict):
 
 
 class StudyWarningObject(TypedDict):
-    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
+    """``value`` is beyond ``threshold``; ``text`` is the consequence in this study."""
 
     code: str
     value: float
@@ -219,7 +219,7 @@ class StudyWarningObject(TypedDict):
 
 class LatencyAnswer(Interval):
     """Latency at a rate. ``bound`` is `at most` or `more than` if the rate is outside the measured
-    range. ``measured`` is false for the fitted curve.
+    range. ``measured`` is false for a value from the fitted curve.
     """
 
     latency: float | None
@@ -311,7 +311,9 @@ class StatusSeconds(TypedDict):
 
 
 class StatusSide(Side):
-    """One side of a status. With a ``limit``, ``peak`` is a lower bound of the capacity."""
+    """The baseline or the best in a status. With a ``limit``, ``peak`` is a lower bound of the
+    capacity.
+    """
 
     limit: str | None
 
@@ -349,7 +351,7 @@ class Status(VersionedObject):
 
 
 class InteractingPairObject(TypedDict):
-    """Two parameters whose joint effect differs from the sum of the two; ``effect`` is a log ratio."""
+    """Two parameters whose joint effect is not the sum of their effects; ``effect`` is a log ratio."""
 
     first: str
     second: str
@@ -357,7 +359,7 @@ class InteractingPairObject(TypedDict):
 
 
 class RangeEdgeObject(TypedDict):
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
+    """A parameter that is best at the ``low`` or ``high`` end of its range, and the range to try."""
 
     parameter: str
     value: Value
@@ -366,10 +368,10 @@ class RangeEdgeObject(TypedDict):
 
 
 class ImportanceObject(TypedDict):
-    """The effect over the searched range: an sd of the capacity's logarithm.
+    """The effect of parameters over their searched range, as the sd of the capacity's logarithm.
 
-    Several parameters form one row if they always changed together. ``changed_in`` counts the
-    measured configurations in which they differ from the baseline.
+    Several parameters form one row if they always changed together. ``changed_in`` counts the measured
+    configurations in which these parameters differ from the baseline.
     """
 
     parameters: Sequence[str]
@@ -391,7 +393,7 @@ class PredictedLoss(TypedDict):
 
 
 class MinimalChangesObject(Interval):
-    """A measured reduction: the changes ``kept`` provide ``share`` of the gain."""
+    """A measured reduction of the changes: those in ``kept`` provide ``share`` of the gain."""
 
     event: str
     at: str
@@ -406,8 +408,8 @@ class MinimalChangesObject(Interval):
 
 
 class ExplanationObject(VersionedObject):
-    """``configurations`` is the number of measured configurations. Predictions based on fewer than ten
-    are unreliable.
+    """``configurations`` is the number of measured configurations. Predictions from fewer than ten
+    configurations are unreliable.
     """
 
     study: str
@@ -420,7 +422,7 @@ class ExplanationObject(VersionedObject):
     minimal: MinimalChangesObject | None
 
 
-# Readings of a rate. A percentile is null if no response took that long.
+# Readings at one rate. A percentile is null if too few requests got a correct response.
 MeasuredLoadStep = TypedDict(
     "MeasuredLoadStep",
     {
@@ -470,7 +472,7 @@ class RequiredCapacity(TypedDict):
 
 
 class MeasuredLatency(TypedDict):
-    """Latency at the rate of today's users. ``comparison`` is the other side of a comparison."""
+    """Latency at the rate of today's users. ``comparison`` is the latency of the other side."""
 
     rate: float
     configuration: LatencyAnswer | None

@@ -1,4 +1,4 @@
-"""The explanation of a winner: `autotune explain` as JSON and as text."""
+"""The explanation of a winner, which `autotune explain` prints as JSON or as text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NAME_WIDTH = 48  # number of columns for the name of a parameter
 
 @dataclass(frozen=True)
 class Explanation:
-    """The cost of reverting each change of the winner, and the model's effects over the searched
-    ranges.
+    """The cost of reverting each change of the winner, and each parameter's effect over its searched
+    range.
 
-    ``model`` contains the model's recorded results: ``pairs`` of interacting parameters, and
-    ``edges`` of ranges.
+    ``model`` contains the recorded results of the search model: ``pairs`` of interacting parameters,
+    and ``edges`` of ranges where a parameter is best.
     """
 
     trial: int
@@ -142,7 +142,7 @@ def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
 
 
 def _format_effects(explanation: Explanation) -> Iterator[str]:
-    """Yield the model's effects over the searched ranges, interactions and range limits."""
+    """Yield each parameter's effect over its searched range, then interactions and range limits."""
     yield ""
     yield f"Effect over the searched range (model of {explanation.configurations} configurations):"
     for row in explanation.effects:

@@ -1,4 +1,4 @@
-"""The figures of a study, from which its headline, warnings and next steps follow."""
+"""The figures of a study, from which the headline, the warnings and the next steps follow."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from autotune.target.model import Target
 class StudyFigures:
     """The figures of a study. Numbers are in the user's own ``units``.
 
-    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, by ``baseline``, ``preset``
+    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, for ``baseline``, ``preset``
       and ``best``. **The best's peak pools measurements made after its selection.** The search's own
       peak would overstate the capacity.
     - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
     - ``reversal_costs``: the cost of reverting each change of the best, largest first.
-    - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
+    - ``bottlenecks``: the newest finding on ``baseline`` and on ``best``.
     - ``trial_counts``: the number of trials in the budget, by outcome.
     - ``changes``: the settings that turn the baseline into the best and have an effect.
     - ``seconds_by_activity``: seconds spent on each activity; they add up to ``total``.
@@ -174,7 +174,7 @@ def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> Record
 
 
 def _sum_seconds(state: State) -> dict[str, float]:
-    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in ACTIVITIES}
+    seconds = {activity: state.average_seconds.get(activity, 0.0) for activity in ACTIVITIES}
     other_seconds = state.elapsed_seconds - sum(seconds.values())
     seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}
-    return {kind: round(value, 1) for kind, value in seconds_by_activity.items()}
+    return {activity: round(value, 1) for activity, value in seconds_by_activity.items()}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
-MIN_FACTOR_RATIO = 11.0  # ratios from this value on are unreadable in per cent
+MIN_FACTOR_RATIO = 11.0  # larger ratios are unreadable in per cent and shown as factors
 
 
 def format_rate(value: float | None) -> str:
@@ -51,7 +51,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Return a ratio as a change: ``+41 %`` for 1.41, ``×132`` for 132."""
+    """Return a ratio as text: ``+41 %`` for 1.41, ``×132`` for 132."""
     if ratio >= MIN_FACTOR_RATIO:
         return f"×{ratio:.3g}"
     text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
@@ -59,7 +59,7 @@ def format_change(ratio: float) -> str:
 
 
 def format_change_interval(ratio: float, low: float, high: float) -> str:
-    """Return a ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
+    """Return a ratio and its interval as text: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
     if ratio >= MIN_FACTOR_RATIO:
         return f"{format_change(ratio)} [{low:.3g}, {high:.3g}]"
     end_texts = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]

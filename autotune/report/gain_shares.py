@@ -58,10 +58,10 @@ def _compare_sides(
 ) -> Estimate | None:
     if after is None or before is None:
         return None
-    levels = [
+    estimates = [
         add_measurement_noise(state, side.peak.estimate, side.count) for side in (after, before)
     ]
-    return levels[0].ratio_to(levels[1])
+    return estimates[0].ratio_to(estimates[1])
 
 
 def format_ratio(ratio: Estimate, units: Units, before_peak: float) -> str:

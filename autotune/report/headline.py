@@ -10,6 +10,7 @@ from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
+from autotune.study.ranking import REPRODUCTIONS
 from autotune.target.messages import format_count
 
 VERDICT_MARKS = {
@@ -48,8 +49,8 @@ def _format_verdict(view: StudyFigures) -> str:
             text = _format_gain(view)
         case "improved":
             # A baseline without a capacity gives no ratio.
-            requests = isinstance(view.units, RequestUnits)
-            problem = "does not meet the SLO at any rate" if requests else "returned no value"
+            is_stack = isinstance(view.units, RequestUnits)
+            problem = "does not meet the SLO at any rate" if is_stack else "returned no value"
             best_text = view.units.format_amount(view.capacities["best"].peak)
             text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
@@ -75,12 +76,12 @@ def _format_no_improvement(view: StudyFigures) -> str:
         if units.is_gain(view.gain):
             confidence = f"{100 * CLAIM_COVERAGE:g} %"
             return f"likely an improvement, but not proven at {confidence}: {_format_gain(view)}"
-        kind = (
+        outcome_text = (
             "improvement: the best candidate is worse, "
             if is_worse
             else "distinguishable improvement: "
         )
-        return f"no {kind}{_format_gain(view)}"
+        return f"no {outcome_text}{_format_gain(view)}"
     if sum(view.trial_counts.values()) <= 1:
         reason = "time ran out before any candidate was tried"
     elif view.conclusion.best:
@@ -88,8 +89,8 @@ def _format_no_improvement(view: StudyFigures) -> str:
     else:
         outcome = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
         reason = f"no other configuration {outcome}"
-    if limited := _format_load_limit(view):
-        return f"no gain could be measured{units.objective_suffix}: {limited}"
+    if limit_text := _format_load_limit(view):
+        return f"no gain could be measured{units.objective_suffix}: {limit_text}"
     return f"no improvement{units.objective_suffix}: {reason}"
 
 
@@ -109,15 +110,20 @@ def _format_load_limit(view: StudyFigures) -> str:
 
 
 def _format_unmeetable(view: StudyFigures) -> str:
-    if limited := _format_load_limit(view):
-        return f"no verdict{view.units.objective_suffix}: {limited}"
+    if limit_text := _format_load_limit(view):
+        return f"no verdict{view.units.objective_suffix}: {limit_text}"
     if isinstance(view.units, ValueUnits):
         return "no configuration returned a reproducible value"
     if best := view.conclusion.best:
+        trials = [best.trial, *best.repeats]
+        measured_trials = [trial for trial in trials if not trial.is_unmeasured]
+        met_count = sum(trial.is_feasible for trial in measured_trials)
+        measurements_text = format_count(len(measured_trials), "measurement")
         return (
-            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
+            f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "
+            f"of {measurements_text}, and {REPRODUCTIONS + 1} must all meet it"
         )
-    evidence = f" ({text})" if (text := view.all_readings.failure_text) else ""
+    evidence = f" ({evidence_text})" if (evidence_text := view.all_readings.failure_text) else ""
     return (
         f"{view.units.objective} not attainable at any rate with any configuration tried{evidence}"
     )

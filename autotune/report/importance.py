@@ -33,7 +33,7 @@ class ImportanceRow:
 
 
 def format_edge(edge: RangeEdge) -> str:
-    """Return a range edge as text, with the range to try."""
+    """Return a sentence on a parameter that is best at the end of its range, with the range to try."""
     low, high = edge.try_range
     return (
         f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "
@@ -44,14 +44,14 @@ def format_edge(edge: RangeEdge) -> str:
 def build_importance_rows(
     effects: Iterable[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> tuple[ImportanceRow, ...]:
-    """Return the effects on the measured ``trials``, largest first.
+    """Return the effects of settings that varied in the measured ``trials``, largest first.
 
     Settings that always changed together cannot be separated, so they form one row.
     """
     groups: dict[tuple[int, ...], list[ParameterEffect]] = {}
     for effect in effects:
-        values = [trial.effective_settings.get(effect.parameter) for trial in trials]
-        groups.setdefault(tuple(map(values.index, values)), []).append(effect)
+        trial_values = [trial.effective_settings.get(effect.parameter) for trial in trials]
+        groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
     rows = [_build_row(group, trials, baseline) for group in groups.values()]
     relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant_rows, key=lambda row: -row.effect))

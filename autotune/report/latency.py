@@ -1,15 +1,15 @@
-"""Latency at the rate of today's users as measured, and against any offered rate as a fitted curve.
+"""Latency: measured at the rate of today's users, and estimated at any other rate by a fitted curve.
 
 The proof measures the latency of both sides at one rate. The mean and its interval are computed as
 for the pairs of the proof, from the logarithm of each reading's percentile.
 
-Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of
-all readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted
-Statistical Inference, 1988, section 1.2. At the capacity, it equals the SLO's limit, by the
-definition of capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity
-for each curve. The reported curve is the median of these curves. Each draw uses half of the
-readings. With all readings in each draw, the band of an isotonic curve would be too narrow (Sen,
-Banerjee, Woodroofe, Annals of Statistics 38, 2010).
+Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
+readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted Statistical
+Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the definition of
+capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for each curve. The
+reported curve is the median of these curves. Each draw uses half of the readings. With all readings in
+each draw, the band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe, Annals of
+Statistics 38, 2010).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from autotune.target.slo import Slo
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
 UNMEASURED_TEXT = "not measured"
 BOOTSTRAP_CURVES = 200  # number of bootstrap samples
-GRID_RATES = 40  # number of points of the drawn grid
+GRID_RATES = 40  # number of rates at which a curve is computed
 # Usual sd of the log percentile between readings, in addition to the sd from the number of requests.
 READING_LOG_SD = 0.15
 MIN_READINGS = 3  # minimum number of readings for a curve
@@ -44,9 +44,10 @@ LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 class LatencyEstimate:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
-    ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` for rates beyond
-    the capacity or the highest measured rate, where a queue grows as long as the load lasts. ``why`` is
-    the reason for a bound. ``is_measured`` is true if readings at this rate were taken for it.
+    ``bound`` is ``at most`` if only higher rates were measured. ``bound`` is ``more than`` for rates
+    beyond the capacity or the highest measured rate, where a queue grows as long as the load lasts.
+    ``why`` is the reason for a bound. ``is_measured`` is true if the percentile comes from readings at
+    this rate.
     """
 
     seconds: float
@@ -149,7 +150,7 @@ class LatencyCurve:
 def bound_by_capacity(
     rate: float, capacity: Peak | None, limit_seconds: float
 ) -> LatencyEstimate | None:
-    """Return the bound of the percentile at a rate above the capacity; ``None`` up to the capacity."""
+    """Return a lower bound of the percentile if ``rate`` exceeds the capacity, else ``None``."""
     if capacity is None or not capacity.is_feasible or rate <= capacity.high:
         return None
     why = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
@@ -172,7 +173,9 @@ def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
 
 
 def find_today_rate(figures: StudyFigures) -> float | None:
-    """Return the target's rate of today, or else the rate at which the proof measured latency."""
+    """Return the rate of today's users from the target, or else the rate of the proof's latency
+    readings.
+    """
     if figures.target.command_goal is not None or figures.target.load.today is not None:
         return figures.target.load.today
     rates = [record.rate for record in figures.study.readings if record.purpose == TODAY_PURPOSE]
@@ -180,7 +183,9 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile of each side at a rate that is above its capacity, or that was measured."""
+    """Return the percentile at ``rate`` of each side that was measured at it or reached a lower
+    capacity.
+    """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     latencies = {
@@ -194,7 +199,7 @@ def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, Latenc
 def measure_latency(
     records: Iterable[RecordedReading], rate: float, slo: Slo, timeout_seconds: float
 ) -> LatencyEstimate | None:
-    """Return the percentile as measured at exactly this rate; ``None`` if no reading was taken for it."""
+    """Return the percentile as measured at exactly this rate; ``None`` if no reading was taken at it."""
     estimates = [
         _estimate_percentile(record.reading, slo, timeout_seconds)
         for record in records
@@ -209,7 +214,7 @@ def measure_latency(
 
 
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
-    """Return the percentile of one reading, with the sd of another reading's percentile."""
+    """Return the percentile of one reading, with the sd that repeated readings would have."""
     share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
     low, middle, high = (
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
@@ -219,13 +224,15 @@ def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> 
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
-    """Return a percentile in seconds; the request timeout beyond all responses."""
+    """Return a percentile in seconds, or the request timeout if too few responses arrived."""
     latency = None if reading.truncated else reading.percentile(quantile)
     return max(latency or timeout_seconds, 1e-6)
 
 
 def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
-    """Return the curves of baseline and best, if there are enough readings. Raises AutotuneError."""
+    """Return the latency curves of baseline and best, if each has enough readings. Raises
+    AutotuneError.
+    """
     if figures.target.command_goal is not None:
         return {}
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
@@ -254,8 +261,11 @@ def fit_curve(
     points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
     anchor = crossing_estimate if _is_latency_bound(readings, slo) else None
-    first, last = points[0][0], points[-1][0]
-    grid = [first + (last - first) * step / (GRID_RATES - 1) for step in range(GRID_RATES)]
+    lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
+    grid = [
+        lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
+        for step in range(GRID_RATES)
+    ]
     rng = Random(len(points))  # noqa: S311  # a sample, not a secret
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
@@ -264,9 +274,9 @@ def fit_curve(
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
-    spread = [sorted(column) for column in zip(*curves, strict=True)]
+    sorted_columns = [sorted(column) for column in zip(*curves, strict=True)]
     middle, low, high = (
-        tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in spread)
+        tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in sorted_columns)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
@@ -294,14 +304,20 @@ def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
 def _fit_log_curve(
     points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
 ) -> list[float]:
-    """Return log seconds on the grid: isotonic, and equal to the limit at log rate ``crossing``."""
-    rates, values = [point[0] for point in points], _fit_isotonic(points)
+    """Return the curve's log seconds on the grid: never falling, and the SLO's limit at log rate
+    ``crossing``.
+    """
+    rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
-        limit, location = log(slo.limit), bisect_left(rates, crossing)
-        below, above = values[:location], values[location:]
-        values = [*(min(v, limit) for v in below), limit, *(max(v, limit) for v in above)]
-        rates = [*rates[:location], crossing, *rates[location:]]
-    return [_interpolate(rates, values, rate) for rate in grid]
+        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing)
+        below, above = log_seconds[:crossing_index], log_seconds[crossing_index:]
+        log_seconds = [
+            *(min(v, log_limit) for v in below),
+            log_limit,
+            *(max(v, log_limit) for v in above),
+        ]
+        rates = [*rates[:crossing_index], crossing, *rates[crossing_index:]]
+    return [_interpolate(rates, log_seconds, rate) for rate in grid]
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
@@ -323,10 +339,10 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Return ``y`` at ``x``: linear between the points, constant beyond the outermost ones."""
-    location = bisect_left(xs, x)
-    if location == 0 or location == len(xs):
-        return ys[min(location, len(xs) - 1)]
-    (x0, x1), (y0, y1) = xs[location - 1 : location + 1], ys[location - 1 : location + 1]
+    index = bisect_left(xs, x)
+    if index == 0 or index == len(xs):
+        return ys[min(index, len(xs) - 1)]
+    (x0, x1), (y0, y1) = xs[index - 1 : index + 1], ys[index - 1 : index + 1]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 

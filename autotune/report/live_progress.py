@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Self, TextIO
 
 from rich.console import Group, RenderableType
-from rich.live import Live as Redrawn
+from rich.live import Live as LiveDisplay
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -40,7 +40,7 @@ from autotune.terminal import StyledLine, create_console, style_text
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
 BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
-MAX_STEP_LINES = 3  # lines of the current step, and of the best result so far
+MAX_STEP_LINES = 3  # maximum number of lines for the current step, and for the best result so far
 MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
 CELL_PADDING = 8  # columns between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
@@ -53,12 +53,14 @@ class LiveProgress:
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state
         self._console = create_console(stream)
-        self._redrawn = Redrawn(console=self._console, auto_refresh=False, redirect_stdout=False)
+        self._live_display = LiveDisplay(
+            console=self._console, auto_refresh=False, redirect_stdout=False
+        )
         self._trial: Trial | None = None
         self._step = "starting"
         self._readings: list[Reading] = []
-        self._failed = False
-        self._under_steal = 0
+        self._error_reported = False
+        self._steal_readings = 0
 
     def __enter__(self) -> Self:
         self._start_display()
@@ -66,12 +68,12 @@ class LiveProgress:
 
     @ignore_errors
     def _start_display(self) -> None:
-        self._redrawn.start()
+        self._live_display.start()
         self._redraw()
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):
-            self._redrawn.stop()
+            self._live_display.stop()
 
     @ignore_errors
     def on_trial_start(self, trial: Trial) -> None:
@@ -88,7 +90,7 @@ class LiveProgress:
 
     @ignore_errors
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         if purpose == WARM_UP_PURPOSE:
             self._step = f"warming up at {fmt.format_rate(reading.rate)}/s"
         else:
@@ -106,8 +108,8 @@ class LiveProgress:
         self._redraw()
 
     def report_error(self, error: Exception) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._error_reported:
+            self._error_reported = True
             with suppress(Exception):
                 self._console.print(style_text(format_error_line(error)))
 
@@ -116,10 +118,10 @@ class LiveProgress:
         self._redraw()
 
     def _redraw(self) -> None:
-        self._redrawn.update(self._build_panel(), refresh=True)
+        self._live_display.update(self._build_panel(), refresh=True)
 
     def _format_steal(self) -> str:
-        count = self._under_steal
+        count = self._steal_readings
         return f"   CPU steal in {format_count(count, 'reading')}" if count else ""
 
     def _build_panel(self) -> Panel:
@@ -139,8 +141,8 @@ class LiveProgress:
             *readings,
             *outlook_lines,
         ]
-        count = f"configuration {outlook.trial_count} of {budget.trials}"
-        title = space.choose_title(self._target.name, outlook.units.objective, count)
+        progress_text = f"configuration {outlook.trial_count} of {budget.trials}"
+        title = space.choose_title(self._target.name, outlook.units.objective, progress_text)
         return Panel(Group(*parts), title=style_text(title), title_align="left")
 
 
@@ -152,11 +154,11 @@ class PanelSpace:
     """
 
     def __init__(self, width: int, height: int) -> None:
-        self._width, self._free = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
+        self._width, self._free_lines = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
 
     def reserve(self, text: str, style: str) -> list[Text]:
         """Return the lines of a text, and count them as used."""
-        return self._use([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
+        return self._reserve_lines([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
 
     def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
@@ -166,18 +168,18 @@ class PanelSpace:
         return [line for part in texts if part for line in self.reserve(part, "cyan")]
 
     def reserve_readings(
-        self, readings: Sequence[Reading], newest: Sequence[Reading], slo: Slo
+        self, readings: Sequence[Reading], newest_readings: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
-        shown_readings = list(newest)
+        shown_readings = list(newest_readings)
         lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
         used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
-        for reading in reversed([r for r in readings if r not in newest]):
+        for reading in reversed([r for r in readings if r not in newest_readings]):
             used_lines += len(lines[id(reading)])
-            if used_lines > self._free - MIN_TRIAL_LINES:
+            if used_lines > self._free_lines - MIN_TRIAL_LINES:
                 break
             shown_readings.append(reading)
-        return self._use([
+        return self._reserve_lines([
             (line, MARK_STYLES[select_verdict_mark(reading, slo)])
             for reading in readings if reading in shown_readings for line in lines[id(reading)]
         ])  # fmt: skip
@@ -186,10 +188,10 @@ class PanelSpace:
         """Return the newest finished trials, as a table if the terminal is wide enough."""
         trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
         if self._width >= MIN_TABLE_COLUMNS:
-            count = self._free - 1  # the heading
+            count = self._free_lines - 1  # one line is the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []
         rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
-        return [style_text(line, style) for line, style in rows[len(rows) - self._free :]]
+        return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
     def choose_title(self, name: str, objective: str, count: str) -> str:
         """Return the title; on a narrow terminal without the objective, or without the name."""
@@ -200,20 +202,22 @@ class PanelSpace:
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in ("trial", "outcome", "90 % interval"):
             table.add_column(heading, justify="left", header_style="dim", no_wrap=True)
-        labels = max((len(format_trial_label(trial)) for trial in trials), default=0)
-        intervals = [len(_format_interval(trial, outlook)) for trial in trials]
-        width = self._width - labels - max([len("90 % interval"), *intervals]) - CELL_PADDING
+        label_width = max((len(format_trial_label(trial)) for trial in trials), default=0)
+        interval_widths = [len(_format_interval(trial, outlook)) for trial in trials]
+        outcome_width = (
+            self._width - label_width - max([len("90 % interval"), *interval_widths]) - CELL_PADDING
+        )
         for trial in trials:
             outcome = format_outcome(trial, outlook.units)
-            if len(outcome) > width:
-                outcome = textwrap.shorten(outcome, width, placeholder=" …")
+            if len(outcome) > outcome_width:
+                outcome = textwrap.shorten(outcome, outcome_width, placeholder=" …")
             cells = (format_trial_label(trial), outcome, _format_interval(trial, outlook))
             style = _select_style(trial, outlook)
             table.add_row(*(style_text(cell, style) for cell in cells))
         return table
 
-    def _use(self, lines: Sequence[StyledLine]) -> list[Text]:
-        self._free -= len(lines)
+    def _reserve_lines(self, lines: Sequence[StyledLine]) -> list[Text]:
+        self._free_lines -= len(lines)
         return [style_text(line, style) for line, style in lines]
 
     def _wrap(self, text: str) -> list[str]:

@@ -18,10 +18,10 @@ from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[RecordedReading]
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Width of a load step, as the difference of the rate's logarithm.
+# Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-# Number of the highest readings within the SLO that are averaged for each host.
+# Host usage is averaged over this number of readings, the highest that met the SLO.
 READINGS_AT_CAPACITY = 3
 
 
@@ -30,8 +30,8 @@ class LoadStep:
     """A step of the load curve: ``pooled_reading`` sums ``reading_count`` readings at about the same
     rate.
 
-    Readings that were cut short after a clear failure form separate steps, and so do readings that
-    are no valid measurement of the server. Such steps have no goodput and no percentiles.
+    Readings that were cut short after a clear failure form separate steps, and so do readings that are
+    not valid measurements of the server. Such steps have no goodput and no percentiles.
     """
 
     reading_count: int
@@ -64,7 +64,7 @@ class LoadStep:
         """Return the milliseconds within which ``percent`` of *intended* requests got a correct
         response.
 
-        Return ``None`` if too few requests got one, or if the step is not complete.
+        Return ``None`` if too few requests got a correct response, or if the step is not complete.
         """
         return (
             to_milliseconds(self.pooled_reading.percentile(percent / 100))
@@ -75,14 +75,16 @@ class LoadStep:
 
 def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
-    by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
+    readings_by_step: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
-        location = round(log(record.rate) / STEP_LOG_WIDTH)
-        invalid = record.limited or ("disturbed" if record.disturbed else "")
-        by_kind.setdefault((location, record.truncated, invalid), []).append(record.reading)
-    steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in by_kind.values()]
+        bucket = round(log(record.rate) / STEP_LOG_WIDTH)
+        invalid_reason = record.limited or ("disturbed" if record.disturbed else "")
+        readings_by_step.setdefault((bucket, record.truncated, invalid_reason), []).append(
+            record.reading
+        )
+    steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 
 
@@ -92,7 +94,7 @@ def to_milliseconds(seconds: float | None) -> float | None:
 
 
 def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
-    """Return host → figures, each averaged over the highest readings that met the SLO.
+    """Return the usage of each host, averaged over the highest readings that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.

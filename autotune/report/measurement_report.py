@@ -31,15 +31,15 @@ def build_measurement_json(
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
-    ``against`` is the name of the other side. Its measurements are under ``baseline`` for the baseline,
-    and under ``other`` for a preset or an export. If the target declares the rate of today's users,
-    ``latency`` is the latency at this rate.
+    ``against`` is the name of the other side. The measurements of the other side are under ``baseline``
+    for the baseline, and under ``other`` for a preset or an export. If the target declares the rate of
+    today's users, ``latency`` is the latency at this rate.
 
-    Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
-    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
-    settings that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and
-    seconds. Its percentiles are in seconds, or ``null`` beyond all responses or if the reading did not
-    record them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
+    Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
+    has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
+    settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
+    requests/s. Percentiles are in seconds, or ``null`` if too few responses arrived or the reading did
+    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
     ``load_curve.average_host_usage``.
     """
     units = select_units(study.target, study.state)
@@ -125,7 +125,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> documents.Mea
 
 
 def _encode_finding(finding: RecordedBottleneck) -> documents.Finding:
-    """Return a finding without its trial, which the measurement shows already."""
+    """Return a finding as JSON without its trial, which the measurement already contains."""
     document = encode_finding(finding)
     del document["trial"]
     return document
@@ -168,7 +168,7 @@ def _build_step_json(step: LoadStep, *, met_slo: bool) -> documents.MeasuredLoad
 def format_measurement(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> str:
-    """Return the result as text."""
+    """Return the result of `autotune measure` as text."""
     units = select_units(study.target, study.state)
     report_lines = [*_format_result(measurement, study, units)]
     report_lines += _format_latency(measurement, study)
@@ -185,7 +185,7 @@ def format_measurement(
 
 
 def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
-    """Yield the latency at the rate of today's users, for a comparison before and after."""
+    """Yield the latency at the rate of today's users; for a comparison, of both sides."""
     sides = [
         _measure_latency(trials, study)
         for trials in (measurement.comparison_trials, measurement.trials)
@@ -249,7 +249,7 @@ def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         yield f"limited by {describe_bottleneck(finding)}"
 
 
-def _format_step(step: LoadStep, mark: str) -> str:
+def _format_step(step: LoadStep, verdict_mark: str) -> str:
     rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
     goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
     columns = "".join(
@@ -258,18 +258,24 @@ def _format_step(step: LoadStep, mark: str) -> str:
     )
     violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
     remarks = ["cut short"] if step.pooled_reading.truncated else []
-    if errors := ", ".join(f"{count} {kind}" for kind, count in _list_errors(step).items()):
+    if errors := ", ".join(
+        f"{count} {error_kind}" for error_kind, count in _list_errors(step).items()
+    ):
         remarks.append(errors)
     if step.pooled_reading.example:
         remarks.append(step.pooled_reading.example)
     if step.invalid_reason:
         remarks = [f"invalid sample: {step.invalid_reason}"]
-    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {mark}"
+    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {verdict_mark}"
     return "  ".join([line, *remarks])
 
 
 def _list_errors(step: LoadStep) -> dict[str, int]:
-    return {kind: count for kind, count in sorted(step.pooled_reading.errors.items()) if count}
+    return {
+        error_kind: count
+        for error_kind, count in sorted(step.pooled_reading.errors.items())
+        if count
+    }
 
 
 def _select_readings(trials: Iterable[Trial], study: Study) -> list[RecordedReading]:

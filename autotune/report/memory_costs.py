@@ -20,18 +20,17 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.recorded_environment import rebuild_environment
 from autotune.target.model import Target
 
-MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as none
+MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as zero
 
 
 @dataclass(frozen=True)
 class MemoryCosts:
     """Changes of memory in bytes, summed over all hosts. ``None`` and missing changes are unknown.
 
-    - ``modelled``: the change of the maximum use that the memory rules allow, best over baseline. The
-      rules count each process with its size as measured in the study, if it was.
-    - ``by_change``: the modelled change of memory by single changes, best over the best without the
-      change.
-    - ``measured``: the change of the memory in use at capacity, best over baseline.
+    - ``modelled``: the change of the maximum use that the memory rules allow, from baseline to best.
+      The rules use the process sizes that the study measured, if any.
+    - ``by_change``: the modelled memory that each single change adds to the best without this change.
+    - ``measured``: the change of the memory in use at capacity, from baseline to best.
     """
 
     modelled: float | None = None
@@ -40,7 +39,7 @@ class MemoryCosts:
 
     @property
     def has_memory_changes(self) -> bool:
-        """True if a single change needs more or less memory."""
+        """True if any change needs more or less memory."""
         return any(abs(change) >= MIN_SHOWN_BYTES for change in self.by_change.values())
 
     @property
@@ -77,17 +76,22 @@ def compute_memory_costs(
     baseline, best = conclusion.baseline, conclusion.best
     if baseline is None or best is None or not changes or study.target.command is not None:
         return NO_MEMORY_COSTS
-    before, after = baseline.trial.effective_settings, best.trial.effective_settings
+    baseline_settings, best_settings = (
+        baseline.trial.effective_settings,
+        best.trial.effective_settings,
+    )
     modelled_cost, by_change = None, {}
-    # A study may lack facts of its hosts, or values of parameters that the rules count today.
+    # An old study may lack host facts or parameters that today's memory rules need.
     with suppress(AutotuneError, LookupError):
         recorded_environment = rebuild_environment(
             study.directory, study.records, study.state.trials
         )
         space = recorded_environment.space.with_measured_memory(study.state.rss)
         model = MemoryModel(space, study.target)
-        modelled_cost = model.compute_change(before, after, [change.name for change in changes])
-        by_change = dict(_model_single_changes(model, changes, after))
+        modelled_cost = model.compute_change(
+            baseline_settings, best_settings, [change.name for change in changes]
+        )
+        by_change = dict(_model_single_changes(model, changes, best_settings))
     return MemoryCosts(modelled_cost, by_change, _measure_change(study, readings))
 
 
@@ -101,29 +105,30 @@ class MemoryModel:
     def compute_change(
         self, before: Settings, after: Settings, names: Iterable[str]
     ) -> float | None:
-        """Return the change of the maximum use that the parameters ``names`` cause, in bytes.
+        """Return the change of the maximum memory use in bytes, on the hosts of the parameters
+        ``names``.
 
-        It is ``None`` unless rules cover all hosts of their tiers, with both settings.
+        The result is ``None`` unless memory rules cover all of these hosts, with both settings.
         """
         tiers = {ParameterName.parse(name).tier for name in names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
-        old, new = (
+        old_bytes, new_bytes = (
             {use.host: use.needed for use in self.space.compute_memory_use(settings)}
             for settings in (before, after)
         )
-        if not hosts <= old.keys() & new.keys():
+        if not hosts <= old_bytes.keys() & new_bytes.keys():
             return None
-        return sum(new[host] - old[host] for host in hosts)
+        return sum(new_bytes[host] - old_bytes[host] for host in hosts)
 
 
 def _model_single_changes(
-    model: MemoryModel, changes: Sequence[SettingChange], after: Settings
+    model: MemoryModel, changes: Sequence[SettingChange], best_settings: Settings
 ) -> Iterator[tuple[str, float]]:
     for change in changes:
         if change.before is None or is_deployment_choice(change.name):
             continue
-        reverted_settings = {**after, change.name: change.before}
-        cost = model.compute_change(reverted_settings, after, [change.name])
+        reverted_settings = {**best_settings, change.name: change.before}
+        cost = model.compute_change(reverted_settings, best_settings, [change.name])
         if cost is not None:
             yield change.name, cost
 
@@ -131,17 +136,17 @@ def _model_single_changes(
 def _measure_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
-    """Return the change of the memory in use at capacity; ``None`` unless all hosts are real and
-    were watched.
-    """
+    """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""
     if study.target.simulated is not None:
         return None
     facts, slo = study.start.facts, study.target.slo.objective
-    sides = []
+    memory_in_use = []
     for side in ("baseline", "best"):
         usages = average_host_usage(readings.get(side, ()), slo)
-        sizes = {host: facts[host].memory for host in usages if host in facts}
-        if not usages or len(sizes) < len(facts) or not all(sizes.values()):
+        memory_sizes = {host: facts[host].memory for host in usages if host in facts}
+        if not usages or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
             return None
-        sides.append(sum(usages[host]["memory"] * (size or 0.0) for host, size in sizes.items()))
-    return sides[1] - sides[0]
+        memory_in_use.append(
+            sum(usages[host]["memory"] * (size or 0.0) for host, size in memory_sizes.items())
+        )
+    return memory_in_use[1] - memory_in_use[0]

@@ -35,7 +35,7 @@ class MetricsServer(ThreadingHTTPServer):
     def __init__(self, listen_address: str) -> None:
         """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises UsageError."""
         self.text = ""
-        self._free = threading.BoundedSemaphore(MAX_CLIENTS)
+        self._free_threads = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
             super().__init__(_parse_address(listen_address), _MetricsHandler)
         except OSError as error:
@@ -65,7 +65,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve the request in a separate thread, or refuse it if no thread is free."""
-        if self._free.acquire(blocking=False):
+        if self._free_threads.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -75,7 +75,7 @@ class MetricsServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._free_threads.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """Ignore the error, because a disconnected client does not matter to a study."""

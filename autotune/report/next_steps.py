@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
-from autotune.study.study_state import APPLY_PURPOSE, Phase
+from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
 
 
@@ -30,7 +30,7 @@ class NextSteps:
 
 
 def build_next_steps(view: StudyFigures) -> NextSteps:
-    """Return the commands that are available for the study's verdict and runtime."""
+    """Return the commands that fit the study's verdict and whether the study is running."""
     steps = _list_steps(view)
     return replace(
         steps,
@@ -58,8 +58,8 @@ def _list_steps(view: StudyFigures) -> NextSteps:
             apply=(export,), note=f"Use the parameters in {output}/manifest.json for your command."
         )
     if not all(tier.installed for tier in view.target.tiers.values()):
-        guide = f"{output}/README.md shows how to install the files."
-        note = f"The servers of this study were private. {guide}"
+        guide_text = f"{output}/README.md shows how to install the files."
+        note = f"The servers of this study were private. {guide_text}"
         return NextSteps(apply=(export,), note=note)
     target = shlex.quote(str(_shorten_path(view.study.target_path)))
     return NextSteps(
@@ -90,8 +90,7 @@ def _choose_status_command(view: StudyFigures) -> str:
     if view.state.purpose:
         command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
     else:
-        is_over = view.state.verdict or view.state.list_finished(Phase.MEASURE)
-        command = "report" if is_over else "resume"
+        command = "report" if view.state.is_over else "resume"
     return f"autotune {command} {shlex.quote(view.name)}"
 
 

@@ -15,12 +15,13 @@ from autotune.target.model import Budget, Target
 
 @dataclass(frozen=True)
 class StudyOutlook:
-    """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
+    """The state of a running study. ``leader`` is the configuration with the highest peak so far, not
+    yet proven.
 
-    The leader may be the baseline. Figures pool all later measurements of a configuration, as in the
-    report. ``trial_count`` is the number of finished configurations in the budget. ``seconds_left`` is
-    estimated from the trials so far and never exceeds the time left in the budget. ``is_virtual``: the
-    stack is a model, and its time is not wall-clock time.
+    The leader may be the baseline. Figures pool all measurements of a configuration after its
+    selection, as in the report. ``trial_count`` is the number of finished configurations in the budget.
+    ``seconds_left`` is estimated from the trials so far and never exceeds the time left in the budget.
+    ``is_virtual`` is true if the stack is a model, whose time is not wall-clock time.
     """
 
     units: Units
@@ -56,8 +57,8 @@ class StudyOutlook:
     @property
     def best_text(self) -> str:
         """Return the best result so far, and its gain over the baseline."""
-        requests = isinstance(self.units, RequestUnits) and self.baseline is not None
-        best = "nothing meets the SLO yet" if requests else "nothing measured yet"
+        is_stack = isinstance(self.units, RequestUnits) and self.baseline is not None
+        best = "nothing meets the SLO yet" if is_stack else "nothing measured yet"
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead_text = f", {self.lead_text}" if self.lead_text else ""
@@ -69,7 +70,7 @@ class StudyOutlook:
 
 
 def build_outlook(target: Target, state: State) -> StudyOutlook:
-    """Return the outlook; its leader is the best candidate if it beats the baseline."""
+    """Return the outlook; the leader is the best candidate if that candidate beats the baseline."""
     conclusion = find_conclusion(state)
     baseline, best = conclusion.baseline, conclusion.best
     return StudyOutlook(
@@ -90,16 +91,18 @@ def select_feasible_peak(side: MeasuredConfiguration | None) -> float:
 
 def _estimate_seconds_left(state: State, budget: Budget) -> float:
     remaining_seconds = max(0.0, budget.time - state.elapsed_seconds)
-    trial_seconds = schedule.average_trial_seconds(state)
+    trial_seconds = schedule.compute_average_trial_seconds(state)
     if not trial_seconds:
         return remaining_seconds
     finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
-    proof = max(0, 2 * MIN_PAIRS - len(confirmed))
+    missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmed))
     is_search_over = finalists or confirmed or state.stop_reason or state.posterior
     searched_count = budget.trials if is_search_over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(
         remaining_seconds,
-        trial_seconds * (max(0, budget.trials - searched_count) + missing_finalists + proof) / beds,
+        trial_seconds
+        * (max(0, budget.trials - searched_count) + missing_finalists + missing_confirmations)
+        / beds,
     )

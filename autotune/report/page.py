@@ -33,7 +33,7 @@ from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from autotune.study.winner_changes import format_reduction
 from autotune.target.shipped_files import find_shipped_directory
 
-MAX_SHOWN_SETTINGS = 12  # number of settings that are not folded
+MAX_SHOWN_SETTINGS = 12  # number of settings that the page shows without unfolding
 REFRESH_SECONDS = 20  # seconds between reloads while the study runs
 
 
@@ -65,27 +65,31 @@ def add_word_breaks(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._+])|(?<=[a-z])(?=[A-Z])", name))
 
 
-def encode_json(data: Mapping[str, object]) -> str:
+def encode_json(document: Mapping[str, object]) -> str:
     """Return the data as JSON, compressed with gzip and encoded as base64.
 
     The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
     element that contains it.
     """
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 @cache
 def encode_plotly() -> str:
-    """Return Plotly's JavaScript from the wheel or its Python package, so that the page needs no
-    network.
+    """Return Plotly's JavaScript from autotune's wheel or from Plotly's package, so that the page needs
+    no network.
 
     The script is compressed with gzip and encoded in base 85 of RFC 1924, which reduces it to a third
     of its size. ``<`` is written as ``"``, so that the text cannot form markup.
     """
-    wheel = find_shipped_directory("templates").with_name("plotly.min.js")
-    source = wheel if wheel.exists() else files("plotly") / "package_data" / "plotly.min.js"
-    script = source.read_bytes()
+    bundled_path = find_shipped_directory("templates").with_name("plotly.min.js")
+    script_path = (
+        bundled_path
+        if bundled_path.exists()
+        else files("plotly") / "package_data" / "plotly.min.js"
+    )
+    script = script_path.read_bytes()
     return base64.b85encode(gzip.compress(script, mtime=0)).decode().replace("<", '"')
 
 
@@ -106,7 +110,7 @@ def write_page(study: Study, path: Path) -> Path:
 
 
 def _list_sides_without_hosts(view: StudyView, charts: ChartData) -> list[str]:
-    """Return the sides with host usage in readings, none of which met the SLO."""
+    """Return the sides whose readings contain host usage, but never met the SLO."""
     return [
         side
         for side, readings in view.readings_by_side().items()
@@ -116,7 +120,7 @@ def _list_sides_without_hosts(view: StudyView, charts: ChartData) -> list[str]:
 
 def render_page(view: StudyView) -> str:
     """Return the report as one HTML document, which reloads itself while the study runs."""
-    charts, configurations = build_chart_data(view), len(list_measured_trials(view.state))
+    charts, configuration_count = build_chart_data(view), len(list_measured_trials(view.state))
     warning_lines = [f"{warning.text} → {warning.remedy}" for warning in view.warnings]
     sections = text.build_sections(view) | {"Warnings": warning_lines}
     minimal, importance = view.state.minimal_changes, charts.get("importance")
@@ -130,7 +134,7 @@ def render_page(view: StudyView) -> str:
         words=sections,
         intervals=importance is not None
         and any(row["half"] is not None for row in importance["rows"]),
-        too_few=configurations if configurations < MIN_CONFIGURATIONS else 0,
+        too_few=configuration_count if configuration_count < MIN_CONFIGURATIONS else 0,
         cards=build_cards(view),
         provenance=list_provenance(view),
         tiers=group_changes_by_tier(view, MAX_SHOWN_SETTINGS),

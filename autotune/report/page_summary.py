@@ -53,10 +53,8 @@ class TierChanges:
 
 
 def build_cards(view: StudyView) -> list[Card]:
-    """Return the cards.
-
-    They show the capacity before, with the best preset and after, the gain, the latency at today's rate,
-    the memory and the SLO.
+    """Return the cards at the top of the page. The first cards show the capacities of the baseline, the
+    best preset and the best configuration.
     """
     conclusion = view.conclusion
     sides: dict[str, MeasuredConfiguration | None] = dict(conclusion.sides)
@@ -84,7 +82,7 @@ def _build_capacity_card(
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats = view.capacities[label], format_count(side.repeat_count, "repeat")
+    capacity, repeats_text = view.capacities[label], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
@@ -93,7 +91,7 @@ def _build_capacity_card(
         notes = (
             interval,
             f"trial {side.trial.number}",
-            repeats if side.repeated_peak else "",
+            repeats_text if side.repeated_peak else "",
             view.deciding_readings[label].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
@@ -106,12 +104,12 @@ def _build_capacity_card(
 def _build_gain_card(view: StudyView) -> Card:
     split_text = f"; {view.gain_split}" if view.gain_split else ""
     if view.gain is None:
-        figures = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
+        figure_by_verdict = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
-        return Card("Gain", figures.get(view.verdict, "none"), f"{note}{split_text}")
-    figure, _, rest = view.gain.text.partition(" [")
+        return Card("Gain", figure_by_verdict.get(view.verdict, "none"), f"{note}{split_text}")
+    figure, _, interval_rest = view.gain.text.partition(" [")
     pairs_text = format_count(view.gain.pairs, "alternating pair")
-    note = f"[{rest.partition(']')[0]}], {pairs_text}{split_text}"
+    note = f"[{interval_rest.partition(']')[0]}], {pairs_text}{split_text}"
     if view.verdict == "improved":
         return Card("Gain", figure, note)
     return Card("Gain", "none proven", f"{figure} {note}")
@@ -149,16 +147,16 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return when autotune measured, with which tool, on which hosts and under which load."""
+    """Return labels and texts: when autotune measured, which version, which hosts, under which load."""
     study, target, budget = view.study, view.target, view.target.budget
-    origin = study.provenance
-    versions = origin.versions
-    dates = [at[:16].split("T") for at in (origin.started, origin.concluded) if at]
+    provenance = study.provenance
+    versions = provenance.versions
+    dates = [at[:16].split("T") for at in (provenance.started, provenance.concluded) if at]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
         dates[1] = dates[1][1:]  # two equal dates are shown once
     rows = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
-        ("tool", f"autotune {origin.autotune}, Python {versions.get('python', '–')}"),
+        ("tool", f"autotune {provenance.autotune}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
     ]
     if not target.simulated:
@@ -169,8 +167,8 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     else:
         load = target.load
         generator = load.command[0] if load.command else load.generator
-        model = " (simulated; no host was touched)" if target.simulated else ""
-        rows.append(("load", f"{generator} on {load.page_text}{model}"))
+        model_note = " (simulated; no host was touched)" if target.simulated else ""
+        rows.append(("load", f"{generator} on {load.page_text}{model_note}"))
         if any(tier.app for tier in target.tiers.values()):
             rows.append(("data", f"{target.data.pairs:,} pairs"))
     time_text = (
@@ -207,9 +205,9 @@ def group_changes_by_tier(
     changes = sort_changes(view)
     tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
-        tier, dot, rest = change.name.partition(".")
-        group, name = (tier, rest) if dot else ("", change.name)
-        tiers.setdefault(group, []).append(_build_change_row(view, change, name))
+        tier, dot, name_in_tier = change.name.partition(".")
+        tier_name, name = (tier, name_in_tier) if dot else ("", change.name)
+        tiers.setdefault(tier_name, []).append(_build_change_row(view, change, name))
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 

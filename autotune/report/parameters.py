@@ -31,8 +31,8 @@ NO_SETTINGS: Settings = {}
 
 @dataclass(frozen=True)
 class DeclaredParameters:
-    """The declarations of a target: ``rules`` of the parameters of its command, and ``catalogue``
-    with its services.
+    """The parameters that a target declares: ``rules`` for its command, and the ``catalogue`` of its
+    services.
     """
 
     rules: Mapping[str, ParameterRule] = field(default_factory=dict)
@@ -67,8 +67,8 @@ DIRECTION_TEXTS = {
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A parameter in the catalogue. If ``deployments`` is empty, it applies to all deployments of its
-    service.
+    """A parameter in the catalogue. If ``deployments`` is empty, the parameter applies to all
+    deployments of its service.
     """
 
     parameter: Parameter
@@ -81,34 +81,37 @@ def list_catalogue(
     """Return service → parameters, for one service or for all services that have any.
 
     A service with two kinds, such as Apache with threads or processes, appears once, with the
-    parameters of both. Raises AutotuneError, with the nearest name as a hint.
+    parameters of both. Raises AutotuneError for an unknown service, with the nearest name as a hint.
     """
-    kinds: dict[str, list[Service]] = {}
+    service_kinds: dict[str, list[Service]] = {}
     for service in catalogue.services:
-        kinds.setdefault(service.name, []).append(service)
+        service_kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
             name: _merge_kinds(services)
-            for name, services in kinds.items()
+            for name, services in service_kinds.items()
             if services[0].parameters
         }
     deployable = catalogue.deployable.get(service_name)
     name = deployable.name if deployable else service_name
-    if name not in kinds:
+    if name not in service_kinds:
         raise AutotuneError(
-            f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds))
+            f"unknown service {service_name!r}",
+            hint=suggest_name(service_name, sorted(service_kinds)),
         )
-    return {name: _merge_kinds(kinds[name])}
+    return {name: _merge_kinds(service_kinds[name])}
 
 
-def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
+def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the parameters that differ by kind."""
     shared_parameters = [
-        p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)
+        p
+        for p in service_kinds[0].parameters
+        if all(p in kind.parameters for kind in service_kinds)
     ]
     kind_entries = [
         CatalogueEntry(parameter, (kind.deployment or kind.key,))
-        for kind in kinds
+        for kind in service_kinds
         for parameter in kind.parameters
         if parameter not in shared_parameters
     ]
@@ -141,7 +144,7 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
         "high": parameter.high,
         "log": parameter.log,
         "choices": list(parameter.choices),
-        "when": {other: list(values) for other, values in parameter.when},
+        "when": {other_name: list(allowed_values) for other_name, allowed_values in parameter.when},
         "roles": sorted(map(str, parameter.roles)) if parameter.roles else None,
         "action": ACTION_LABELS[parameter.action],
         "effect": str(parameter.effect),
@@ -197,8 +200,8 @@ def format_presets(parameter: Parameter) -> str:
 
 
 def format_effect(parameter: Parameter) -> str:
-    """Return the expected effect, the recommended direction, the safe range, and the loads that make it
-    decisive.
+    """Return a parameter's expected effect, recommended direction and safe range, and the loads with
+    which it matters.
     """
     safe_text = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
     load_text = "".join(
@@ -211,17 +214,17 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
     """Yield the conditions under which a parameter has an effect."""
     if entry.deployments:
         yield f"in {' and '.join(entry.deployments)} only"
-    siblings = [
-        f"{other} is {' or '.join(map(fmt.format_setting, some))}"
-        for other, some in entry.parameter.when
+    conditions = [
+        f"{other_name} is {' or '.join(map(fmt.format_setting, allowed_values))}"
+        for other_name, allowed_values in entry.parameter.when
     ]
-    if siblings:
-        yield f"has an effect only if {' and '.join(siblings)}"
+    if conditions:
+        yield f"has an effect only if {' and '.join(conditions)}"
 
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
+    """A setting that two configurations set differently; ``parameter`` is its catalogue entry, if any."""
 
     name: str
     before: Value | None
@@ -244,7 +247,9 @@ class SettingChange:
 
 
 def find_declared_parameters(target: Target) -> DeclaredParameters:
-    """Return the parameters that a target declares for the user's own command, and its services."""
+    """Return the parameters of a target: the declared parameters of its command, or the parameters of
+    its services.
+    """
     if target.command is not None:
         return DeclaredParameters(target.parameters)
     return DeclaredParameters(catalogue=catalogue_of(target))
@@ -257,8 +262,8 @@ def find_parameter(
 ) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
-    Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
-    comes from the kind with the most parameters in ``settings``.
+    Two kinds of a service can have the same name, such as Apache with processes or threads. The entry
+    then comes from the kind with the most parameters in ``settings``.
     """
     if rule := declared_parameters.rules.get(name):
         return Parameter(
@@ -273,27 +278,27 @@ def find_parameter(
         return DEPLOYMENT_PARAMETER
     parameter_name = ParameterName.parse(name)
     services_by_parameter = _index_by_parameter(declared_parameters.catalogue.services)
-    kinds = services_by_parameter.get(parameter_name.name_within_tier)
-    if not kinds:
+    service_kinds = services_by_parameter.get(parameter_name.name_within_tier)
+    if not service_kinds:
         return None
-    kind = kinds[0]
-    if len(kinds) > 1:
-        siblings = select_service_settings(settings, parameter_name.service_prefix)
-        kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
+    kind = service_kinds[0]
+    if len(service_kinds) > 1:
+        service_settings = select_service_settings(settings, parameter_name.service_prefix)
+        kind = max(
+            service_kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters)
+        )
     return next(p for p in kind.parameters if p.name == parameter_name.parameter)
 
 
 @lru_cache(maxsize=8)
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """Return ``service.parameter`` → services with this parameter; several if a service has several
-    kinds.
-    """
-    kinds: dict[str, tuple[Service, ...]] = {}
+    """Return ``service.parameter`` → the kinds of the service that have this parameter."""
+    kinds_by_parameter: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
             name = f"{service.name}.{parameter.name}"
-            kinds[name] = (*kinds.get(name, ()), service)
-    return kinds
+            kinds_by_parameter[name] = (*kinds_by_parameter.get(name, ()), service)
+    return kinds_by_parameter
 
 
 def list_active_parameters(
@@ -320,23 +325,23 @@ def _are_rule_conditions_met(
     rule = declared_parameters.rules.get(name)
     conditions = (rule.when or {}) if rule else {}
     return all(
-        settings.get(other) in values
-        and _are_rule_conditions_met(other, settings, declared_parameters)
-        for other, values in conditions.items()
+        settings.get(other_name) in values
+        and _are_rule_conditions_met(other_name, settings, declared_parameters)
+        for other_name, values in conditions.items()
     )
 
 
 def _are_catalogue_conditions_met(
     name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
-    """True if the parameter's conditions are met and the tier's deployment uses its service."""
+    """True if the parameter's conditions are met and the tier's deployment uses the service."""
     parameter = find_parameter(name, settings, declared_parameters)
     if parameter is None or is_deployment_choice(name):
         return True
     parameter_name = ParameterName.parse(name)
     if any(
-        settings.get(f"{parameter_name.service_prefix}.{other}") not in values
-        for other, values in parameter.when
+        settings.get(f"{parameter_name.service_prefix}.{other_name}") not in values
+        for other_name, values in parameter.when
     ):
         return False
     deployment = str(settings.get(choice_name(parameter_name.tier)))
@@ -351,7 +356,7 @@ def _are_catalogue_conditions_met(
 
 @lru_cache(maxsize=256)
 def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, set[Role]]:
-    """Return deployment → the roles of the service in it; empty if no deployment uses it."""
+    """Return the service's roles in each deployment; empty if no deployment uses the service."""
     roles = {
         deployment: {
             role

@@ -1,4 +1,4 @@
-"""Progress of a running study as plain lines, and its report page for a browser."""
+"""Progress of a running study as plain lines of text, and as a report page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PHASE_LABELS = {
     Phase.EXPLAIN: "finals",
 }  # fmt: skip
 ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
-PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
+PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two versions of the page
 # Maximum share of a study's time for writing pages, apart from the last page.
 PAGE_TIME_SHARE = 0.02
 
@@ -65,20 +65,20 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
     """Return ``method`` with its exceptions passed to ``report_error``."""
 
     @wraps(method)
-    def wrapped(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call_safely(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  a display error must not stop the study
             self.report_error(error)
 
-    return wrapped
+    return call_safely
 
 
 class PlainProgress:
     """Lines for logs, pipes and simple terminals: notable events, and the number of other trials.
 
-    A line is printed for a new leader, a new cause of failure, and the first trial of a phase. One is
-    also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
+    A line is printed for a new leader, a new cause of failure, and the first trial of a phase. A line
+    is also printed after ``MAX_TRIALS_WITHOUT_LINE`` trials without a line. Each line counts the trials
     since the previous line. With ``verbose``, every trial and every reading gets a line.
     """
 
@@ -86,11 +86,11 @@ class PlainProgress:
         self, target: Target, state: Callable[[], State], stream: TextIO, *, verbose: bool = False
     ) -> None:
         self._target, self._state, self._stream = target, state, stream
-        self._verbose, self._failed = verbose, False
+        self._verbose, self._error_reported = verbose, False
         self._phase = ""
         self._unreported: list[Trial] = []
-        self._causes: set[str] = set()
-        self._under_steal = 0
+        self._reported_causes: set[str] = set()
+        self._steal_readings = 0
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class PlainProgress:
 
     @ignore_errors
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         self._print_detail(
             f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.objective)}"
         )
@@ -125,8 +125,8 @@ class PlainProgress:
         )
         is_leader = outlook.leader is not None and outlook.leader.trial.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
-        is_new_cause = bool(cause) and cause not in self._causes
-        self._causes.add(cause)
+        is_new_cause = bool(cause) and cause not in self._reported_causes
+        self._reported_causes.add(cause)
         is_news = (
             is_leader or is_new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
         )
@@ -139,19 +139,21 @@ class PlainProgress:
             return
         line = format_trial_line(trial, outlook, self._target.budget)
         terminal.write_text(self._stream, "   ".join([line, *self._format_unreported()]))
-        self._phase, self._unreported, self._under_steal = phase, [], 0
+        self._phase, self._unreported, self._steal_readings = phase, [], 0
 
     def _format_unreported(self) -> list[str]:
-        """Return the number of trials and of readings with CPU steal since the last line."""
+        """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
-        counts = ", ".join(f"{count} {kind}" for kind, count in counts_by_outcome.items())
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in counts_by_outcome.items())
         steal_text = (
-            f"CPU steal in {format_count(self._under_steal, 'reading')}"
-            if self._under_steal
+            f"CPU steal in {format_count(self._steal_readings, 'reading')}"
+            if self._steal_readings
             else ""
         )
         return [
-            text for text in (f"(since last line: {counts})" if counts else "", steal_text) if text
+            fragment
+            for fragment in (f"(since last line: {counts})" if counts else "", steal_text)
+            if fragment
         ]
 
     @ignore_errors
@@ -159,8 +161,8 @@ class PlainProgress:
         terminal.write_text(self._stream, text)
 
     def report_error(self, error: Exception) -> None:
-        if not self._failed:
-            self._failed = True
+        if not self._error_reported:
+            self._error_reported = True
             with suppress(Exception):
                 terminal.write_text(self._stream, format_error_line(error))
 
@@ -203,9 +205,9 @@ class PageWriter(ForwardingReporter):
     def __init__(
         self, display: ProgressDisplay, directory: Path, *publish: Callable[[str], object]
     ) -> None:
-        self._display, self._directory, self._publish = display, directory, publish
-        self._due = time.monotonic() + PAGE_INTERVAL_SECONDS
-        self._reported: set[str] = set()
+        self._display, self._directory, self._publishers = display, directory, publish
+        self._next_write_time = time.monotonic() + PAGE_INTERVAL_SECONDS
+        self._reported_reasons: set[str] = set()
 
     def __enter__(self) -> Self:
         self._display.__enter__()
@@ -227,32 +229,34 @@ class PageWriter(ForwardingReporter):
         super().on_trial_end(trial)
         self._write_metrics()
         start = time.monotonic()
-        if start >= self._due:
+        if start >= self._next_write_time:
             self._write_report_page()
             end = time.monotonic()
-            self._due = end + max(PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE)
+            self._next_write_time = end + max(
+                PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE
+            )
 
     def report_error(self, error: Exception) -> None:
         """Report each cause of a missing page or missing metrics once; measuring continues."""
         reason = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror.lower()
-        if reason not in self._reported:
-            self._reported.add(reason)
-            outputs = "report.html or the metrics" if self._publish else "report.html"
+        if reason not in self._reported_reasons:
+            self._reported_reasons.add(reason)
+            outputs = "report.html or the metrics" if self._publishers else "report.html"
             self._display.note(f"cannot write {outputs}: {reason}. The study continues.")
 
     @ignore_errors
     def _write_metrics(self) -> None:
-        if not self._publish:
+        if not self._publishers:
             return
         from autotune.report.csv_and_metrics import format_metrics
         from autotune.report.studies import open_study
         from autotune.report.view import build_study_view
 
-        text = format_metrics(build_study_view(open_study(self._directory)))
-        for publish in self._publish:
-            publish(text)
+        metrics_text = format_metrics(build_study_view(open_study(self._directory)))
+        for publish in self._publishers:
+            publish(metrics_text)
 
     @ignore_errors
     def _write_report_page(self) -> None:
@@ -284,7 +288,7 @@ def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> st
 
 
 def format_error_line(error: Exception) -> str:
-    """Return a line which says that the display failed."""
+    """Return a line that reports a failure of the display."""
     return f"cannot show progress: {error!r}. The study continues."
 
 
@@ -298,19 +302,21 @@ def format_deployed_line(deployed: DeployResult) -> str:
 def format_warm_up_line(warm_up: WarmUpResult) -> str:
     """Return the result of a warm-up: settled or not, number of windows, hit rate."""
     hit_rate = "" if warm_up.hit_rate is None else f", hit rate {100 * warm_up.hit_rate:.1f} %"
-    state = "warm" if warm_up.is_settled else "not settled, continuing"
-    return f"{state} after {format_count(len(warm_up.windows), 'window')}{hit_rate}"
+    state_text = "warm" if warm_up.is_settled else "not settled, continuing"
+    return f"{state_text} after {format_count(len(warm_up.windows), 'window')}{hit_rate}"
 
 
 def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
-    """Return a line for one load step."""
+    """Return a line for one reading: rate, latency, share of late or failed requests, errors."""
     rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"
     latency = fmt.format_latency(reading.percentile(slo.quantile))
     percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
     bad_percent = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
-    errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
+    errors = ", ".join(
+        f"{error_kind} {count}" for error_kind, count in reading.errors.items() if count
+    )
     suffix = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     suffix += f"  {reading.example}" if reading.example else ""
     verdict_mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)

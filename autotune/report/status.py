@@ -25,6 +25,7 @@ from autotune.report.summary import encode_today_latency
 from autotune.report.trial_outcomes import format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
+from autotune.study.ownership import guard_foreign_records
 from autotune.study.study_state import Phase, Trial
 from autotune.target.messages import format_count
 
@@ -36,10 +37,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise they come from the search
-    and prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock),
-    ``stopped`` (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only
-    if none of its trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
+    Peaks are pooled from later measurements if there are any. Otherwise, peaks come from the search and
+    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
+    trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
@@ -47,13 +48,12 @@ def build_status(view: StudyView) -> StudyStatus:
     baseline, best = (
         _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
-    is_over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     beds = _summarize_bed_status(view)
     document: StudyStatus = {
         "schema": 1,
         "study": view.name,
-        "state": "running" if holder else "finished" if is_over else "stopped",
+        "state": "running" if holder else "finished" if state.is_over else "stopped",
         "holder": holder,
         "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
@@ -70,7 +70,7 @@ def build_status(view: StudyView) -> StudyStatus:
         "answers": summarize_answers(view.study),
         "seconds": {
             "elapsed": round(state.elapsed_seconds, 1),
-            "left": None if is_over else round(view.outlook.seconds_left, 1),
+            "left": None if state.is_over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
@@ -152,7 +152,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the best over the baseline, from the verdict's gain if there is one."""
+    """Return the ratio of the best to the baseline, from the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline or not baseline["peak"] or best["peak"] is None:
@@ -187,13 +187,15 @@ def watch_status(
     """
     previous_text = ""
     while True:
-        view = build_study_view(open_study(find_directory()))
-        text = format_status(view)
-        if text != previous_text:
+        directory = find_directory()
+        with guard_foreign_records(directory):
+            view = build_study_view(open_study(directory))
+            status_text, state = format_status(view), build_status(view)["state"]
+        if status_text != previous_text:
             out.write(CLEAR_SCREEN if out.isatty() else "\n" if previous_text else "")
-            terminal.write_text(out, text, end="")
-            previous_text = text
-        if build_status(view)["state"] != "running":
+            terminal.write_text(out, status_text, end="")
+            previous_text = status_text
+        if state != "running":
             return
         sleep(POLL_SECONDS)
 
@@ -205,9 +207,9 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         yield f"  next      {view.next_steps.status_command}"
         return
     is_stopped = status_document["state"] == "stopped"
-    state = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
+    state_text = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
     holder = status_document["holder"]
-    yield f"{view.name}: {state}" + (f", {holder}" if holder else "")
+    yield f"{view.name}: {state_text}" + (f", {holder}" if holder else "")
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
@@ -239,8 +241,9 @@ def _format_activity(units: Units, status_document: StudyStatus, *, running: boo
 
 def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     trials, proof = status_document["trials"], status_document["proof"]
-    kinds = ", ".join(format_outcome_counts(view.trial_counts))
-    yield f"  tried     {trials['done']} of {format_count(trials['budget'], 'configuration')}: {kinds}"
+    counts_text = ", ".join(format_outcome_counts(view.trial_counts))
+    budget_text = format_count(trials["budget"], "configuration")
+    yield f"  tried     {trials['done']} of {budget_text}: {counts_text}"
     yield f"  measured  {format_count(len(view.state.list_finished()), 'measurement')}"
     if any(proof.values()):
         finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
@@ -248,8 +251,8 @@ def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[st
         yield f"  proof     {finalists_text}, {confirmations_text}"
     answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
-        shares = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
-        yield f"  responses {shares}, such as {answers['example']}"
+        wrong_text = f"{answers['wrong']} of {answers['looked_at']} checked responses are incorrect"
+        yield f"  responses {wrong_text}, such as {answers['example']}"
 
 
 def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:

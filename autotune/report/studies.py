@@ -113,7 +113,7 @@ class Study:
 
     @property
     def running_process(self) -> str | None:
-        """Return the process that is running the study, or the workers when a copy was made."""
+        """Return the process that is running the study; for a copy, the workers that were running."""
         if foreign_files.exists(self.directory, WORKERS_FILE):
             return ", ".join(_read_workers(self.directory)) or None
         path = self.directory / "lock"

@@ -34,7 +34,7 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
+    """Yield the SLO's percentile at a rate for baseline and best, and the reason of a bound."""
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     for name, latency in estimate_latency_at(view, rate).items():
@@ -62,13 +62,13 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     ]
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
-    changes_text = [
+    change_texts = [
         f"{change.name} {' → '.join(change.texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
-    if more := len(_list_proven_changes(view)) - len(changes_text):
-        changes_text.append(f"{more} more")
-    changes = [f"change   {', '.join(changes_text)}"] if changes_text else []
+    if more_count := len(_list_proven_changes(view)) - len(change_texts):
+        change_texts.append(f"{more_count} more")
+    changes = [f"change   {', '.join(change_texts)}"] if change_texts else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
     lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
     for line in lines:
@@ -95,7 +95,7 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
     """Return the sections of a report by title, in order, without the empty ones."""
     state = view.state
-    measured_trials = state.list_finished(Phase.MEASURE)  # from `autotune measure`
+    measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
         "Now": _format_running(view),
@@ -200,13 +200,13 @@ def _format_running(view: StudyView) -> Iterator[str]:
         if trial.is_finished:
             continue
         yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
-    if left := view.outlook.time_left_text:
-        yield f"about {left}"
+    if time_left_text := view.outlook.time_left_text:
+        yield f"about {time_left_text}"
 
 
 def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
-    """Yield the settings that the best configuration changes, or only their number without a proven
-    gain.
+    """Yield the settings that the best configuration changes, or only their number if no gain is
+    measurable.
     """
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
@@ -216,11 +216,15 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     rows = [_build_change_row(view, change) for change in sort_changes(view)]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
     for row, change in zip(rows, sort_changes(view), strict=True):
-        columns = [f"{text:{size}}" for text, size in zip(row, widths, strict=True) if size]
+        columns = [
+            f"{cell:{column_width}}"
+            for cell, column_width in zip(row, widths, strict=True)
+            if column_width
+        ]
         line = "  ".join(columns)
         meaning = change.meaning
-        text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
-        yield f"{line}  {text}"
+        meaning_text = meaning if width is None else _shorten_text(meaning, width - len(line) - 4)
+        yield f"{line}  {meaning_text}"
 
 
 def sort_changes(view: StudyView) -> list[SettingChange]:
@@ -230,7 +234,7 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 
 
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
-    """Return name, values, action, cost of reverting and memory."""
+    """Return the cells of a change's row: name, values, action, cost of reverting and memory."""
     before_text = "–" if change.before is None else fmt.format_setting(change.before)
     action = select_action(change)
     cost = view.reversal_costs.get(change.name)
@@ -246,7 +250,7 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
 def format_change_memory(view: StudyView, name: str) -> str:
     """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
 
-    It is empty for all changes if none of them is known to need memory.
+    The text is empty for all changes if none of them is known to need memory.
     """
     costs = view.memory_costs
     change = costs.by_change.get(name)
@@ -265,11 +269,13 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     count = sum(view.trial_counts.values())
     if not count:
         return
-    kinds = ", ".join(
-        kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
+    outcome_texts = ", ".join(
+        count_text
+        for count_text in format_outcome_counts(view.trial_counts)
+        if not count_text.startswith("0 ")
     )
     measurements = format_count(len(view.state.list_finished()), "measurement")
-    outcomes = f": {kinds}" if kinds else ""
+    outcomes = f": {outcome_texts}" if outcome_texts else ""
     yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
     for failure in group_failures(view.state, view.study.reading_counts):
         noun = "trial" if len(failure.trials) == 1 else "trials"

@@ -22,8 +22,8 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.target.slo import Slo
 
-# The posterior treats a violation as one-sided noise if its rate is below this fraction of the
-# interval's lower bound.
+# A violation counts as disturbed if its rate is below the interval's lower bound by more than this
+# fraction.
 DISTURBED_SHARE = 0.1
 
 
@@ -31,7 +31,7 @@ DISTURBED_SHARE = 0.1
 class TimeAxis:
     """A time axis with a ``label``.
 
-    ``seconds_until`` returns the seconds until a time stamp (ISO 8601, as in the journals).
+    ``seconds_until`` returns the seconds from the start of the axis to a time stamp (ISO 8601).
     """
 
     label: str
@@ -46,37 +46,41 @@ def select_time_axis(view: StudyView) -> TimeAxis:
 
 
 def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
-    """Return a clock of the load seconds sent so far, because a simulated stack has no other time.
+    """Return an axis of the seconds of load so far, because a simulated stack has no other time.
 
     ``readings`` are the readings of a study in order.
     """
     ordered_readings = list(readings)
-    # The wall clock can be set back during a study.
+    # The wall clock can be set back during a study, so each time is raised to the latest time so far.
     moments = [*accumulate((datetime.fromisoformat(r.at) for r in ordered_readings), max)]
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
-    def seconds(at: str) -> float:
+    def find_load_seconds(at: str) -> float:
         count = bisect_right(moments, datetime.fromisoformat(at))
         return round(load_seconds[count - 1], 1) if count else 0.0
 
-    return TimeAxis("minutes of load (virtual time)", seconds)
+    return TimeAxis("minutes of load (virtual time)", find_load_seconds)
 
 
 def build_study_time_axis(
     events: Iterable[DatedEvent], readings: Iterable[RecordedReading]
 ) -> TimeAxis:
-    """Return a clock of the seconds since the study started, without the pauses between its sessions.
+    """Return an axis of the seconds since the study started, without the pauses between its sessions.
 
     A session lasts from its record in the journal to the last record with a time before the next
     session. The time is never negative.
     """
-    dated = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
-    moments = sorted((datetime.fromisoformat(event.at), event.kind) for event in dated if event.at)
+    all_events = [*events, *(DatedEvent("reading", reading.at) for reading in readings)]
+    moments = sorted(
+        (datetime.fromisoformat(event.at), event.kind) for event in all_events if event.at
+    )
     pauses = [
-        (before, moment) for (before, _), (moment, kind) in pairwise(moments) if kind == "session"
+        (last_moment, moment)
+        for (last_moment, _), (moment, kind) in pairwise(moments)
+        if kind == "session"
     ]
 
-    def seconds(at: str) -> float:
+    def find_study_seconds(at: str) -> float:
         moment = datetime.fromisoformat(at)
         start = moments[0][0] if moments else moment
         pause_seconds = sum(
@@ -86,13 +90,13 @@ def build_study_time_axis(
         )
         return max(0.0, round((moment - start).total_seconds() - pause_seconds, 1))
 
-    return TimeAxis("minutes of study", seconds)
+    return TimeAxis("minutes of study", find_study_seconds)
 
 
-def list_peaks(view: StudyView, time: TimeAxis) -> list[PeakPoint]:
+def list_peaks(view: StudyView, time_axis: TimeAxis) -> list[PeakPoint]:
     """Return each measured trial: finish time, capacity with interval, phase and outcome."""
     return [
-        _build_peak_point(view, trial, time.seconds_until(trial.ended_at))
+        _build_peak_point(view, trial, time_axis.seconds_until(trial.ended_at))
         for trial in view.state.list_finished()
         if trial.ended_at
     ]
@@ -112,7 +116,7 @@ def _build_peak_point(view: StudyView, trial: Trial, at: float) -> PeakPoint:
     }
 
 
-def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
+def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
     """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
     units = view.units
     steps: list[BestStep] = []
@@ -123,24 +127,24 @@ def list_best_steps(view: StudyView, time: TimeAxis) -> list[BestStep]:
             continue
         highest_peak = peak.peak
         at, amount = (
-            time.seconds_until(trial.ended_at),
+            time_axis.seconds_until(trial.ended_at),
             units.round_value(units.from_peak(highest_peak)),
         )
         steps.append({"at": at, "peak": amount, "trial": trial.number})
     return steps
 
 
-def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
+def build_reading_columns(view: StudyView, time_axis: TimeAxis) -> ReadingColumns:
     """Return every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
-    percentile in milliseconds, ``None`` beyond all observations.
+    percentile in milliseconds, or ``None`` if too few responses arrived.
     """
     slo = view.target.slo.objective
     trials = {trial.number: trial for trial in view.state.trials}
     records = view.study.readings
     return {
-        "at": [time.seconds_until(record.at) for record in records],
+        "at": [time_axis.seconds_until(record.at) for record in records],
         "trial": [record.trial for record in records],
         "warm": [record.purpose == WARM_UP_PURPOSE for record in records],
         "rate": [round(record.rate, 1) for record in records],
@@ -151,7 +155,7 @@ def build_reading_columns(view: StudyView, time: TimeAxis) -> ReadingColumns:
 
 
 def classify_reading(reading: Reading, trial: Trial | None, slo: Slo) -> str:
-    """Return ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
+    """Return a reading's state: ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
     if reading.limited:
         return "limited"
     if reading.disturbed:

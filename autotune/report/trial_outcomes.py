@@ -14,7 +14,7 @@ from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
 
-# Above this share of errors, the SLO was violated by errors rather than latency.
+# If at least this share of requests failed, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
 # Descriptions for users of how a capacity search finished; empty if it converged.
 VERDICT_TEXTS = {
@@ -27,12 +27,13 @@ VERDICT_TEXTS = {
 
 @dataclass(frozen=True)
 class ReadingCounts:
-    """The readings of one trial. ``errors`` are requests that failed outright, by kind.
+    """Counts of the readings of one trial. ``errors`` counts requests that failed outright, by kind.
 
     ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
-    includes neither. ``stolen`` counts readings and windows that were corrected for CPU steal. ``last``
-    is the newest reading as recorded. ``looked_at`` counts complete responses that were checked, and
-    ``wrong`` the wrong ones; ``example`` describes one.
+    includes neither warm-up windows nor discarded readings. ``stolen`` counts readings and windows that
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts
+    complete responses that were checked, and ``wrong`` the wrong responses; ``example`` describes a
+    wrong response.
     """
 
     readings: int = 0
@@ -56,7 +57,9 @@ class ReadingCounts:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Trials with the same outcome. ``example`` describes the errors of the first trial, if any."""
+    """Unusable trials with the same cause of failure. ``example`` describes the errors of the first
+    trial, if any.
+    """
 
     cause: str
     trials: tuple[int, ...]
@@ -80,17 +83,17 @@ def format_outcome(trial: Trial, units: Units) -> str:
         return units.no_result_text
     if peak.is_load_limited:
         return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
-    text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
+    outcome_text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
     if isinstance(units, RequestUnits):
-        text = f"{text}  p99 {fmt.format_latency(peak.p99):>7}"
+        outcome_text = f"{outcome_text}  p99 {fmt.format_latency(peak.p99):>7}"
     verdict = VERDICT_TEXTS.get(peak.verdict, peak.verdict)
-    return f"{text}  {verdict}" if verdict else text
+    return f"{outcome_text}  {verdict}" if verdict else outcome_text
 
 
 def is_unusable(trial: Trial) -> bool:
     """True if a finished trial could not be deployed or did not meet the SLO at any rate.
 
-    A trial with a limited load is not unusable.
+    A trial whose load was limited is usable.
     """
     peak = trial.peak
     return trial.is_finished and not (
@@ -114,7 +117,7 @@ def count_by_outcome(state: State) -> dict[str, int]:
 
 def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
     """Return texts such as ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
-    return [f"{count} {VERDICT_TEXTS.get(kind, kind)}" for kind, count in counts.items()]
+    return [f"{count} {VERDICT_TEXTS.get(outcome, outcome)}" for outcome, count in counts.items()]
 
 
 def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
@@ -143,9 +146,9 @@ def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
 
 def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> str:
     """Return ``web.php_fpm: workers: …``, or without the evidence ``web.php_fpm: workers``."""
-    location = ".".join(filter(None, (finding.tier, finding.service)))
+    service_name = ".".join(filter(None, (finding.tier, finding.service)))
     evidence = finding.evidence if with_evidence else ""
-    return ": ".join(filter(None, (location, str(finding.resource), evidence)))
+    return ": ".join(filter(None, (service_name, str(finding.resource), evidence)))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
@@ -154,8 +157,8 @@ def describe_errors(counts: ReadingCounts | None) -> str:
     """
     if counts is None or not counts.errors or not counts.intended:
         return ""
-    kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
-    errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    sorted_errors = sorted(counts.errors.items(), key=lambda item: -item[1])
+    errors = ", ".join(f"{error_kind} {count:,}" for error_kind, count in sorted_errors)
     failure_text = (
         f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
     )

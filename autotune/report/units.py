@@ -2,7 +2,8 @@
 
 A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
-minimized. ``from_peak`` converts a peak to the user's number; the other functions accept such numbers.
+minimized. ``from_peak`` converts a peak to the user's number. Parameters called ``number`` expect the
+user's number.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class DifferenceFigures:
 
 @dataclass(frozen=True)
 class GainFigures:
-    """A gain in the user's units: the ratio with its 90 % interval, from ``pairs`` of readings.
+    """A gain in the user's units: the ratio with its 90 % interval, from ``pairs`` alternating pairs.
 
     A command's values also have a ``difference``. The ratio is ``None`` if a value is not positive.
     ``interval_text`` is the gain as text, ``+41 % [36, 47]``; ``text`` also names the unit.
@@ -52,7 +53,7 @@ class RequestUnits:
     quantity_name = "capacity"
     unit = "requests/s"
     unit_suffix = "/s"
-    """The unit in short form, as it follows a number."""
+    """The short form of the unit, for use after a number."""
 
     @property
     def objective_suffix(self) -> str:
@@ -90,9 +91,9 @@ class RequestUnits:
     def build_gain(self, gain: Gain, baseline: float) -> GainFigures:
         """Return the gain relative to the peak ``baseline``."""
         ratio, low, high = (round(end, 4) for end in (gain.ratio, gain.low, gain.high))
-        text = fmt.format_change_interval(ratio, low, high)
+        gain_text = fmt.format_change_interval(ratio, low, high)
         return GainFigures(
-            ratio, low, high, gain.pairs, interval_text=text, text=f"{text} {self.unit}"
+            ratio, low, high, gain.pairs, interval_text=gain_text, text=f"{gain_text} {self.unit}"
         )
 
     def is_loss(self, gain: GainFigures) -> bool:
@@ -100,7 +101,7 @@ class RequestUnits:
         return gain.high is not None and gain.high < 1
 
     def is_gain(self, gain: GainFigures) -> bool:
-        """True if the whole interval is a gain. A claim requires a wider interval above 1."""
+        """True if the whole interval is a gain. To claim a gain, a wider interval must be above 1."""
         return gain.low is not None and gain.low > 1
 
 
@@ -169,11 +170,11 @@ class ValueUnits:
         difference = DifferenceFigures(*differences)
         if ratio is None or low_ratio is None or high_ratio is None:
             interval = f"{difference.low:+.4g}, {difference.high:+.4g}"
-            text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
+            gain_text, unit = f"{difference.value:+.4g} [{interval}]", self.unit
         else:
-            text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
+            gain_text, unit = fmt.format_change_interval(ratio, low_ratio, high_ratio), self.name
         return GainFigures(
-            ratio, low_ratio, high_ratio, gain.pairs, difference, text, f"{text} {unit}"
+            ratio, low_ratio, high_ratio, gain.pairs, difference, gain_text, f"{gain_text} {unit}"
         )
 
     def is_loss(self, gain: GainFigures) -> bool:

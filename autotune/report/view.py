@@ -15,8 +15,8 @@ from autotune.report.warnings import StudyWarning, collect_warnings
 
 @dataclass(frozen=True)
 class StudyView(StudyFigures):
-    """The figures of a study, with the headline, warnings and next steps derived from them. Renderers
-    add only layout.
+    """The figures of a study, with the headline, warnings and next steps that follow from them.
+    Renderers add only layout.
 
     ``headline`` is the verdict in one line.
     """

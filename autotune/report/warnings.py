@@ -1,4 +1,4 @@
-"""Warnings about a verdict: a figure, its threshold and advice."""
+"""Warnings about a verdict, each with a figure, its threshold and advice."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from autotune.study.ranking import list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
-MAX_LOG_SCATTER = 0.05  # sd of the log peaks of one configuration on an idle host
-MAX_DRIFT_SHARE = 0.10  # change of the baseline during the study
-MAX_IDLE_SHARE = 0.20  # share of the time without load or warm-up
-MAX_FAILED_SHARE = 1 / 3  # share of the trials
-MIN_TRIED_SHARE = 1 / 2  # share of the budget's trials
-MAX_DISTURBED_SHARE = 1 / 10  # share of the readings
+MAX_LOG_SCATTER = 0.05  # maximum sd of one configuration's log peaks on an idle host
+MAX_DRIFT_SHARE = 0.10  # maximum relative change of the baseline's capacity during a study
+MAX_IDLE_SHARE = 0.20  # maximum share of a study's time without load
+MAX_FAILED_SHARE = 1 / 3  # maximum share of failed trials
+MIN_TRIED_SHARE = 1 / 2  # minimum share of the budget's configurations that were tried
+MAX_DISTURBED_SHARE = 1 / 10  # maximum share of readings with CPU steal
 
 
 @dataclass(frozen=True)
 class WarningKind:
-    """A warning as listed in the reference; ``meaning`` applies to every study."""
+    """A kind of warning, as listed in the reference; ``meaning`` applies to every study."""
 
     code: str
     meaning: str
@@ -78,7 +78,7 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "failed-in-proof",
-            "A configuration failed or missed the SLO in measurements of the proof. A winner that"
+            "A configuration failed or missed the SLO during the proof. A winner that"
             " fails more often than the baseline is not proven.",
             "find the cause in the logs of the services, then repeat the study",
         ),
@@ -118,7 +118,7 @@ WARNING_KINDS = {
         WarningKind(
             "warm-up-cut-short",
             "The warm-up ended before latencies were stable.",
-            "check that the data set fits the cache: a cold cache lowers the capacity",
+            "check that the data set fits in the cache: misses lower the capacity",
         ),
         WarningKind(
             "cpu-steal",
@@ -151,7 +151,7 @@ WARNING_KINDS = {
 
 @dataclass(frozen=True)
 class StudyWarning:
-    """A warning about a study: ``value`` exceeds ``threshold``, and ``text`` is the consequence."""
+    """A warning about a study: ``value`` is beyond ``threshold``, and ``text`` is the consequence."""
 
     code: str
     value: float
@@ -252,7 +252,7 @@ def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn if the gain has too few measurements after the best configuration was selected."""
+    """Warn if too few measurements after the selection of the best configuration confirm the gain."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
@@ -284,19 +284,19 @@ def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
-    if failed := list_proof_failures(view.state):
+    if failed_trials := list_proof_failures(view.state):
         best = view.conclusion.best
         best_failures = [
-            t for t in failed if best is not None and t.source_trial == best.trial.number
+            t for t in failed_trials if best is not None and t.source_trial == best.trial.number
         ]
-        numbers = fmt.format_first_numbers([trial.number for trial in failed])
+        numbers = fmt.format_first_numbers([trial.number for trial in failed_trials])
         yield _build_warning(
             "failed-in-proof",
-            len(failed),
+            len(failed_trials),
             0,
-            f"{format_count(len(failed), 'measurement')} of the proof failed (trials {numbers}), "
+            f"{format_count(len(failed_trials), 'measurement')} of the proof failed (trials {numbers}), "
             f"{len(best_failures)} with the best configuration: "
-            f"{failed[0].failure or 'the SLO is not met at any rate'}",
+            f"{failed_trials[0].failure or 'the SLO is not met at any rate'}",
         )
 
 
@@ -321,13 +321,13 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
         )
     for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
-        spread = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
-        if spread > MAX_LOG_SCATTER:
+        log_scatter = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
+        if log_scatter > MAX_LOG_SCATTER:
             yield _build_warning(
                 "noisy",
-                round(spread, 4),
+                round(log_scatter, 4),
                 MAX_LOG_SCATTER,
-                f"{len(peaks)} measurements of the {label} vary by {100 * spread:.1f} %; "
+                f"{len(peaks)} measurements of the {label} vary by {100 * log_scatter:.1f} %; "
                 f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
             )
 
@@ -351,14 +351,14 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of settings in the best configuration that differ from the requested ones."""
+    """Warn if effective settings of the best configuration differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
     baseline = view.conclusion.baseline
     unchanged_settings = baseline.trial.settings.items() if baseline else ()
-    # A changed setting may limit an unchanged one, such as somaxconn the backlog of a server. The
-    # effective value of the unchanged one is among the changes.
+    # A changed setting may limit an unchanged one: somaxconn limits a server's backlog. The changes
+    # already list the effective value of the unchanged setting.
     differences = [
         line
         for line in best.latest_trial.differences
@@ -382,7 +382,7 @@ def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of load on cold caches, CPU steal, and load that could not be sent."""
+    """Warn of unfinished warm-ups, of CPU steal, and of load that did not reach the capacity."""
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
@@ -429,27 +429,28 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
 
 
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
-    finished, budget = view.state.list_counted(), view.target.budget.trials
-    finished_count, failed = len(finished), sum(map(is_unusable, finished))
+    finished_trials, budgeted_count = view.state.list_counted(), view.target.budget.trials
+    finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
     # If all trials failed, the verdict needs no further warning.
-    if MAX_FAILED_SHARE * finished_count < failed < finished_count:
+    if MAX_FAILED_SHARE * finished_count < failed_count < finished_count:
         yield _build_warning(
             "many-failed",
-            failed,
+            failed_count,
             round(MAX_FAILED_SHARE * finished_count, 1),
-            f"{failed} of {format_count(finished_count, 'trial')} failed, so the search learned little",
+            f"{failed_count} of {format_count(finished_count, 'trial')} failed, so the search learned "
+            "little",
         )
-    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budget:
+    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budgeted_count:
         yield _build_warning(
-            "few-trials", finished_count, MIN_TRIED_SHARE * budget,
-            f"the time was enough for {finished_count} of {format_count(budget, 'configuration')}; more "
-            "gain is possible",
+            "few-trials", finished_count, MIN_TRIED_SHARE * budgeted_count,
+            f"the time was enough for {finished_count} of "
+            f"{format_count(budgeted_count, 'configuration')}; more gain is possible",
         )  # fmt: skip
 
 
 def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
-        return  # the time of a command or a model is not spent on load
+        return  # commands and models spend no time generating load
     total_seconds = view.state.elapsed_seconds
     idle_seconds = total_seconds - view.state.average_seconds.get("load", 0.0)
     if total_seconds and idle_seconds / total_seconds > MAX_IDLE_SHARE:

@@ -52,7 +52,7 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-# Seconds: the limit for a check, and the time for which a server must run in a trial start.
+# The time limit of a check, and how long a server must keep running in a trial start, in seconds.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = (
     30,
     3,
@@ -85,12 +85,12 @@ def _parse_unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(RuntimeLayout):
-    """Layout in which container paths are below one directory per service on the host."""
+    """The layout on a host, in which one directory per service contains the files of its container."""
 
     isolated = True
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
-        return _host_path(instance.placement, path)
+        return _get_host_path(instance.placement, path)
 
     def mode_for(self, file: ConfigFile) -> int:
         return file.mode
@@ -104,22 +104,22 @@ class ContainerLayout(RuntimeLayout):
         """Return the Compose files that mount each service's new files over the files in its
         container.
         """
-        services: dict[str, list[ServiceInstance]] = {}
+        instances_by_unit: dict[str, list[ServiceInstance]] = {}
         for instance in active:
-            services.setdefault(instance.placement.unit, []).append(instance)
+            instances_by_unit.setdefault(instance.placement.unit, []).append(instance)
         return {
             unit: (
                 f"{instances[0].placement.directory}/override.json",
                 _format_override(unit, instances, settings),
             )
-            for unit, instances in services.items()
+            for unit, instances in instances_by_unit.items()
         }
 
 
 LAYOUT = ContainerLayout()
 
 
-def _host_path(placement: Placement, path: str) -> str:
+def _get_host_path(placement: Placement, path: str) -> str:
     return f"{placement.directory}/files{path}"
 
 
@@ -127,17 +127,19 @@ def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: 
     """Return the Compose override file as JSON, which is valid YAML. A label with a digest marks
     containers that were created from the file.
     """
-    paths = [(part.placement, file.path) for part in instances
-             for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
-    keys: dict[str, object] = {
-        "volumes": [f"{_host_path(*location)}:{location[1]}:ro" for location in paths]
+    paths = [(instance.placement, file.path) for instance in instances
+             for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
+    definition: dict[str, object] = {
+        "volumes": [f"{_get_host_path(*location)}:{location[1]}:ro" for location in paths]
     }
     for instance in instances:
-        keys |= instance.service.build_container_limits(instance.placement, settings)
-    signals = [part.service.reload_signal for part in instances if part.service.reload_signal]
-    settings_digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
-    keys["labels"] = {"autotune": settings_digest, "autotune.signal": (*signals, "HUP")[0]}
-    services = {"services": {unit.rpartition(":")[2]: keys}}
+        definition |= instance.service.build_container_limits(instance.placement, settings)
+    signals = [
+        instance.service.reload_signal for instance in instances if instance.service.reload_signal
+    ]
+    settings_digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+    definition["labels"] = {"autotune": settings_digest, "autotune.signal": (*signals, "HUP")[0]}
+    services = {"services": {unit.rpartition(":")[2]: definition}}
     return (json.dumps(services, indent=1) + "\n").encode()
 
 
@@ -179,13 +181,13 @@ def _build_validation_command(
     """Return the command that checks all of an instance's files together, with staged versions of
     changed files.
     """
-    locations = {path: _host_path(placement, path) for path in files}
+    locations = {path: _get_host_path(placement, path) for path in files}
     return _build_copy_command(
         placement,
         validation,
         {
-            p: staged_path(location) if p in changed_files else location
-            for p, location in locations.items()
+            path: staged_path(location) if path in changed_files else location
+            for path, location in locations.items()
         },
     )
 
@@ -238,19 +240,27 @@ class Containers(Runtime):
         """Return, by host, the programs of services in their containers and of load generators on
         load hosts.
         """
-        needs_by_host = {host: [n for n in needing if not isinstance(n, Service)]
-                    for host, needing in needed.items()}  # fmt: skip
+        generators_by_host = {
+            host: [
+                program_user
+                for program_user in program_users
+                if not isinstance(program_user, Service)
+            ]
+            for host, program_users in needed.items()
+        }
         load_programs = run_on_all(
-            [transports[host] for host, needing in needs_by_host.items() if needing],
-            lambda transport: find_installed_programs(transport, needs_by_host[transport.name]),
+            [transports[host] for host, generators in generators_by_host.items() if generators],
+            lambda transport: find_installed_programs(
+                transport, generators_by_host[transport.name]
+            ),
         ).unwrap()
         return {
             host: {
-                **{name: paths[-1] for n in needing if isinstance(n, Service)
-                   for name, paths in n.programs.items()},
+                **{name: paths[-1] for program_user in program_users if isinstance(program_user, Service)
+                   for name, paths in program_user.programs.items()},
                 **load_programs.get(host, {}),
             }
-            for host, needing in needed.items()
+            for host, program_users in needed.items()
         }  # fmt: skip
 
     def build_stack(
@@ -277,15 +287,18 @@ class Containers(Runtime):
     ) -> dict[str, bytes]:
         locations = [(instance.placement, file.path) for instance in instances
                   for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
-        commands = [Command(("packed", site.unit, path), required=True) for site, path in locations]
-        answers = run_required(transport, commands, timeout=60.0 + 10.0 * len(locations),
+        commands = [
+            Command(("packed", placement.unit, path), required=True)
+            for placement, path in locations
+        ]
+        command_results = run_required(transport, commands, timeout=60.0 + 10.0 * len(locations),
                               functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         contents = {}
-        for (site, path), done in zip(locations, answers, strict=True):
-            if packed := done.stdout.strip():
-                tree = unpack_tree(base64.b64decode(packed), dirname(path))
-                if (real := tree.resolve(path)) in tree.files:
-                    contents[_host_path(site, path)] = tree.files[real]
+        for (placement, path), command_result in zip(locations, command_results, strict=True):
+            if encoded_archive := command_result.stdout.strip():
+                tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
+                if (real_path := tree.resolve(path)) in tree.files:
+                    contents[_get_host_path(placement, path)] = tree.files[real_path]
         return contents
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
@@ -306,7 +319,10 @@ class Containers(Runtime):
                 fill_secrets(
                     instance,
                     files,
-                    {p: container_files.get(_host_path(instance.placement, p)) for p in files},
+                    {
+                        path: container_files.get(_get_host_path(instance.placement, path))
+                        for path in files
+                    },
                 ),
             )
             for instance, files in cases
@@ -316,34 +332,37 @@ class Containers(Runtime):
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
         commands: list[Command] = []
-        asked: list[int | None] = []
-        # Unique, because another tuner may run the same check.
-        location = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
+        check_indexes: list[int | None] = []
+        # The path is unique, because another tuner may run a check at the same time.
+        staging_directory = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
-        for number, (instance, files) in enumerate(cases):
-            locations = {path: f"{location}/{number}{path}" for path in files}
+        for case_number, (instance, files) in enumerate(cases):
+            locations = {path: f"{staging_directory}/{case_number}{path}" for path in files}
             validation = instance.service.build_validation(instance.placement, files)
             commands += [
                 _build_stage_command(locations[path], content) for path, content in files.items()
             ]
-            asked.append(len(commands) if validation else None)
+            check_indexes.append(len(commands) if validation else None)
             commands += (
                 [Command(_build_copy_command(instance.placement, validation, locations))]
                 if validation
                 else []
             )
         commands += [
-            Command(("rm", "-rf", "--", location)),
+            Command(("rm", "-rf", "--", staging_directory)),
             Command(("rmdir", VALIDATION_DIRECTORY)),
         ]
-        answers = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
+        command_results = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
                       functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
-        return [None if at is None or answers[at].ok else answers[at].error_text or "no message"
-                for at in asked]  # fmt: skip
+        checks = [None if index is None else command_results[index] for index in check_indexes]
+        return [
+            None if check is None or check.ok else check.error_text or "no message"
+            for check in checks
+        ]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield a line for each reachable host, and for containers that lose unsaved data when they
-        are recreated.
+        """Yield a line with the reachable hosts, and a line for each container that autotune
+        recreates.
         """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):
@@ -363,7 +382,7 @@ class Containers(Runtime):
         )
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        return ("packed", _unit_name(target, tier), *paths)
+        return ("packed", _build_unit_name(target, tier), *paths)
 
 
 def _build_stage_command(path: str, content: bytes) -> Command:
@@ -371,7 +390,7 @@ def _build_stage_command(path: str, content: bytes) -> Command:
     return Command(("stage", "", path, "0644", "0:0", encoded_content, ""), required=True)
 
 
-def _unit_name(target: Target, tier: str) -> str:
+def _build_unit_name(target: Target, tier: str) -> str:
     project = target.project
     assert project is not None
     owner = f"{project.engine}@{project.account}" if project.account else project.engine
@@ -383,7 +402,7 @@ def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceIns
     """Return the instance with its container as unit, and with ``directory`` set to the host
     directory with its files.
     """
-    unit = _unit_name(target, instance.placement.tier)
+    unit = _build_unit_name(target, instance.placement.tier)
     assert target.project is not None
     directory = f"{FILES_DIRECTORY}/{target.project.name}/{unit.rpartition(':')[2]}"
     return replace(instance, placement=replace(instance.placement, unit=unit, directory=directory))

@@ -1,5 +1,5 @@
 # Functions for containers of a Compose project, used by `ServiceManager` in autotune/deploy/host_state.py.
-# A unit is ENGINE[@ACCOUNT]:PROJECT:FILE[,FILE…]:SERVICE, so a backup is enough to restore it.
+# A unit's name is ENGINE[@ACCOUNT]:PROJECT:FILE[,FILE…]:SERVICE, so a restore needs only the backup.
 mounted=/var/lib/autotune-containers
 of_unit() { # unit: sets variables for the functions below
     engine=${1%%:*} rest=${1#*:}
@@ -8,7 +8,7 @@ of_unit() { # unit: sets variables for the functions below
     case $engine in *@*) account=${engine#*@} engine=${engine%%@*} ;; esac
     override=$mounted/$project/$service/override.json
 }
-# Runs a program with a time limit, and without autotune's lock, because containers that it starts keep running.
+# Runs a program with a time limit. The program must not hold autotune's lock, because its containers keep running.
 # Rootless engines must run under their own account.
 as_owner() { # program, argument…
     if [ -n "$account" ]; then
@@ -36,7 +36,7 @@ compose() { # command…: with the user's files, and the override if it exists
         *) as_owner "$engine" compose -p "$project" "$@" ;;
     esac
 }
-# container: prints digests of its properties, which reveal a container that was made from changed files.
+# container: prints digests of the container's properties. They differ if its files or image changed.
 definition() {
     text=$(look_into '{{printf "image %s\n" .Image}}{{range .Config.Env}}{{printf "environment %q\n" .}}{{end}}
 command {{json .Config.Entrypoint}} {{json .Config.Cmd}} {{json .Config.User}} {{json .Config.WorkingDir}}
@@ -63,14 +63,14 @@ units() {
     done
 }
 label() { look_into "{{index .Config.Labels \"$2\"}}" "$1" | sed 's/^<no value>$//'; }
-due() { # prints the mark in the override file, which is a label of containers made from it
+due() { # prints the digest in the override file, which is also a label of containers created from the file
     sed -n 's/.*"autotune": "\([0-9a-f]*\)".*/\1/p' "$override" 2>/dev/null || :
 }
 as_due() { [ -n "$1" ] && [ "$(label "$1" autotune)" = "$(due)" ]; }
 words() { # prints the container's last log lines
     id=$(container) && [ -z "$id" ] || engine logs --tail 20 "$id" 2>&1 | tail -n 20
 }
-nameless() { # container: fails for an anonymous volume, which a new container would lose
+nameless() { # container: fails if the container has an anonymous volume, which a new container would lose
     places=$(look_into '{{range .Mounts}}{{println .Type .Name .Destination}}{{end}}' "$1" |
         sed -n 's/^volume [0-9a-f]\{64\} //p' | paste -sd ' ')
     [ -z "$places" ] || {
@@ -107,7 +107,7 @@ reload() { # unit [rereading]
     engine kill -s "$(label "$id" autotune.signal)" "$id" || return
     [ "${2-}" = rereading ] || children_replaced "$1" "$pid" $old || { words; return 1; }
 }
-up() { # unit port-or-socket seconds: waits until it runs and listens
+up() { # unit port-or-socket seconds: waits until the unit runs and listens
     of_unit "$1"
     read -r uptime idle </proc/uptime || return
     deadline=$((${uptime%%.*} + $3))
@@ -131,7 +131,7 @@ listens_inside() { # process, port of this machine
     port=$(engine port "$id" 2>/dev/null | sed -n "s|^\([0-9]*\)/tcp -> .*:$2\$|\1|p" | head -n 1)
     [ -n "$(nsenter -t "$1" -n ss -ltnH "sport = :${port:-$2}")" ]
 }
-complaint() { # unit: prints why it is not running, if so
+complaint() { # unit: prints why the unit is not running; nothing if it is
     of_unit "$1"
     id=$(container)
     state=$(look_into '{{.State.Status}}' "$id" 2>&1)
@@ -140,7 +140,7 @@ complaint() { # unit: prints why it is not running, if so
 enable() { :; }
 disable() { :; }
 reread() { :; }
-put() { # staged path: writes into a mounted file, because replacing it would break the mount
+put() { # staged path: writes into a mounted file, because replacing the file would break the mount
     case $2 in
         "$mounted"/*) if [ -f "$2" ]; then cat -- "$1" >"$2" && sync -- "$2" && rm -f -- "$1"; return; fi ;;
     esac
@@ -152,7 +152,7 @@ inside() { # unit argv…
     id=$(container) || { echo "$id"; return 1; }
     engine exec "$id" "$@"
 }
-packed() { # unit path…: prints a tar archive of each path in the container as a base64 line, with limited size
+packed() { # unit path…: prints one base64 line per path in the container: a tar archive of limited size
     of_unit "$1"
     shift
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
@@ -161,7 +161,7 @@ packed() { # unit path…: prints a tar archive of each path in the container as
         echo
     done
 }
-# Prints options for the names that Compose resolves. A check runs without a network, so any address works.
+# Prints engine options for the names that Compose resolves. A check runs without a network, so any address works.
 neighbours() {
     look_into '{{index .Config.Labels "com.docker.compose.service"}} {{.Name}}' $(of_project) |
         tr ' ' '\n' | sed -n 's|^/*\([A-Za-z0-9_.-]\{1,\}\)$|--add-host=\1:127.0.0.1|p' | sort -u
@@ -171,7 +171,7 @@ own_limits() { # container
         sed -n 's/^\(rlimit_\)\{0,1\}\([a-z]*\) \([0-9-]*\) \([0-9-]*\)$/--ulimit=\2=\3:\4/p'
 }
 # unit seconds option… -- argument…: runs a copy of the container without a network and with read-only data,
-# then removes it. With a leading `starts`, it succeeds if the copy is still running at the end.
+# then removes the copy. With a leading `starts`, succeeds if the copy still runs when its time is over.
 aside() {
     starts=
     [ "$1" != starts ] || { starts=yes; shift; }

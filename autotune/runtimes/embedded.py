@@ -57,8 +57,8 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """Layout with files below each instance's directory. A process is identified by the name of its
-    service instance.
+    """The layout of private processes, with files below the directory of each service instance. The
+    name of the service instance identifies its process.
     """
 
     removes_inactive = True
@@ -98,7 +98,9 @@ class Embedded(Runtime):
         needed: Mapping[str, Sequence[ProgramUser]],
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
-        programs = find_local_programs(needs for needing in needed.values() for needs in needing)
+        programs = find_local_programs(
+            program_user for program_users in needed.values() for program_user in program_users
+        )
         return dict.fromkeys(needed, programs)
 
     def build_stack(
@@ -110,14 +112,16 @@ class Embedded(Runtime):
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
         """Return the stack on ports that are currently free. Raises AutotuneError."""
-        owner = private_servers.find_server_account() or (None, None)
+        server_account = private_servers.find_server_account() or (None, None)
         ports = private_servers.allocate_ports(file)
-        return build_stack(file.target, StackContext(directory, ports, programs, facts, *owner))
+        return build_stack(
+            file.target, StackContext(directory, ports, programs, facts, *server_account)
+        )
 
     def find_validation_errors(
         self, transport: Transport, cases: ValidationCases
     ) -> list[str | None]:
-        return [_find_validation_error(part, files, transport) for part, files in cases]
+        return [_find_validation_error(instance, files, transport) for instance, files in cases]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
         """Return a line with the addresses on which servers would listen."""
@@ -159,19 +163,19 @@ class ProcessHosts:
         self, names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
         """Run ``work`` on one host after another, in the tiers' dependency order."""
-        gathered: HostResults[T] = HostResults()
+        host_results: HostResults[T] = HostResults()
         for name in names:
             try:
-                gathered.results[name] = work(self._hosts[name])
+                host_results.results[name] = work(self._hosts[name])
             except AutotuneError as error:
-                gathered.errors[name] = error
-        return gathered
+                host_results.errors[name] = error
+        return host_results
 
     def lock(self) -> None:
         """Take no lock, because the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
-        """Stop every server, starting with the entry, and remove the run directory."""
+        """Stop every server, starting in the entry tier, and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
         run_directories.remove_run_directory(self._study)
@@ -182,7 +186,7 @@ class ProcessHost:
 
     def __init__(self, name: str, stack: Stack, transport: Transport, note: NoteCallback) -> None:
         self.name, self.transport, self._note = name, transport, note
-        self._parts = {
+        self._instances = {
             instance.name: instance
             for instance in stack.instances
             if instance.placement.host == name
@@ -192,11 +196,11 @@ class ProcessHost:
     @property
     def original_state(self) -> HostState:
         """Return the state before the study, in which none of the study's servers was running."""
-        units = filter(None, map(LAYOUT.unit_for, self._parts.values()))
+        units = filter(None, map(LAYOUT.unit_for, self._instances.values()))
         return HostState(units=dict.fromkeys(units, False))
 
     def assert_locked(self) -> None:
-        """Needs no check, because the study's lock is held and no process survives a reboot."""
+        """Check nothing, because the study's lock is held and no process survives a reboot."""
 
     def back_up(
         self,
@@ -213,21 +217,24 @@ class ProcessHost:
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
-        answers = [
-            self.transport.run(argv, cwd=part.placement.directory, timeout=10.0)
-            for part, argv in queries
+        command_results = [
+            self.transport.run(argv, cwd=instance.placement.directory, timeout=10.0)
+            for instance, argv in queries
         ]
-        return self.observe(desired), [f"{done.stdout}\n{done.stderr}" for done in answers]
+        return self.observe(desired), [
+            f"{command_result.stdout}\n{command_result.stderr}"
+            for command_result in command_results
+        ]
 
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
         for check in checks:
-            refusal = _find_validation_error(
+            error_text = _find_validation_error(
                 check.instance, check.files, self.transport, check.method
             )
-            if refusal is not None:
-                raise InvalidConfiguration(f"{check.instance.name}: {refusal}")
+            if error_text is not None:
+                raise InvalidConfiguration(f"{check.instance.name}: {error_text}")
 
     def select_restorable(
         self, original: HostState, observed: ObservedHost
@@ -235,25 +242,25 @@ class ProcessHost:
         return original, []  # no state existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Needs no action, because staged files were already deleted after their check."""
+        """Delete nothing, because staged files were already deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
-        for name in reversed([*self._parts]):
+        for name in reversed([*self._instances]):
             if name in plan.units_to_stop:
                 self._stop_server(name)
         for path in plan.files_to_remove:
             Path(path).unlink(missing_ok=True)
-        for part in self._parts.values():
-            paths = [path for path in plan.files_to_write if path in _map_paths(part)]
+        for instance in self._instances.values():
+            paths = [path for path in plan.files_to_write if path in _map_paths(instance)]
             if paths:
-                _make_directory(part)
+                _make_directory(instance)
             for path in paths:
                 _write_file(Path(path), desired.files[path])
         boot_seconds = {}
-        for name in self._parts:
+        for name in self._instances:
             if name in plan.unit_actions:
                 start_time = time.monotonic()
-                self._apply_action(self._parts[name], plan.unit_actions[name], desired)
+                self._apply_action(self._instances[name], plan.unit_actions[name], desired)
                 boot_seconds[name] = time.monotonic() - start_time
         return boot_seconds
 
@@ -261,14 +268,12 @@ class ProcessHost:
         """Change nothing, because private servers stop with the study."""
 
     def find_failures(self) -> list[str]:
-        ended_servers = (running for running in self._running.values() if not running.is_alive)
-        return [
-            f"{running.name} has exited: {running.read_log_tail()}" for running in ended_servers
-        ]
+        exited_servers = (server for server in self._running.values() if not server.is_alive)
+        return [f"{server.name} has exited: {server.read_log_tail()}" for server in exited_servers]
 
     def stop_all(self) -> None:
         """Stop every server in reverse dependency order."""
-        for name in reversed([*self._parts]):
+        for name in reversed([*self._instances]):
             self._stop_server(name)
 
     def _observe_unit(self, name: str) -> ObservedUnit:
@@ -286,12 +291,12 @@ class ProcessHost:
         files = {
             name: desired.files[path].content or b"" for path, name in _map_paths(instance).items()
         }
-        argv, location = (
+        argv, socket = (
             instance.service.build_start_command(instance.placement, files),
             instance.service.get_socket(instance.placement),
         )
         assert argv is not None
-        assert location is not None
+        assert socket is not None
         running_server = self._running.get(instance.name)
         if action is Action.RELOAD and running_server and instance.service.reload_signal:
             draining_count = private_servers.reload_server(
@@ -306,15 +311,15 @@ class ProcessHost:
             )
             self._running[instance.name] = running_server
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running_server, location),
+            lambda: private_servers.is_accepting(running_server, socket),
             running_server,
             desired.starts.get(instance.name, UnitStart()).seconds,
             "starting",
         )
 
     def _stop_server(self, name: str) -> None:
-        if running := self._running.pop(name, None):
-            private_servers.stop_server(running)
+        if running_server := self._running.pop(name, None):
+            private_servers.stop_server(running_server)
 
 
 def _find_validation_error(
@@ -393,7 +398,7 @@ def _make_directory(instance: ServiceInstance) -> None:
 
 
 def _write_file(path: Path, state: FileState) -> None:
-    """Write a file with its content and mode atomically."""
+    """Write a file atomically, with the content and mode in ``state``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if state.mode is None else state.mode
     durable_files.write_file(path, state.content or b"", mode, sync=False)

@@ -49,19 +49,19 @@ def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
         return {name: _parse_unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
-def _parse_unit(block: Mapping[str, str]) -> ObservedUnit:
+def _parse_unit(unit_properties: Mapping[str, str]) -> ObservedUnit:
     return ObservedUnit(
-        exists=block["LoadState"] not in ("not-found", "error"),
-        active=block["ActiveState"] in ACTIVE_STATES,
-        enabled=block["UnitFileState"],
-        pid=parse_uint(block["MainPID"]),
-        restarts=parse_uint(block["NRestarts"]),
-        restarting=block["SubState"] == "auto-restart",
+        exists=unit_properties["LoadState"] not in ("not-found", "error"),
+        active=unit_properties["ActiveState"] in ACTIVE_STATES,
+        enabled=unit_properties["UnitFileState"],
+        pid=parse_uint(unit_properties["MainPID"]),
+        restarts=parse_uint(unit_properties["NRestarts"]),
+        restarting=unit_properties["SubState"] == "auto-restart",
     )
 
 
 class UnitLayout(RuntimeLayout):
-    """Layout with the distribution's files and units."""
+    """The layout of the distribution's files and units."""
 
     def unit_defined_by(self, path: str) -> str | None:
         return (
@@ -97,7 +97,7 @@ class Systemd(Runtime):
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
         return run_on_all(
-            [transports[host] for host, needing in needed.items() if needing],
+            [transports[host] for host, program_users in needed.items() if program_users],
             lambda transport: find_installed_programs(transport, needed[transport.name]),
         ).unwrap()
 
@@ -132,7 +132,9 @@ class Systemd(Runtime):
         return read_file_values(transport, cases)
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Yield a line for each reachable host, and for each host that another tuner has locked."""
+        """Yield a line with the reachable hosts, and a line for each host that another tuner has
+        locked.
+        """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         local_place = current_holder("").place
         for host in stack.hosts:

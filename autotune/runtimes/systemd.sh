@@ -23,17 +23,17 @@ restart() { # unit
     systemctl reset-failed -- "$1" 2>/dev/null
     act restart "$1"
 }
-stop() { # unit: stops it and clears its failed state
+stop() { # unit: stops the unit and clears its failed state
     systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
 }
-reload() { # unit [rereading]: waits until new processes have replaced the old ones, if the reload replaces them
+reload() { # unit [rereading]: waits until new processes have replaced the old ones, unless these reread their files
     if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
     pid=$(systemctl show -P MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return
     children_replaced "$1" "$pid" $old || { words "$1"; return 1; }
 }
-# unit port-or-socket seconds: waits until it runs and listens.
+# unit port-or-socket seconds: waits until the unit runs and listens.
 up() {
     read -r uptime idle </proc/uptime || return
     deadline=$((${uptime%%.*} + $3)) tries=0 pause=0.02
@@ -43,7 +43,7 @@ up() {
             *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
         tries=$((tries + 1))
-        [ "$tries" -lt 25 ] || pause=0.1 # slow starts take a while, and each check has a cost
+        [ "$tries" -lt 25 ] || pause=0.1 # check less often during slow starts, because each check uses CPU time
         sleep "$pause"
         read -r uptime idle </proc/uptime || return
     done
@@ -58,6 +58,6 @@ listens() {
         *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
     esac
 }
-complaint() { # unit: prints why it is not running, if so
+complaint() { # unit: prints why the unit is not running; nothing if it is
     systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

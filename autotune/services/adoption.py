@@ -37,8 +37,8 @@ class RunningHost:
 
     ``units`` maps units to states; a running unit that is masked has the state ``masked``.
     ``processors`` is the number of online CPUs, regardless of CPU quotas. ``backlogs`` maps
-    listening sockets (path or port) to queue lengths. ``effective`` maps deployment, port and
-    service to the values that the running service reports.
+    listening sockets (path or port) to queue lengths. ``effective`` maps a deployment, a port and a
+    service to the parameter values that the running service reports.
     """
 
     tree: FileTree
@@ -49,7 +49,7 @@ class RunningHost:
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
     def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return the host with the files in ``tree``."""
+        """Return a copy of this host whose files are those in ``tree``."""
         return replace(self, tree=tree)
 
     def is_active(self, unit: str) -> bool:
@@ -66,14 +66,14 @@ class RunningService:
 
     ``key`` is the service's key in the registry. ``tier_kind`` is the kind of the service's tier:
     lb, http_cache, web, app, cache, store or db. ``port`` is the TCP port; ``listen_address`` is a
-    socket or address if the port is not enough. ``backends`` lists the servers to which the service
-    forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol between the service
-    and an application server, and ``gateway_addresses`` are the application server's addresses.
-    ``instance`` distinguishes several versions of the service on one host. ``role`` is the
-    service's role in the deployment. ``tls`` is true if ``port`` uses TLS; a port without TLS is
-    preferred. ``hostname`` is the host name that the service serves. ``restart_loss`` describes the
-    data that a restart loses, or is empty. ``unit`` is set only if the systemd unit or its main
-    file differs from Debian's.
+    socket or an address, for clients that need more than the port. ``backends`` lists the servers
+    to which the service forwards requests, as ``host:port``. ``gateway_protocol`` is the protocol
+    between the service and an application server, and ``gateway_addresses`` are the application
+    server's addresses. ``instance`` distinguishes several versions of the service on one host.
+    ``role`` is the service's role in the deployment. ``tls`` is true if ``port`` uses TLS; a port
+    without TLS is preferred. ``hostname`` is the host name of a site that the service serves.
+    ``restart_loss`` describes the data that a restart loses, or is empty. ``unit`` is set only if
+    the systemd unit or its main file differs from Debian's.
     """
 
     key: str
@@ -123,15 +123,17 @@ class DistributionLayout:
         file.
         """
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
-            fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
-            match = re.fullmatch(fields.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
+            instance_pattern = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
+            match = re.fullmatch(instance_pattern.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
             if match:
                 return self.for_instance(**match.groupdict())
         return None
 
     @property
     def unit_unless_debian(self) -> str:
-        """Return the systemd unit for `RunningService.unit`, or an empty string on Debian."""
+        """Return the value for `RunningService.unit`: the systemd unit, or an empty string on
+        Debian.
+        """
         return "" if self.distributions.startswith("Debian") else self.unit
 
 
@@ -155,14 +157,16 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
             if host.tree.resolve(layout.main_file) in host.tree.files
         )
         return next(present_layouts, None) or next(
-            (its for its in active_layouts if not its.unit_unless_debian), None
+            (layout for layout in active_layouts if not layout.unit_unless_debian), None
         )
 
     @property
     def other_units(self) -> tuple[str, ...]:
         """Return the units that do not exist on Debian, for `Adoption.other_units`."""
-        units = {layout.unit for layout in self if not layout.unit_unless_debian}
-        return tuple(dict.fromkeys(layout.unit for layout in self if layout.unit not in units))
+        debian_units = {layout.unit for layout in self if not layout.unit_unless_debian}
+        return tuple(
+            dict.fromkeys(layout.unit for layout in self if layout.unit not in debian_units)
+        )
 
     @property
     def running_condition(self) -> str:
@@ -172,7 +176,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Returns why an unread file may set a parameter, or an empty string.
+# Returns the reason why an unread file may set the parameter with this name, or an empty string.
 HiddenReason = Callable[[str], str]
 
 
@@ -207,11 +211,12 @@ class Adoption:
     ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
     ``other_units`` units on other distributions. ``paths`` are the service's configuration files
     and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
-    prints the name and version, and may test ``runs UNIT``. ``find_services`` yields running
-    services, and reasons why a service is not tuned. ``list_tunables`` returns the parameters if
-    each is a separate directive; otherwise, ``tune_parameters`` maps them. ``visible`` determines
-    which words in the service's files may be shown. ``explain_hidden`` returns why files that were
-    not read may set a parameter.
+    prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is
+    running. ``find_services`` yields running services, and reasons why a service is not tuned.
+    ``list_tunables`` returns the parameters if each is a separate directive; otherwise,
+    ``tune_parameters`` maps them. ``visible`` determines which words in the service's files may be
+    shown. ``explain_hidden`` returns a function that explains which unread file may set a
+    parameter.
     """
 
     title: str
@@ -226,8 +231,8 @@ class Adoption:
     explain_hidden: Callable[[Config], HiddenReason] = explain_unread
 
     def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
-        """Return the tunable parameters of a service from ``find_services``, with their current
-        values.
+        """Return the tunable parameters of a running service, their current values, and edits of
+        its files.
         """
         hidden_reason = self.explain_hidden(running.config)
         adoption_result = self._tune_parameters(
@@ -252,29 +257,35 @@ def with_http_port(
     """Return ``running`` with its port, or the reason why it is not adopted.
 
     ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of
-    the service's processes. A port is skipped if the kernel does not show that these processes
-    listen on it, and loopback addresses are used last. The first TCP port without TLS is used, or
-    else the first port with TLS.
+    the service's processes. If the kernel shows on which ports these processes listen, other ports
+    are skipped. Addresses that other hosts can reach take precedence over loopback addresses, and
+    then ports without TLS over ports with TLS.
     """
-    listen_places = [(address, int(port), tls) for address, tls in addresses
+    listen_endpoints = [(address, int(port), tls) for address, tls in addresses
               if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
-    held_ports = {each.port for each in running.host.listeners if each.program in programs}
-    listening_places = [
-        place for place in listen_places if not held_ports or place[1] in held_ports
+    listening_ports = {
+        listener.port for listener in running.host.listeners if listener.program in programs
+    }
+    active_endpoints = [
+        endpoint
+        for endpoint in listen_endpoints
+        if not listening_ports or endpoint[1] in listening_ports
     ]
-    if listen_places and not listening_places:
+    if listen_endpoints and not active_endpoints:
         file_ports = ", ".join(
-            str(port) for port in dict.fromkeys(port for _, port, _ in listen_places)
+            str(port) for port in dict.fromkeys(port for _, port, _ in listen_endpoints)
         )
-        actual_ports = ", ".join(map(str, sorted(held_ports)))
+        actual_ports = ", ".join(map(str, sorted(listening_ports)))
         return f"{title} is not tuned: its files set port {file_ports}, but it listens on {actual_ports}"
-    if not listen_places:
-        unread_text = "".join(
+    if not listen_endpoints:
+        unread_note = "".join(
             f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
         )
-        return f"{title} listens on no TCP port{unread_text}: set `load: {{url: …}}` manually to load it"
-    chosen_place = min(listening_places, key=lambda place: (is_loopback(place[0]), place[2]))
-    return replace(running, port=chosen_place[1], tls=chosen_place[2])
+        return f"{title} listens on no TCP port{unread_note}: set `load: {{url: …}}` manually to load it"
+    chosen_endpoint = min(
+        active_endpoints, key=lambda endpoint: (is_loopback(endpoint[0]), endpoint[2])
+    )
+    return replace(running, port=chosen_endpoint[1], tls=chosen_endpoint[2])
 
 
 def is_loopback(address: str) -> bool:

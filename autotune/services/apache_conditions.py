@@ -1,6 +1,6 @@
 """Evaluate Apache's conditional sections in the order in which Apache reads its files.
 
-A module must be loaded, or a variable defined, before the section that tests it.
+A condition depends only on modules and variables that Apache loads or defines before it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
 BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
 # autotune supports only this release line. The patch level of the running Apache is unknown.
 SUPPORTED_RELEASE = (2, 4)
-# These directives change how later lines are read. If one of them is uncertain, all later values
-# are unknown.
+# These directives change how Apache reads later lines. If it is unknown whether one of them
+# applies, all later values are unknown.
 _CONTEXT_CHANGING_DIRECTIVES = (
     "include",
     "includeoptional",
@@ -31,7 +31,7 @@ _VERSION_PATTERN = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 ANY_DIRECTIVE = "*"
 
 
-def module_name(name: str) -> str:
+def shorten_module_name(name: str) -> str:
     """Return the short name of a module: `event` for `mpm_event_module` and `event.c`, `proxy` for
     `mod_proxy.c`.
     """
@@ -40,9 +40,10 @@ def module_name(name: str) -> str:
 
 
 class ConditionReader:
-    """An evaluator of conditional sections and definitions, in the order in which Apache reads them.
+    """An evaluator of conditional sections and definitions, in the order in which Apache reads
+    them.
 
-    ``uncertain`` maps the lower-case names of directives whose values are unknown to the reasons.
+    ``uncertain`` maps lower-case names of directives to the reasons why their values are unknown.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ConditionReader:
         self._tree, self._root, self._environment = tree, root, environment
         self._defined = dict(defined)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # results for the last condition at each depth
+        self._results: list[bool | None] = []  # result of the last condition at each depth
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
@@ -61,14 +62,14 @@ class ConditionReader:
         depth, name = directive.depth, directive.name.text.lower()
         enclosing_results = self._results[:depth]
         is_in_macro = any(block[0].lower() == "macro" for block in directive.blocks)
-        result: bool | None = all(enclosing_results) and not is_in_macro
+        takes_effect: bool | None = all(enclosing_results) and not is_in_macro
         if None in enclosing_results and False not in enclosing_results:
             self._note_unknown(name, directive)
-        elif result and name in CONDITIONAL_SECTIONS:
-            result = self._is_section_active(directive)
-        elif result:
+        elif takes_effect and name in CONDITIONAL_SECTIONS:
+            takes_effect = self._is_section_active(directive)
+        elif takes_effect:
             self._execute(name, [word.text.strip("\"'") for word in directive.arguments])
-        self._results = [*enclosing_results, result]
+        self._results = [*enclosing_results, takes_effect]
         return all(enclosing_results) and not is_in_macro
 
     def parse_include(self, directive: Directive) -> str | None:
@@ -87,7 +88,7 @@ class ConditionReader:
 
     def _substitute(self, text: str) -> str:
         values = {**self._environment, **self._defined}
-        return _VARIABLE_PATTERN.sub(lambda it: values.get(it[1], it[0]), text)
+        return _VARIABLE_PATTERN.sub(lambda reference: values.get(reference[1], reference[0]), text)
 
     def _execute(self, name: str, words: list[str]) -> None:
         if name == "define" and words:
@@ -95,7 +96,7 @@ class ConditionReader:
         elif name == "undefine" and words:
             self._defined.pop(words[0], None)
         elif name == "loadmodule" and words:
-            self._modules.add(module_name(words[0]))
+            self._modules.add(shorten_module_name(words[0]))
 
     def _note_unknown(self, name: str, directive: Directive) -> None:
         section = " ".join(directive.blocks[-1])
@@ -106,33 +107,33 @@ class ConditionReader:
 
     def _is_section_active(self, section: Directive) -> bool | None:
         """Return the result of a section's condition, or None if it is unknown."""
-        kind = section.name.text.lower()
+        section_type = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
         is_negated = bool(words) and words[0].startswith("!")
         words = [words[0].removeprefix("!"), *words[1:]] if words else [""]
-        if kind == "ifversion":
+        if section_type == "ifversion":
             result = _compare_version(words)
-        elif kind == "ifdefine":
+        elif section_type == "ifdefine":
             result = words[0] in self._defined
-        elif kind == "ifmodule":
-            result = module_name(words[0]) in self._modules
+        elif section_type == "ifmodule":
+            result = shorten_module_name(words[0]) in self._modules
         else:
             result = self._tree.exists(join(self._root or "/", self._substitute(words[0])))
         return None if result is None else result != is_negated
 
 
 def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version fulfils ``words``, or None if that depends on the patch
-    level.
+    """Return whether Apache's version meets the condition in ``words``, or None if that depends on
+    the patch level.
     """
     operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
-    numbers = (*map(int, version.split(".")), 0, 0)
-    if numbers[:2] == SUPPORTED_RELEASE:
-        if numbers[2]:
+    version_numbers = (*map(int, version.split(".")), 0, 0)
+    if version_numbers[:2] == SUPPORTED_RELEASE:
+        if version_numbers[2]:
             return None
         return operator in (">", ">=")  # every release has a patch level greater than 0
-    return (numbers[:2] < SUPPORTED_RELEASE) == operator.startswith(
+    return (version_numbers[:2] < SUPPORTED_RELEASE) == operator.startswith(
         ">"
     ) and not operator.startswith("=")

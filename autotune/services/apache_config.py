@@ -1,8 +1,8 @@
 """Read Apache's configuration files: their syntax, effective directives, and the servers behind
 Apache.
 
-A directive is one line, and sections are in angle brackets. The loaded modules and defined
-variables determine which sections apply.
+Each line contains one directive, and angle brackets enclose the start and end of a section. The
+loaded modules and defined variables determine which sections apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.services.apache_conditions import (
     ANY_DIRECTIVE,
     CONDITIONAL_SECTIONS,
     ConditionReader,
-    module_name,
+    shorten_module_name,
 )
 from autotune.services.config_files import (
     Config,
@@ -43,7 +43,8 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
     DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
 ))  # fmt: skip
-DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}  # default of ServerLimit
+# The default of ServerLimit for each multi-processing module.
+DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
 # A backslash at the end of a line continues it, even in a comment.
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
@@ -58,8 +59,10 @@ PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every directive, with sections before their content. Raises ConfigSyntaxError."""
-    parsed: list[Directive] = []
+    """Return every directive, with each section before the directives inside it. Raises
+    ConfigSyntaxError.
+    """
+    directives: list[Directive] = []
     sections: list[tuple[str, ...]] = []
     for line in tokenize(text, _LINE_PATTERN, "invalid line"):
         words = [Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(text, *line.span())]
@@ -70,13 +73,13 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             words = _strip_brackets(text, words)
         if not (is_section and words[0].text.startswith("/")):
             name = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
-            parsed.append(Directive(name, tuple(words[1:]), tuple(sections)))
+            directives.append(Directive(name, tuple(words[1:]), tuple(sections)))
             sections += [tuple(word.text for word in words)] if is_section else []
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
             raise build_syntax_error(text, words[0].start, f"<{words[0].text}> closes no section")
     if sections:
         raise build_syntax_error(text, len(text), f"<{sections[-1][0]}> is not closed")
-    return tuple(parsed)
+    return tuple(directives)
 
 
 def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
@@ -98,16 +101,16 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
     ``command`` contains the words of the command line that starts Apache.
     """
     match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
-    root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
+    server_root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
     environment = {name: value.strip("\"'") for name, value in
                    _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))}  # fmt: skip
-    options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
+    start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(
-        tree, root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(options), "")
+        tree, server_root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(start_options), "")
     )
     config = read_config(tree, main, parse_directives, reader.parse_include, applies=reader.applies)
     uncertain_reasons = dict(reader.uncertain)
-    if _DIRECTIVE_OPTION_PATTERN.search(options):
+    if _DIRECTIVE_OPTION_PATTERN.search(start_options):
         uncertain_reasons[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
     return replace(config, ignores_case=True, uncertain=uncertain_reasons)
 
@@ -132,7 +135,9 @@ def _flatten_conditions(config: Config) -> Config:
 def _list_modules(config: Config) -> set[str]:
     """Return the short names of the loaded modules."""
     return {
-        module_name(placed.words[0]) for placed in config.find_all("LoadModule") if placed.words
+        shorten_module_name(placed.words[0])
+        for placed in config.find_all("LoadModule")
+        if placed.words
     }
 
 
@@ -151,25 +156,27 @@ def _runs_php(config: Config) -> bool:
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield Apache as a running service, or the reason why it is not tuned. The loaded modules
-    decide which service it is.
+    decide whether Apache is the service `apache` or `apache-mod-php`.
     """
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)
     main = [layout.main_file, *find_option_values(command, "-f")][-1]
     config = read_host_config(host.tree, main, command)
-    to_proxy, php = _list_backends(config), _runs_php(config)
-    if not php and (module := find_mpm(config)) != "event":
+    backends, runs_php = _list_backends(config), _runs_php(config)
+    if not runs_php and (module := find_mpm(config)) != "event":
         yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
         return
-    names = (word.partition(":")[0] for p in config.find_all("ServerName") for word in p.words)
+    names = (
+        word.partition(":")[0] for placed in config.find_all("ServerName") for word in placed.words
+    )
     running_service = RunningService(
         host=host,
-        key="apache-mod-php" if php else "apache",
+        key="apache-mod-php" if runs_php else "apache",
         config=_flatten_conditions(config),
-        tier_kind="lb" if to_proxy and not php else "web",
-        backends=to_proxy,
-        gateway_protocol="fastcgi" if not php and _uses_fastcgi(config) else "",
+        tier_kind="lb" if backends and not runs_php else "web",
+        backends=backends,
+        gateway_protocol="fastcgi" if not runs_php and _uses_fastcgi(config) else "",
         gateway_addresses=tuple(_list_fastcgi_addresses(config)),
         unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
         hostname=select_hostname(names),
@@ -201,25 +208,31 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _list_backends(config: Config) -> tuple[str, ...]:
-    """Return ``host:port`` of every web server to which the proxy forwards."""
+    """Return ``host:port`` of every web server to which the proxy forwards requests."""
     words = _list_words(config, *PROXY_DIRECTIVES)
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
-    return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
+    return tuple(
+        dict.fromkeys(
+            location.partition("/")[0]
+            for scheme, separator, location in urls
+            if separator and scheme in schemes
+        )
+    )
 
 
 def _uses_fastcgi(config: Config) -> bool:
     """True if some requests are forwarded to an application server through FastCGI.
 
-    FastCGI includes the handlers that distributions ship for PHP-FPM, and proxy directives
-    (mod_proxy_fcgi).
+    Both proxy directives (mod_proxy_fcgi) and the handlers that distributions ship for PHP-FPM
+    count.
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
 
 
 def _list_fastcgi_addresses(config: Config) -> Iterator[str]:
-    """Yield the sockets and addresses to which handlers and proxy directives forward through
-    FastCGI.
+    """Yield the sockets and addresses to which handlers and proxy directives forward requests
+    through FastCGI.
     """
     for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES):
         socket, mark, address = word.strip("\"'").removeprefix("proxy:").partition("fcgi://")

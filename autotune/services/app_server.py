@@ -39,9 +39,9 @@ from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironme
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, parse_json
 
-# Perl code that runs before and after a server's own ``stats_script``. $text is the server's file
-# without comments. ``stats_script`` sets $place to a Unix socket or to host:port, and may set
-# $request.
+# Perl code that runs before and after a server's own ``stats_script``. $text contains the server's
+# configuration file without comments. ``stats_script`` sets $place to a Unix socket or to
+# host:port, and may set $request.
 _READ_FILE_SCRIPT = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
@@ -113,7 +113,7 @@ class AppServer(Service):
 def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     """Return the resource needs of a server with one managing process and ``processes`` workers.
 
-    ``threads`` is the total number of threads.
+    ``threads`` is an expression for the total number of threads.
     """
     return ResourceNeeds(
         workers=threads,
@@ -129,10 +129,10 @@ def parse_stats(text: str) -> Mapping[str, Any]:
     mapping.
     """
     try:
-        answer = parse_json(text[text.find("{") :])
+        stats = parse_json(text[text.find("{") :])
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return stats if isinstance(stats, dict) else {}
 
 
 def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -158,24 +158,25 @@ def build_diagnosis(
 
     ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
     each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
-    a pattern for log lines, and text that follows the count. ``counters`` parses the stats.
+    a pattern for log lines, and text that follows the count. ``counters`` parses the server's
+    stats.
     """
-    kind, line, reason = killed_workers
+    complaint_kind, line_pattern, reason = killed_workers
     pool = WorkerPool(
         processes_parameter=processes,
         threads_parameter=threads,
         increase_advice=f"raise {processes}, or {threads}",
     )
-    query = counters and command_query(
+    counter_query = counters and command_query(
         build_command=service.build_stats_command,
         level_names=frozenset({BUSY_WORKERS}),
         parse_counters=counters,
         interval_seconds=2.0,
     )
     return Diagnosis(
-        counter_query=query,
+        counter_query=counter_query,
         find_log=service.get_unit,
-        complaint_patterns={kind: re.compile(line)},
+        complaint_patterns={complaint_kind: re.compile(line_pattern)},
         threads_parameter=processes,  # in one interpreter, only one thread runs at a time
         recommended_changes={
             Resource.CPU: (f"{processes}+",),
@@ -183,7 +184,7 @@ def build_diagnosis(
             Resource.CONNECTIONS: connection_changes,
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
-        refusal_rules=(build_counter_rule(kind, reason),),
+        refusal_rules=(build_counter_rule(complaint_kind, reason),),
         worker_rules=(pool.detect_exhaustion,),
     )
 
@@ -248,8 +249,8 @@ def _find_running(
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
         if socket and first_unit:
-            several_reason = f"autotune tunes only one {service.title} per host at a unix socket"
-            yield f"{unit}: {several_reason}, and that is {first_unit}"
+            skip_reason = f"autotune tunes only one {service.title} per host at a unix socket"
+            yield f"{unit}: {skip_reason}, and that is {first_unit}"
             continue
         first_unit = unit if socket else first_unit
         port = service.port if socket else int(location)
@@ -263,29 +264,29 @@ def tune_parameters(
     locations: Mapping[str, ParameterLocation],
     accepts: ValueCheck,
 ) -> AdoptionResult:
-    """Tune every parameter at its location. If several parameters are set by the same number, only
-    the first is tuned.
+    """Return edits that tune every parameter at its location. If one number sets several
+    parameters, only the first of them is tuned.
     """
-    parts, settings = [AdoptionResult()], list[EnvironmentSetting]()
+    results, settings = [AdoptionResult()], list[EnvironmentSetting]()
     owners: dict[Word | tuple[str, str], str] = {}
     for name, location in locations.items():
         owner = name
         if isinstance(location, Word | EnvironmentSetting):
-            number = (
+            value_source = (
                 (location.variable, location.option)
                 if isinstance(location, EnvironmentSetting)
                 else location
             )
-            owner = owners.setdefault(number, name)
+            owner = owners.setdefault(value_source, name)
         if isinstance(location, str) or owner != name:
             shared_reason = f"it shares its value with {owner}"
-            parts[0].skipped[name] = location if isinstance(location, str) else shared_reason
+            results[0].skipped[name] = location if isinstance(location, str) else shared_reason
         elif isinstance(location, EnvironmentSetting):
             settings.append(location)
         elif isinstance(location, Word):
             directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
             single_config = replace(config, directives=(directive,))
-            parts.append(map_directives(single_config, [Tunable(name, name, NUMBER)], accepts))
+            results.append(map_directives(single_config, [Tunable(name, name, NUMBER)], accepts))
         else:
-            parts.append(map_directives(config, [location], accepts))
-    return merge_results(*parts, unit_environment.tune_variables(environment, settings, accepts))
+            results.append(map_directives(config, [location], accepts))
+    return merge_results(*results, unit_environment.tune_variables(environment, settings, accepts))

@@ -23,7 +23,7 @@ Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """The action that applies a change, in ascending order of cost."""
+    """The actions that can apply a change, in ascending order of cost."""
 
     NONE = 0
     RELOAD = 1
@@ -31,10 +31,12 @@ class Action(enum.IntEnum):
 
 
 class Effect(enum.StrEnum):
-    """The effect on capacity that documentation and experience suggest for a parameter."""
+    """How much a parameter is expected to affect capacity, according to documentation and
+    experience.
+    """
 
-    CAPACITY = "capacity"  # determines workers, connections or memory: tens of percent
-    SMALL = "small"  # a few percent at most
+    CAPACITY = "capacity"  # tens of percent, such as the number of workers or the memory
+    SMALL = "small"  # a few percent of capacity at most
     COSMETIC = "cosmetic"  # not measurable, except at harmful values
 
 
@@ -56,27 +58,28 @@ class Role(enum.StrEnum):
     STORE = "store"
     DATABASE = "database"  # an SQL database whose data belong to the user
     LOCAL = "local"  # runs next to the application on each of its hosts
-    HOST = "host"  # the machine itself: kernel and limits
+    HOST = "host"  # the host itself: kernel settings and resource limits
 
 
 @dataclass(frozen=True)
 class Parameter:
     """One setting of a service, spelled as the software spells it.
 
-    A number has ``low`` and ``high`` (inclusive), a switch has both values, and anything else has
-    ``choices``. ``stock`` is the distribution's default. ``recommended`` is the value that
-    documentation or common guides advise. ``published`` is the best value in the reference
-    measurements of a multi-tier stack. ``when`` lists the values of sibling parameters under which
-    the parameter has any effect. ``built_in`` marks choices that depend on the build; the program
-    validates each of them before the search. ``derive`` is an expression of siblings that
-    determines the value, so the value is not searched. ``adopted`` parameters are tuned only in a
-    host's own files, because shipped templates do not contain them. ``on_demand`` parameters keep
-    their stock value unless the target sets a range or choices. Such parameters have other costs,
-    such as disk space or a larger attack surface. ``capped_by`` is the kernel setting that limits
-    the value. ``effect`` is the expected effect, and ``decides`` lists the load traits that raise
-    the effect to the highest class. ``direction`` is the direction in which guides change the
-    value, `+` or `-`. ``safe`` is the range that no guide warns against, and in which the search
-    starts.
+    A number has ``choices``, or the inclusive bounds ``low`` and ``high``. Any other parameter has
+    ``choices``, such as true and false for a switch. ``stock`` is the distribution's default.
+    ``recommended`` is the value that documentation or common guides recommend. ``published`` maps
+    roles to the best value in published measurements of a multi-tier stack. ``when`` lists sibling
+    parameters, and the values that they must have for this parameter to take effect. ``built_in``
+    is true if the available choices depend on the program's build; each choice is validated before
+    the search. ``derive`` is an expression that computes the value from sibling parameters; such a
+    value is not searched. ``adopted`` parameters are tuned only in a host's own files, because
+    shipped templates do not contain them. ``on_demand`` parameters keep their stock value unless
+    the target sets a range or choices. Such parameters have side effects, such as more disk usage
+    or a larger attack surface. ``capped_by`` is the kernel setting that limits the value.
+    ``effect`` is the expected effect on capacity; under a load with a trait in ``decides``, the
+    effect is in the highest class. ``direction`` is `+` if tuning guides recommend raising the
+    value, and `-` if they recommend lowering it. The search starts in the range ``safe``, which no
+    tuning guide warns against.
     """
 
     name: str
@@ -109,7 +112,7 @@ class Parameter:
             object.__setattr__(self, "choices", (self.stock, not self.stock))
 
 
-# Constructors of parameters by the cost of a change.
+# Constructors of parameters, named after the action that applies a change.
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
@@ -130,28 +133,32 @@ def with_guidance(
     """Return ``parameters`` with the advice of tuning guides.
 
     ``capacity`` and ``small`` list the parameters with that effect, each with the direction that
-    guides advise (``backlog+``). ``safe`` maps names to ranges. ``decides`` maps load traits to the
-    parameters that become decisive under such a load. Parameters in neither list are cosmetic.
+    guides recommend (``backlog+``). ``safe`` maps parameter names to ranges. ``decides`` maps load
+    traits to the parameters that become decisive under such a load. Parameters in neither
+    ``capacity`` nor ``small`` are cosmetic.
     """
     effects = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
-    ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
-    named_parameters = {*effects, *ranges, *(name for names in loads.values() for name in names)}
+    safe_ranges = safe or {}
+    names_by_trait = {trait: names.split() for trait, names in (decides or {}).items()}
+    named_parameters = set(effects).union(safe_ranges, *names_by_trait.values())
     if unknown := named_parameters - {parameter.name for parameter in parameters}:
         raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
     return tuple(
         replace(
-            p,
+            parameter,
             effect=effect,
             direction=direction,
-            safe=ranges.get(p.name),
-            decides=frozenset(trait for trait, names in loads.items() if p.name in names),
+            safe=safe_ranges.get(parameter.name),
+            decides=frozenset(
+                trait for trait, names in names_by_trait.items() if parameter.name in names
+            ),
         )
-        for p in parameters
-        for effect, direction in (effects.get(p.name, (Effect.COSMETIC, "")),)
+        for parameter in parameters
+        for effect, direction in (effects.get(parameter.name, (Effect.COSMETIC, "")),)
     )
 
 
@@ -173,11 +180,11 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file that a service reads, and the template from which it is rendered.
+    """A file that a service reads, and that autotune renders from a template.
 
     ``path`` is relative to the working directory for private processes, and absolute for the
-    distribution's units. ``text`` is an inline template. An ``optional`` file is absent if its
-    content is empty.
+    distribution's units. ``text`` is an inline template. An ``optional`` file is not created if its
+    rendered content is empty.
     """
 
     path: str
@@ -189,13 +196,13 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class AdoptedConfig:
-    """A host's own configuration files of a service, with tunable values.
+    """A host's own configuration files for a service, as templates with tunable values.
 
     ``listen`` is the service's address, if other services on the host connect to it. ``loses``
-    describes the data that a restart loses; such a unit is neither changed nor restarted. ``unit``
-    and ``main`` are the systemd unit and the main file if they differ from Debian's. ``deployment``
-    is the deployment to which the files belong, and is empty unless the tier has several
-    deployments.
+    describes the data that a restart would lose; if it is set, the unit is neither changed nor
+    restarted. ``unit`` and ``main`` are the systemd unit and the main file if they differ from
+    Debian's. ``deployment`` is the deployment to which the files belong, and is empty unless the
+    tier has several deployments.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -208,17 +215,17 @@ class AdoptedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """One service on one host: everything that its files and commands need, except the settings.
+    """The data about one service on one host that its files and commands need, except the settings.
 
-    Paths in files are relative to ``directory``, which is the processes' working directory.
-    Relative paths keep socket paths short in deep study directories. For the distribution's units,
-    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists the addresses
-    of all services that the tier's application calls; ``caches`` and ``stores`` list only caches
-    and stores. ``local_cache`` is the address of the host's local cache, if the tier may have one.
-    ``user`` is the account of the processes, or ``None`` for the account that starts them.
-    ``installed`` is true for the distribution's units, and false for private processes. ``adopted``
-    is set if templates made from the host's files replace the service's templates. ``unit`` is set
-    if the unit is not the distribution's.
+    In configuration files, paths are relative to ``directory``, the working directory of the
+    processes. Relative paths keep socket paths short in deep study directories. For the
+    distribution's units, paths are absolute, and a trial start may write to ``directory``. ``uses``
+    lists the addresses of all services that the tier's application calls; ``caches`` and ``stores``
+    list only caches and stores. ``local_cache`` is the address of the host's local cache, if the
+    tier may have one. ``user`` is the account of the processes, or ``None`` for the account that
+    starts them. ``installed`` is true for the distribution's units, and false for private
+    processes. ``adopted`` is set if templates made from the host's files replace the service's
+    templates. ``unit`` is the name of the unit, and is empty for the distribution's own unit.
     """
 
     tier: str
@@ -247,7 +254,9 @@ class Placement:
 
     @property
     def adopted_address(self) -> str:
-        """Return the address in the files of the host's own service, or an empty string."""
+        """Return the listening address in the host's own files, or an empty string if they are not
+        adopted.
+        """
         return self.adopted.listen if self.adopted else ""
 
     @property
@@ -268,7 +277,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Readback:
-    """A command that prints effective values, and a parser for its output."""
+    """A command that prints the effective values of parameters, and a parser for its output."""
 
     argv: Argv
     parse: Callable[[str], Settings]
@@ -280,7 +289,7 @@ class ServerCheck:
     for its output.
 
     ``parse`` returns the names of the servers that receive no requests because they failed.
-    ``parse`` raises ValueError if the output contains no states.
+    ``parse`` raises ValueError if the output contains no server states.
     """
 
     argv: Argv
@@ -299,14 +308,14 @@ class TrialStart:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceNeeds:
-    """The most resources that one service may use on one host. An empty field means no limit.
+    """The maximum resources that one service may use on one host. An empty field means no limit.
 
-    Expressions use the service's parameters by bare name, in base units (64 MB is 67108864).
-    ``workers`` are processes or threads that each handle one request, with their own connections to
-    the back-end tiers. The service has ``processes`` of ``rss`` bytes each, and uses ``memory``
-    bytes in addition. ``rss`` applies until a trial has measured the real size, and ``source``
-    documents where it comes from. ``connections`` is the number of concurrent clients, and
-    ``descriptors`` the number of open files in one process.
+    Expressions contain the service's parameters by bare name, in base units (64 MB is 67108864).
+    ``workers`` is the number of processes or threads that each handle one request, with their own
+    connections to the back-end tiers. The service runs ``processes`` processes of ``rss`` bytes
+    each, and uses ``memory`` bytes in addition. ``rss`` is an estimate that applies until a trial
+    has measured the real size. ``source`` documents the origin of the figures. ``connections`` is
+    the number of concurrent clients, and ``descriptors`` the number of open files in one process.
     """
 
     workers: str = ""
@@ -323,11 +332,11 @@ class StoreLoader:
     """Commands that fill a store on its own host, so that key-value pairs are not sent over the
     network.
 
-    ``read_mark_command`` prints the mark that the latest ``build_mark_commands(mark)`` set.
-    ``build_write_command(first, count, mean)`` writes ``count`` pairs, starting with key number
-    ``first``, with values of ``mean`` bytes on average. If the output contains ``busy_text``, the
-    store is still loading its data, and the command must be repeated. ``build_read_command(keys)``
-    prints one value per line.
+    The commands of ``build_mark_commands(mark)`` label the stored data set, and
+    ``read_mark_command`` prints the latest label. ``build_write_command(first, count, mean)``
+    writes ``count`` pairs, starting with key number ``first``, with values of ``mean`` bytes on
+    average. If the output contains ``busy_text``, the store is still loading its data, and the
+    command must be repeated. ``build_read_command(keys)`` prints one value per line.
     """
 
     read_mark_command: Argv
@@ -337,7 +346,7 @@ class StoreLoader:
     build_read_command: Callable[[Sequence[str]], Argv]
 
 
-# Hint about a file that would lose entries because autotune replaces it.
+# The hint that is shown if autotune would replace a file and thus remove entries from it.
 FILE_REPLACED_HINT = (
     "remove `replace: true` to edit the file, or add the entries to your own template"
 )
@@ -350,34 +359,38 @@ class Service:
     Services override the attributes and methods that apply to them. The defaults have no effect.
 
     ``programs`` maps names in ``Placement.programs`` to executables. The first executable that
-    exists is used. ``packages`` are the Debian packages that contain them; ``package_source`` names
-    another source. ``ordering_rules`` contains pairs (a, b) of parameters or expressions with a ≤
-    b; ``a`` is lowered in a candidate that violates a rule. ``runs_when`` lists the values of the
-    service's own parameters, by bare name, under which it runs.
+    exists is used. ``packages`` are the Debian packages that contain the executables;
+    ``package_source`` names the source of other packages. ``ordering_rules`` contains pairs (a, b)
+    of parameters or expressions with a ≤ b; ``a`` is lowered in a candidate configuration that
+    violates a rule. The service runs only if its own parameters have the values in ``runs_when``,
+    by bare name.
 
     ``config_paths`` contains the paths of the service's configuration file for private processes
-    and for the distribution. ``template`` is the file's template, with ``{role}`` if it depends on
-    the role. ``unit_name`` is the distribution's systemd unit.
+    and for the distribution's unit. ``template`` is the path of the file's template, with
+    ``{role}`` if the template depends on the role. ``unit_name`` is the distribution's systemd
+    unit.
 
     ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are common
     names of the service or of similar software. ``role`` is the service's function in that
     deployment. ``port`` is the default port of the distribution's unit. An application server has
     no port, but a ``gateway_protocol``. Each service that lists this protocol in
-    ``gateway_protocols`` forms a deployment with it (``nginx+php-fpm``). ``application`` is the
-    name under a tier's ``app:`` for files that an application server runs.
+    ``gateway_protocols`` forms a deployment with the application server (``nginx+php-fpm``).
+    ``application`` is the name under a tier's ``app:`` for files that an application server runs.
 
     A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
-    ``interpreter`` is the build of the language interpreter, whose settings are a separate service.
-    ``runs_application`` is true if each request occupies a process until the response is sent.
+    ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are a
+    separate service. ``runs_application`` is true if each request occupies a process until the
+    response is sent.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
-    ``forgets_on_restart`` is true if a restart empties the service, so that it needs a warm-up.
-    ``keeps_data`` is true if the data belong to the user, so that the service never runs privately
-    or as a choice. ``load_protocol`` is the protocol of load generators that test this service
-    alone. ``unit_nofile`` is LimitNOFILE in the distribution's unit, and ``limits_template`` the
-    template of the drop-in that changes it. ``serving_processes`` lists the processes that serve
-    requests, if the programs only manage them.
+    ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a
+    warm-up. ``keeps_data`` is true if the data belong to the user. Such a service never runs as a
+    private process, or as one of several deployments to choose from. ``load_protocol`` is the
+    protocol of load generators that test this service alone. ``unit_nofile`` is LimitNOFILE in the
+    distribution's unit, and ``limits_template`` the template of the drop-in that changes it.
+    ``serving_processes`` names the processes that serve requests, if ``programs`` only manage these
+    processes.
     """
 
     name: ClassVar[str]
@@ -411,8 +424,8 @@ class Service:
 
     @property
     def key(self) -> str:
-        """Return the key in the registry and on the command line. The key is the service's name,
-        unless two services share that name.
+        """Return the service's key in the registry and on the command line. The key is the
+        service's name, unless two services share that name.
         """
         return self.name
 
@@ -458,8 +471,8 @@ class Service:
     def build_container_limits(
         self, placement: Placement, settings: Settings
     ) -> Mapping[str, Value]:
-        """Return the settings that an ``isolated_only`` service adds to the definition of its
-        unit.
+        """Return the resource limits that an ``isolated_only`` service adds to the definition of
+        its container.
         """
         return {}
 
@@ -486,7 +499,7 @@ class Service:
         return placement.listen if self.port else None
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        """Return the commands that print effective values."""
+        """Return the commands that print the effective values of parameters."""
         return ()
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
@@ -499,8 +512,8 @@ class Service:
         return ()
 
     def build_server_check(self, placement: Placement) -> ServerCheck | None:
-        """Return the check of a load balancer's servers, or ``None`` if the balancer does not
-        report states.
+        """Return the check of a load balancer's servers, or ``None`` if the load balancer does not
+        report the states of its servers.
         """
         return None
 
@@ -517,8 +530,8 @@ class Service:
     ) -> Argv | None:
         """Return a command for root that prints which settings a restart with ``files`` would lose.
 
-        The first line of the output is the problem, and the second is a command that fixes it. The
-        output is empty if ``files`` contain all settings.
+        The first line of the output describes the problem, and the second line describes the fix.
+        The output is empty if ``files`` contain all settings.
         """
         return None
 
@@ -531,25 +544,26 @@ class Service:
     def recommend_settings(
         self, facts: Mapping[str, float], current_settings: Settings
     ) -> Settings:
-        """Return the settings that a published tool advises, by bare parameter name.
+        """Return the settings that a published tool recommends, by bare parameter name.
 
         ``facts`` are host facts (see `HostFacts.names`). The result is empty if no published tool
-        advises settings for the service.
+        recommends settings for the service.
         """
         return {}
 
-    def expected_body(self, data: Data) -> bytes | None:
-        """Return the body of a correct response from an application, if it is known."""
+    def expected_body(self, data_set: Data) -> bytes | None:
+        """Return the body of a correct response from the application, or ``None`` if it is unknown."""
         return None
 
     def build_loader(self, placement: Placement) -> StoreLoader | None:
-        """Return the commands that fill a store, or ``None`` if the service has no data."""
+        """Return the commands that fill a store, or ``None`` if the service stores no data."""
         return None
 
     def build_prefill_command(
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes] | None:
-        """Return the command that writes pairs into a cache in order, and its standard input.
+        """Return the command that writes ``pairs`` into a cache, in this order, and the command's
+        standard input.
 
         The result is ``None`` if only clients can fill the cache. The command prints text once all
         pairs are stored.
@@ -558,7 +572,9 @@ class Service:
 
 
 def resolve_config_files(service: Service, placement: Placement) -> tuple[ConfigFile, ...]:
-    """Return the files of a service in a placement, or the host's own files if they are adopted."""
+    """Return the service's files in this placement, or the host's own files if autotune adopted
+    them.
+    """
     return (
         service.list_config_files(placement)
         if placement.adopted is None

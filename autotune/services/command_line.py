@@ -35,14 +35,14 @@ OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a c
 def parse_options(
     words: Words,
     programs: Collection[str],
-    short: Mapping[str, str],
-    flags: Collection[str],
+    long_names: Mapping[str, str],
+    flag_options: Collection[str],
     long_options: Collection[str] = (),
 ) -> Iterator[Directive]:
     """Yield the program's name (the first of ``programs``), then its options by their long names.
 
-    Commands of other programs yield no directives. ``flags`` are options without a value. Like the
-    program itself, the parser accepts any unique prefix of one of ``long_options``.
+    Commands of other programs yield no directives. ``flag_options`` are options without a value.
+    Like the program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
     remaining_words = iter(words)
     for word in remaining_words:
@@ -54,14 +54,14 @@ def parse_options(
         value_start = word.start + len(name) + len(sign)
         if not name.startswith("--") and len(name) > 2:
             name, sign, value, value_start = name[:2], "=", word.text[2:], word.start + 2
-        name = expand_prefix(name, {*long_options, *short.values()}) if long_options else name
-        if name in flags or not name.startswith("-"):
+        name = expand_prefix(name, {*long_options, *long_names.values()}) if long_options else name
+        if name in flag_options or not name.startswith("-"):
             yield Directive(word)
             continue
         argument = unquote_word(
             Word(value, value_start) if sign else next(remaining_words, Word("", value_start))
         )
-        yield Directive(Word(short.get(name, name), word.start), (argument,))
+        yield Directive(Word(long_names.get(name, name), word.start), (argument,))
 
 
 def expand_prefix(name: str, options: Collection[str]) -> str:
@@ -78,8 +78,8 @@ def expand_prefix(name: str, options: Collection[str]) -> str:
 
 def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
     """True if a command runs a shell that starts a program whose name ``program`` matches."""
-    first, *rest = [*words] or [""]
-    return basename(first.lstrip("-@:+!")) in _SHELLS and any(map(program.search, rest))
+    first_word, *other_words = [*words] or [""]
+    return basename(first_word.lstrip("-@:+!")) in _SHELLS and any(map(program.search, other_words))
 
 
 def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
@@ -87,9 +87,9 @@ def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Confi
     tuning may add.
     """
     drop_in = unit_files.drop_in_path(unit)
-    if (starting := unit_files.find_exec_start(tree, unit)) is None:
+    if (exec_start := unit_files.find_exec_start(tree, unit)) is None:
         return Config(drop_in)
-    path, command = starting
+    path, command = exec_start
     directives = (command, *options(command.arguments))
     links = unit_files.find_unreadable_links(tree, unit)
     return Config(path, {drop_in: "", path: tree.read_text(path)},
@@ -105,7 +105,7 @@ def find_command_end(config: Config) -> list[FilePosition]:
 def tune_options(
     config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str
 ) -> AdoptionResult:
-    """Tune each option in the command, or append the option.
+    """Return edits that tune each option in the command, or append a missing option.
 
     A unit from a package is not changed; a drop-in repeats its command.
     """
@@ -113,9 +113,12 @@ def tune_options(
     if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
-    first, last = command.directive.arguments[0].start, command.end_position[1]
-    pieces = ((edit.start - first, edit.end - first, edit.text) for edit in adoption_result.edits)
-    text = render_edits(config.texts[config.main_file][first:last], pieces)
+    command_start, command_end = command.directive.arguments[0].start, command.end_position[1]
+    pieces = (
+        (edit.start - command_start, edit.end - command_start, edit.text)
+        for edit in adoption_result.edits
+    )
+    text = render_edits(config.texts[config.main_file][command_start:command_end], pieces)
     content = f"[Service]\n{EXEC_START}=\n{EXEC_START}={text}\n"
     return replace(
         adoption_result, edits=add_new_file(drop_in, content, adoption_result.values).edits
@@ -125,7 +128,9 @@ def tune_options(
 def parse_exec_start(unit: str) -> Argv:
     """Return the words of the command line in a unit's ``ExecStart``."""
     line = unit_files.parse_exec_start(unit)
-    words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
+    words = (
+        [word for argument in line.arguments for word in shlex.split(argument.text)] if line else []
+    )
     return tuple(word.replace("%%", "%") for word in words)
 
 

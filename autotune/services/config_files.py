@@ -19,12 +19,13 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict_parsing import is_uint
 
-# Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching them may take
-# quadratic time.
+# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
+# because matching them may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
-_MAX_LINKS = 40  # Linux's limit
-# Bytes in all files of a host together. An archive may unpack to a thousand times its own size.
+_MAX_LINKS = 40  # links that one path may lead through, as in Linux
+# Maximum total size of a host's files, in bytes. An archive could unpack to a thousand times its
+# own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
 
 
@@ -33,9 +34,9 @@ DEV_NULL = "/dev/null"
 
 @dataclass(frozen=True)
 class _ResolvedPath:
-    """A path after its symbolic links were followed: the target and the last link.
-    ``shared_directory`` is set if other accounts can write to a directory, which makes that link
-    unsafe to follow.
+    """The result of following a path's symbolic links: the target, and the last link on the way.
+    ``shared_directory`` is the directory that makes this link unsafe to follow, because other
+    accounts can write to it.
     """
 
     target: str
@@ -51,13 +52,13 @@ def list_ancestors(directory: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class FileTree:
-    """The files, modes and links of a host by absolute path.
+    """The files, file modes and links of a host, by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. If any directory is
-    known, only links in directories that only root can write to are followed. Links elsewhere are
-    not followed, because other accounts could redirect them. ``unread`` maps files that exist on
-    the host to the reason why they were not read. ``requested`` collects the paths and patterns
-    that were requested, so that the reader can fetch them.
+    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is
+    not empty, a link is followed only if no other account can write to its directory. Otherwise,
+    another account could redirect the link. ``unread`` maps files that exist on the host to the
+    reason why they were not read. ``requested`` collects the paths and patterns that callers
+    requested, so that autotune can fetch these files.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -83,18 +84,20 @@ class FileTree:
 
     def explain_missing(self, path: str) -> str:
         """Return the reason why a path does not lead to a file."""
-        walk = self._follow_links(path)
-        if walk.target in self.unread:
-            return self.unread[walk.target]
-        if not walk.last_link:
+        resolved_path = self._follow_links(path)
+        if resolved_path.target in self.unread:
+            return self.unread[resolved_path.target]
+        if not resolved_path.last_link:
             return "it does not exist"
-        link = "it" if walk.last_link == path else walk.last_link
-        if walk.shared_directory:
+        link = "it" if resolved_path.last_link == path else resolved_path.last_link
+        if resolved_path.shared_directory:
             return (
-                f"{link} is a link to {self.links[walk.last_link]}. It is not followed, because accounts "
-                f"other than root can write to {walk.shared_directory}"
+                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
+                f" because accounts other than root can write to {resolved_path.shared_directory}"
             )
-        return f"{link} is a link to {walk.target}, which is missing or not a small text file"
+        return (
+            f"{link} is a link to {resolved_path.target}, which is missing or not a small text file"
+        )
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
@@ -123,11 +126,13 @@ class FileTree:
 
     @property
     def unread_targets(self) -> tuple[str, ...]:
-        """Return the targets of followed links that are missing in this tree."""
+        """Return the targets of followed links that are missing from this tree."""
         link_targets = dict.fromkeys(
-            way.target for way in map(self._follow_links, self.links) if not way.shared_directory
+            resolved_path.target
+            for resolved_path in map(self._follow_links, self.links)
+            if not resolved_path.shared_directory
         )
-        return tuple(end for end in link_targets if not self._contains(end))
+        return tuple(target for target in link_targets if not self._contains(target))
 
     def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
@@ -162,8 +167,10 @@ class FileTree:
             current_path = join(walked_path, remaining_words.pop(0))
             if current_path in self.links:
                 link = current_path
-                if shared := self._find_shared_directory(walked_path):
-                    return _ResolvedPath(join(current_path, *remaining_words), link, shared)
+                if shared_directory := self._find_shared_directory(walked_path):
+                    return _ResolvedPath(
+                        join(current_path, *remaining_words), link, shared_directory
+                    )
                 target = normpath(join(walked_path, self.links[current_path]))
                 walked_path, remaining_words = (
                     "/",
@@ -174,13 +181,18 @@ class FileTree:
         return _ResolvedPath(walked_path, link)
 
     def _find_shared_directory(self, directory: str) -> str:
-        """Return the first directory on the path to which accounts other than root can write, or an
+        """Return the first directory on the path that accounts other than root can write to, or an
         empty string.
         """
         if not self.directories:
             return ""
         return next(
-            (each for each in list_ancestors(directory) if not self.directories.get(each)), ""
+            (
+                ancestor
+                for ancestor in list_ancestors(directory)
+                if not self.directories.get(ancestor)
+            ),
+            "",
         )
 
     def read_text(self, path: str) -> str:
@@ -230,8 +242,8 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the tree in a tar archive, whose names are relative to ``root``. Raises
-    tarfile.TarError.
+    """Return the files in a tar archive as a tree. The archive's names are relative to ``root``.
+    Raises tarfile.TarError.
     """
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
@@ -275,8 +287,8 @@ def strip_word(text: str, start: int) -> Word:
 
 @dataclass(frozen=True)
 class Directive:
-    """A directive. ``blocks`` lists the enclosing blocks from the outermost inwards, each as
-    words.
+    """A directive in a configuration file. ``blocks`` lists the enclosing blocks, outermost first,
+    each as a tuple of words.
     """
 
     name: Word
@@ -310,17 +322,17 @@ def tokenize(
         location = token.end()
 
 
-_OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # their files may be missing
+_OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
 MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # for files that each include several others
-# Returns the path pattern that a directive includes, relative to a directory.
+MAX_INCLUDES = 1000  # limit for files that each include several others
+# Returns the path pattern that a directive includes, or None if it is not an include.
 IncludeParser = Callable[[Directive], str | None]
 
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive with its file. ``within`` also contains the blocks around the directive that
-    includes the file.
+    """A directive and the path of its file. The directive's ``blocks`` also contain the blocks
+    around the include of that file.
     """
 
     path: str
@@ -336,7 +348,7 @@ class PlacedDirective:
 
     @property
     def end_position(self) -> tuple[str, int]:
-        """Return the file, and the position after the directive's last word."""
+        """Return the path of the file, and the position after the directive's last word."""
         return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
 
     @property
@@ -350,8 +362,8 @@ class Config:
     """The parsed configuration of a service.
 
     ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
-    the blocks around their include. If ``ignores_case``, names are compared without regard to case.
-    ``uncertain`` maps the names of directives whose values autotune cannot know, or `*` for all
+    the blocks around their include. If ``ignores_case`` is true, names are compared without regard
+    to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
     directives, to the reason.
     """
 
@@ -369,13 +381,15 @@ class Config:
         return f"{self.main_file}: {reason}" if reason and not self.texts else ""
 
     def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
-        alike: Callable[[str], str] = str.lower if self.ignores_case else str
-        return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
+        normalize: Callable[[str], str] = str.lower if self.ignores_case else str
+        return tuple(
+            placed for placed in self.directives if normalize(placed.name) == normalize(name)
+        )
 
     def explain_uncertain(self, name: str) -> str:
         """Return why the values of a directive are unknown, or an empty string."""
-        key = name.lower() if self.ignores_case else name
-        return self.uncertain.get(key) or self.uncertain.get("*", "")
+        normalized_name = name.lower() if self.ignores_case else name
+        return self.uncertain.get(normalized_name) or self.uncertain.get("*", "")
 
     def last_word(self, name: str, default: str = "") -> str:
         """Return the first argument of the last directive with this name, ignoring directives
@@ -385,22 +399,24 @@ class Config:
         return words[-1] if words else default
 
     def last_number(self, name: str, default: int) -> int:
-        """Return the number in `last_word`, or ``default``."""
+        """Return the first argument of the last directive with this name as a number, or else
+        ``default``.
+        """
         word = self.last_word(name)
         return int(word) if is_uint(word) else default
 
 
-def merge_configs(main: str, parts: Sequence[Config]) -> Config:
-    """Return one configuration that merges ``parts``, which a program reads in this order."""
+def merge_configs(main: str, configs: Sequence[Config]) -> Config:
+    """Return one configuration that merges ``configs``, which a program reads in this order."""
     return Config(
         main,
-        {path: text for tree in parts for path, text in tree.texts.items()},
-        tuple(placed for tree in parts for placed in tree.directives),
-        {path: reason for tree in parts for path, reason in tree.unread_files.items()},
+        {path: text for config in configs for path, text in config.texts.items()},
+        tuple(placed for config in configs for placed in config.directives),
+        {path: reason for config in configs for path, reason in config.unread_files.items()},
         unread_blocks={
-            path: blocks for tree in parts for path, blocks in tree.unread_blocks.items()
+            path: blocks for config in configs for path, blocks in config.unread_blocks.items()
         },
-        uncertain={name: reason for tree in parts for name, reason in tree.uncertain.items()},
+        uncertain={name: reason for config in configs for name, reason in config.uncertain.items()},
     )
 
 
@@ -410,7 +426,8 @@ def parse_include(directive: Directive) -> str | None:
     return directive.arguments[0].text.strip("\"'") if is_include else None
 
 
-# True if a directive takes effect. The reader calls it once per directive, in execution order.
+# Returns true if a directive takes effect. The reader calls the filter once per directive, in
+# execution order.
 DirectiveFilter = Callable[[Directive], bool]
 
 
@@ -427,7 +444,8 @@ def read_config(
     files that cannot be read.
 
     Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
-    the including file. ``applies`` drops directives that do not take effect, including includes.
+    the including file. Directives for which ``applies`` returns false are dropped, and such
+    includes are not followed.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})
@@ -445,7 +463,7 @@ def read_config(
 
 
 class _ConfigReader:
-    """A reader of a file and its includes, in execution order."""
+    """A reader that yields the directives of a file and its includes in execution order."""
 
     def __init__(
         self,
@@ -474,8 +492,8 @@ class _ConfigReader:
             self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
             return
         if next(self._followed) > MAX_INCLUDES:
-            limit = f"the limit of {MAX_INCLUDES} included files is reached"
-            self._add_unread(path, limit, within)
+            limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
+            self._add_unread(path, limit_reason, within)
             return
         try:
             parsed_directives = self._parse_file(path)
@@ -483,8 +501,8 @@ class _ConfigReader:
             self.texts.pop(path, None)
             self._add_unread(path, str(error), within)
             return
-        for bare in parsed_directives:
-            directive = replace(bare, blocks=(*within, *bare.blocks))
+        for local_directive in parsed_directives:
+            directive = replace(local_directive, blocks=(*within, *local_directive.blocks))
             if not self._applies(directive):
                 continue
             yield PlacedDirective(path, directive)
@@ -505,10 +523,11 @@ class _ConfigReader:
         location = join(dirname(path if self._relative_to_includer else self._main), pattern)
         matching_paths = tree.glob(location)
         missing_reasons = {
-            each: tree.explain_missing(each) for each in tree.find_broken_links(location)
+            unread_path: tree.explain_missing(unread_path)
+            for unread_path in tree.find_broken_links(location)
         }
-        for each, reason in {**missing_reasons, **tree.find_unread(location)}.items():
-            self._add_unread(each, reason, directive.blocks)
+        for unread_path, reason in {**missing_reasons, **tree.find_unread(location)}.items():
+            self._add_unread(unread_path, reason, directive.blocks)
         is_optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
         if not matching_paths and not is_optional and location not in self.unread:
             reason = f"{path} includes this file, but it was not read"

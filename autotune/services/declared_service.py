@@ -59,7 +59,7 @@ from autotune.strict_parsing import parse_decimal
 from autotune.target.declared_service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.quantities import convert_to_unit
 
-# the kinds of tier that are not named after the role
+# The tier kinds that differ from the name of the service's role.
 _TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}
 _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
@@ -111,12 +111,13 @@ class _DeclaredService(Service):
         return _build_command(self.spec.check, placement) if self.spec.check else None
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # The default of a range may be an expression of host facts.
-        kinds = {name: type(p.default) if p.choices else float
-                 for name, p in self.spec.parameters.items()}  # fmt: skip
+        # Values in a range are numbers, but the default may be an expression of host facts.
+        value_types = {name: type(parameter.default) if parameter.choices else float
+                 for name, parameter in self.spec.parameters.items()}  # fmt: skip
         return tuple(
             Readback(
-                _build_command(answers.command, placement), partial(_parse_values, answers, kinds)
+                _build_command(answers.command, placement),
+                partial(_parse_values, answers, value_types),
             )
             for answers in self.spec.read
         )
@@ -128,19 +129,21 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
     """
     location = placement.listen
     words = (
-        w.replace("{host}", location.host).replace("{port}", str(location.port))
-        for w in command[1:]
+        word.replace("{host}", location.host).replace("{port}", str(location.port))
+        for word in command[1:]
     )
     return (placement.programs[command[0]], *words)
 
 
-def _parse_values(answers: Answers, kinds: Mapping[str, type], text: str) -> Settings:
+def _parse_values(answers: Answers, value_types: Mapping[str, type], text: str) -> Settings:
     values: dict[str, Value] = {}
     for name, pattern in answers.values.items():
         if match := re.search(pattern, text, re.MULTILINE):
             value = match[1]
-            parsed_value = value.lower() == "true" if kinds[name] is bool else parse_number(value)
-            values[name] = value if kinds[name] is str else parsed_value
+            parsed_value = (
+                value.lower() == "true" if value_types[name] is bool else parse_number(value)
+            )
+            values[name] = value if value_types[name] is str else parsed_value
     return values
 
 
@@ -151,10 +154,10 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
         """
         return convert_to_unit(value, spec.unit or "")
 
-    ends: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
+    bounds: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
         name, spec.meaning, stock=convert_bound(spec.default), action=Action[spec.action.upper()],
-        source=spec.source, unit=spec.unit or "", low=ends[0], high=ends[1], log=spec.log,
+        source=spec.source, unit=spec.unit or "", low=bounds[0], high=bounds[1], log=spec.log,
         choices=spec.choices or (), recommended=convert_bound(spec.recommended),
         when=tuple(spec.when.items()), on_demand=spec.on_demand,
         capped_by=spec.capped_by or "", effect=Effect(spec.effect),
@@ -194,7 +197,9 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
 
 
 def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
-    """Return the directives of all parameters in their files. A drop-in may not exist yet."""
+    """Return the directives of all parameters in their files. A file may be a drop-in that does not
+    exist yet.
+    """
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
         location = host.tree.resolve(path)
@@ -219,12 +224,14 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
 def _find_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
-    """Return the path of the parameter's file, or of the first file without a parameter."""
+    """Return the path of the parameter's file, or of the service's first file if no parameter is
+    given.
+    """
     own_file = parameter.file if parameter else None
     return host.tree.resolve(own_file or next(iter(spec.files)))
 
 
-def _directive_label(parameter: ServiceParameter) -> str:
+def _build_directive_label(parameter: ServiceParameter) -> str:
     """Return the name of a directive for messages and lookups."""
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
@@ -232,7 +239,7 @@ def _directive_label(parameter: ServiceParameter) -> str:
 def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
     start, end = _find_section(text, parameter.section) or (0, 0)
     for match in _compile_directive(parameter.directive or "").finditer(text, start, end):
-        name = Word(_directive_label(parameter), match.start())
+        name = Word(_build_directive_label(parameter), match.start())
         yield Directive(name, (Word(match[1], match.start(1)),))
 
 
@@ -250,15 +257,15 @@ def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
-    """Return the literal words in sections and directives."""
+    """Return the literal words in the declared sections and directives."""
     words = {parameter.section or "" for parameter in spec.parameters.values()}
     for parameter in spec.parameters.values():
-        words |= {_literal_prefix(word) for word in (parameter.directive or "").split()}
+        words |= {_get_literal_prefix(word) for word in (parameter.directive or "").split()}
     return frozenset(words - {""})
 
 
-def _literal_prefix(word: str) -> str:
-    """Return the text in a directive's word before its value; empty for a wildcard."""
+def _get_literal_prefix(word: str) -> str:
+    """Return the text before the value in a word of a directive; empty for a wildcard."""
     literal = word.partition("{}")[0].rstrip("=")
     return "" if literal == "*" else literal
 
@@ -266,7 +273,7 @@ def _literal_prefix(word: str) -> str:
 def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
     """Yield the words of a directive at their positions, and its value with its unit."""
     value, name = placed.arguments[0], Word("", placed.name.start)
-    for literal in filter(None, map(_literal_prefix, directive.split())):
+    for literal in filter(None, map(_get_literal_prefix, directive.split())):
         literal_position = text.find(literal, name.end, value.start)
         if literal_position >= 0:
             name = Word(literal, literal_position)
@@ -282,12 +289,12 @@ def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
     """
     if name is None:
         return 0, len(text)
-    headers = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
-    if len(headers) != 1:
+    header_matches = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
+    if len(header_matches) != 1:
         return None
-    next_section_pattern = re.compile(r"(?m)^\[" if headers[0][1] else r"(?m)^[^\s#]")
-    next_section = next_section_pattern.search(text, headers[0].end())
-    return headers[0].end(), next_section.start() if next_section else len(text)
+    next_section_pattern = re.compile(r"(?m)^\[" if header_matches[0][1] else r"(?m)^[^\s#]")
+    next_section = next_section_pattern.search(text, header_matches[0].end())
+    return header_matches[0].end(), next_section.start() if next_section else len(text)
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
@@ -336,7 +343,11 @@ def _tune_parameters(
     host, config = running.host, running.config
     new_files = {path: file.text for name, file in spec.files.items()
            if file.text and config.texts.get(path := host.tree.resolve(name)) == ""}  # fmt: skip
-    paths = {name: _find_path(host, spec, p) for name, p in spec.parameters.items() if p.directive}
+    paths = {
+        name: _find_path(host, spec, parameter)
+        for name, parameter in spec.parameters.items()
+        if parameter.directive
+    }
     tunables = [_build_tunable(name, spec.parameters[name], path, config.texts.get(path))
                 for name, path in paths.items() if path not in new_files]  # fmt: skip
     return merge_results(
@@ -352,12 +363,12 @@ def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str 
     # A template cannot compare a value with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
         before, _, after = (parameter.directive or "").partition("{}")
-        first, last = ("\n    ", "") if parameter.section else ("", "\n")
+        line_start, line_end = ("\n    ", "") if parameter.section else ("", "\n")
         if not parameter.section and text and not text.endswith("\n"):
-            first, last = "\n", ""
-        text_after = _SUFFIX_PATTERN.sub("", after, count=1) + last
-        insertion = DirectiveInsertion(default, [(path, position)], first + before, text_after)
-    return Tunable(name, _directive_label(parameter), notation, insertion=insertion)
+            line_start, line_end = "\n", ""
+        text_after = _SUFFIX_PATTERN.sub("", after, count=1) + line_end
+        insertion = DirectiveInsertion(default, [(path, position)], line_start + before, text_after)
+    return Tunable(name, _build_directive_label(parameter), notation, insertion=insertion)
 
 
 def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
@@ -377,13 +388,13 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
     template.
     """
     values = {
-        name: _build_parameter(name, p).stock
-        for name, p in spec.parameters.items()
+        name: _build_parameter(name, parameter).stock
+        for name, parameter in spec.parameters.items()
         if re.search(rf"\b{name}\b", text)
     }
-    if left := {name: "its default is not a valid value on this host" for name in values
+    if skip_reasons := {name: "its default is not a valid value on this host" for name in values
                 if not accepts(name, values[name])}:  # fmt: skip
-        return AdoptionResult(skipped=left)
+        return AdoptionResult(skipped=skip_reasons)
     return add_new_file(path, text, values)
 
 
@@ -391,13 +402,13 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
 
 
 def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
-    """Return the diagnosis with the declared counters, the unit's journal, and the advice in the
-    target.
+    """Return the diagnosis with the declared counters, the unit's journal, and the changes that the
+    target recommends.
     """
     return Diagnosis(
         counter_query=_build_query(spec) if spec.counters else None,
         find_log=lambda _: spec.unit,
-        recommended_changes={Resource(name): moves for name, moves in spec.helps.items()},
+        recommended_changes={Resource(name): changes for name, changes in spec.helps.items()},
     )
 
 

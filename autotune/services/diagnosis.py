@@ -13,17 +13,20 @@ from functools import partial
 
 from autotune.services.base import Argv, Placement, Role, Settings
 
-# Confidence of a rule, which depends on how directly it observes the cause.
+# The confidence of a rule depends on how directly the rule observes the cause.
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
 # share of socket samples with waiting connections; a smaller share is a burst
 MIN_QUEUED_FRACTION = 0.25
-FULL_FRACTION = 0.90  # share of a CPU, a link or a pool that counts as full; bursts use the rest
-BUSY_FRACTION = 0.75  # share of a pool's workers, which are sampled only once per second
-QUERIES_OUTSIDE_LOAD = 2  # how often a server is queried outside of the load: before and after it
-# The number of waiting connections per worker that adds less than a tenth of a request's time
+# A CPU, a link or a pool counts as full if at least this share is in use. Bursts use the rest.
+FULL_FRACTION = 0.90
+# A pool of workers counts as full if at least this share is busy, because there is only one sample
+# per second.
+BUSY_FRACTION = 0.75
+QUERIES_OUTSIDE_LOAD = 2  # each server is queried once before the load and once after it
+# Fewer waiting connections per worker delay a request by less than a tenth of its duration
 # (Little's law).
 NEGLIGIBLE_WAITING = 0.1
-# accepted requests per worker; above this ratio, requests wait inside workers with threads
+# accepted requests per worker; above this ratio, requests wait inside multi-threaded workers
 CROWDED_RATIO = 1.25
 # Names of counters for servers that report the states of their workers: busy workers, and workers
 # that wait for the next request on a connection.
@@ -51,14 +54,15 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """The activity of a service on a host during a reading.
 
-    ``cpu`` is the CPU use in CPUs. ``cpu_delay`` is how long (s/s) the service's processes were
-    runnable without getting a CPU. ``waiting_connections`` and ``accepted_connections`` are the
-    mean numbers of connections at the service's socket. ``queued_fraction`` is the share of samples
-    with waiting connections, and ``accepted_when_queued`` the mean number of accepted connections
-    in those samples. If a server reports its workers, ``accepted_connections`` is the mean number
-    of busy workers, and ``accepted_when_queued`` is the largest such number. ``answered_queries``
-    and ``unanswered_queries`` count the successful and failed queries of the service's counters.
-    ``refusal`` describes how the service refused a query.
+    ``cpu`` is the number of CPUs in use. ``cpu_delay`` is how long, in seconds per second, the
+    service's processes were runnable without getting a CPU. ``waiting_connections`` and
+    ``accepted_connections`` are the mean numbers of connections at the service's socket.
+    ``queued_fraction`` is the share of samples with waiting connections, and
+    ``accepted_when_queued`` the mean number of accepted connections in those samples. If a server
+    reports the states of its workers, ``accepted_connections`` is the mean number of busy workers,
+    and ``accepted_when_queued`` is the maximum. ``answered_queries`` and ``unanswered_queries``
+    count the successful and failed queries of the service's counters. ``refusal`` describes how the
+    service refused a query.
     """
 
     name: str
@@ -126,7 +130,7 @@ class InstanceReading:
 
 @dataclass(frozen=True)
 class ResourceShortage:
-    """A resource that ran out. ``evidence`` is one line that users can verify."""
+    """A resource that ran out. ``evidence`` is one line of observations that users can verify."""
 
     resource: Resource
     evidence: str
@@ -138,14 +142,16 @@ DiagnosisRule = Callable[[InstanceReading], ResourceShortage | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterQuery:
-    """How to query a server's counters, through a socket and with a command, and parse the reply.
+    """How to query a server's counters, through a socket or with a command, and how to parse the
+    reply.
 
     ``counter_names`` are the numeric counters, and ``level_names`` are counters that both rise and
-    fall. ``parse_counters`` parses counters in other formats. ``is_local_only`` is true if only the
-    server's own host may query the counters and an open connection would occupy a worker.
-    ``find_socket`` returns the Unix socket that is used instead of the port: a path, or a name in
-    the working directory. ``interval_seconds`` is how often the command runs during a reading; if
-    it is 0, the command runs only before and after.
+    fall. ``parse_counters`` parses a reply that is not in the common format of names and numbers.
+    ``is_local_only`` is true if only the server's own host may query the counters and an open
+    connection would occupy a worker. ``find_socket`` returns the Unix socket that is used instead
+    of the port: a path, or a name in the working directory. ``interval_seconds`` is the interval at
+    which the command runs during a reading; if it is 0, the command runs only before and after the
+    reading.
     """
 
     request: bytes
@@ -159,7 +165,7 @@ class CounterQuery:
     find_socket: Callable[[Placement], str] | None = None
 
 
-# For servers that only a command can query, because their port is for clients.
+# For servers whose counters only a command can query, because their port serves only clients.
 command_query = partial(
     CounterQuery,
     request=b"",
@@ -173,9 +179,9 @@ command_query = partial(
 class ClientLimit:
     """The parameter that limits how many clients a server has.
 
-    ``refused_counter`` and ``closed_counter`` name counters or kinds of log messages: for rejected
-    connections, and for pauses in accepting connections. ``queues_excess`` is true if clients
-    beyond the limit wait. ``alternative_advice`` names other changes that help.
+    ``refused_counter`` counts rejected connections, and ``closed_counter`` counts pauses in
+    accepting connections. Each names a counter or a kind of log message. ``queues_excess`` is true
+    if clients beyond the limit wait. ``alternative_advice`` names other changes that help.
     """
 
     parameter: str
@@ -205,10 +211,10 @@ class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
     ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` are patterns of log lines by kind, in addition to the
-    patterns for all services. ``recommended_changes`` lists changes by resource: parameters with a
-    direction (`+` more, `-` less), or a choice. Changes to a host service help any service on that
-    host. Changes that reduce CPU work in one service help all services in its tier.
+    contains it. ``complaint_patterns`` maps kinds of log messages to patterns, in addition to the
+    patterns for all services. ``recommended_changes`` maps resources to changes: a parameter with a
+    direction (``backlog+``), or with a value (``pm=static``). Changes to a host service help any
+    service on that host. Changes that reduce CPU work in one service help all services in its tier.
     ``threads_parameter`` is the parameter for the number of threads that do all of the service's
     work. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
     ``cache_rules`` detect a cache that is too small.
@@ -240,8 +246,8 @@ def build_counter_rule(
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         activity = reading.activity
-        number = int(activity.counters.get(counter, 0)) or activity.log_complaints.get(counter, 0)
-        return ResourceShortage(resource, f"{number} {explanation}", MEASURED) if number else None
+        count = int(activity.counters.get(counter, 0)) or activity.log_complaints.get(counter, 0)
+        return ResourceShortage(resource, f"{count} {explanation}", MEASURED) if count else None
 
     return rule
 
@@ -258,9 +264,17 @@ def build_evidence_rule(
     """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
-        numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}
-        counts = defaultdict(float, {**numbers, **reading.activity.counters})
-        return ResourceShortage(resource, evidence(counts), confidence) if holds(counts) else None
+        numeric_settings = {
+            name: value
+            for name, value in reading.settings.items()
+            if isinstance(value, int | float)
+        }
+        counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
+        return (
+            ResourceShortage(resource, evidence(counter_values), confidence)
+            if holds(counter_values)
+            else None
+        )
 
     return rule
 
@@ -274,8 +288,8 @@ def build_ratio_rule(
     event: str,
     advice: str,
 ) -> DiagnosisRule:
-    """Return a rule that applies if a counter is at least ``min_count``, and at least the fraction
-    ``min_share`` of ``reference_counter``.
+    """Return a rule that applies if ``counter`` is at least ``min_count``, and its ratio to
+    ``reference_counter`` is at least ``min_share``.
     """
     return build_evidence_rule(
         resource,
@@ -312,14 +326,23 @@ class WorkerPool:
         """Return a shortage if all workers are busy and requests wait, at the socket or in worker
         threads.
         """
-        activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
-        maximum = (reading.get_setting(self.processes_parameter) or activity.workers) * each
+        activity = reading.activity
+        threads_per_process = reading.get_setting(self.threads_parameter) or 1
+        max_processes = reading.get_setting(self.processes_parameter) or activity.workers
+        max_workers = max_processes * threads_per_process
         available_workers = (
-            min(activity.workers * each, maximum) if self.faster_start_advice else maximum
+            min(activity.workers * threads_per_process, max_workers)
+            if self.faster_start_advice
+            else max_workers
         )
-        busy, confidence = self._find_busy_evidence(activity, available_workers, maximum)
-        if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * maximum:
-            busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
+        busy_text, confidence = self._find_busy_evidence(activity, available_workers, max_workers)
+        if (
+            not confidence
+            and threads_per_process > 1
+            and activity.accepted_connections >= CROWDED_RATIO * max_workers
+        ):
+            busy_text = f"{activity.accepted_connections:.1f} requests for all"
+            confidence = INFERRED
         if not (activity.workers and confidence):
             return None
         advice = (
@@ -327,10 +350,10 @@ class WorkerPool:
             if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * available_workers
             else self.increase_advice
         )
-        if available_workers < FULL_FRACTION * maximum:
+        if available_workers < FULL_FRACTION * max_workers:
             advice = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {available_workers} {self.worker_noun}, {maximum} allowed, and "
+            f"{busy_text} of {available_workers} {self.worker_noun}, {max_workers} allowed, and "
             f"{activity.waiting_connections:.0f}"
             " connections waited at the socket (up to "
             f"{activity.max_waiting}){reading.idle_clause}: {advice}"
@@ -338,7 +361,7 @@ class WorkerPool:
         return ResourceShortage(Resource.WORKERS, evidence, confidence)
 
     def _find_busy_evidence(
-        self, activity: InstanceActivity, running: int, max_workers: int
+        self, activity: InstanceActivity, running_workers: int, max_workers: int
     ) -> tuple[str, float]:
         """Return the evidence that no worker is free, and its confidence, which is 0 if a worker
         may be free.
@@ -350,25 +373,25 @@ class WorkerPool:
             return f"“{self.log_complaint[1]}” in its log", REPORTED
         if self.answers_queries and activity.unanswered_queries:
             return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
-        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running:
-            held_text = (
+        if activity.accepted_when_queued + kept_connections >= BUSY_FRACTION * running_workers:
+            keepalive_text = (
                 f" and {kept_connections:.0f} held by idle keep-alive connections"
                 if kept_connections
                 else ""
             )
-            return f"{round(activity.accepted_when_queued, 1):g} busy{held_text}", MEASURED
-        # The kernel does not show which connections to a TCP port are accepted, and a truncated
-        # reading ends before the next query. A free worker accepts connections immediately,
-        # provided that it gets CPU time.
-        is_unseen = (
+            return f"{round(activity.accepted_when_queued, 1):g} busy{keepalive_text}", MEASURED
+        # The kernel does not show which connections to a TCP port the server has accepted, and a
+        # truncated reading ends before the next query. A free worker accepts connections
+        # immediately, provided that it gets CPU time.
+        is_unobserved = (
             activity.answered_queries <= QUERIES_OUTSIDE_LOAD
             if activity.answered_queries
             else not activity.accepted_when_queued
         )
         if (
-            is_unseen
-            and running >= FULL_FRACTION * max_workers
-            and activity.waiting_connections >= NEGLIGIBLE_WAITING * running
+            is_unobserved
+            and running_workers >= FULL_FRACTION * max_workers
+            and activity.waiting_connections >= NEGLIGIBLE_WAITING * running_workers
         ):
             return "none free", INFERRED
         return "", 0.0

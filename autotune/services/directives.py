@@ -1,5 +1,5 @@
-"""Map a service's parameters to directives in its configuration files, and convert their values to
-text and back.
+"""Map a service's parameters to directives in its configuration files, and convert parameter values
+to text and back.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _MICROSECONDS_BY_UNIT = {
     **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
 }
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Text that a template would interpret as syntax, and carriage returns that it would drop.
+# Matches text that the template engine would interpret as syntax, and carriage returns, which it
+# would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
-_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may follow a number that a variable replaces
+_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may remain after a number that a variable replaces
 _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
 class Notation:
-    """Converts between the text in a configuration file and a parameter's value.
+    """The conversion between text in a configuration file and a parameter's value.
 
     ``parse`` returns the value of a text, or ``None`` if the text has no exact value.
-    ``build_expression`` returns the template expression for the name of a variable.
+    ``build_expression`` returns the template expression that writes the variable with a given name.
     """
 
     parse: Callable[[str], Value | None]
@@ -56,7 +57,7 @@ class Notation:
         ):
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
-            before, after = written.split(value, 1)  # quotes, or empty
+            before, after = written.split(value, 1)  # the quotes around the value, if any
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
         unchanged_expression = f'"{written}" if {variable} == {format_literal(value)}'
         return len(
@@ -78,35 +79,35 @@ def _parse_number(text: str) -> Value | None:
 def _build_amount_parser(
     units: Mapping[str, int], base_units: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser for amounts in any of ``units``, which returns them as multiples of
+    """Return a parser that reads an amount in any of ``units``, and returns it as a multiple of
     ``base_units``.
     """
 
-    def read(text: str) -> Value | None:
+    def parse_amount(text: str) -> Value | None:
         amount = _AMOUNT_PATTERN.fullmatch(text)
         if amount is None or amount[2] not in units:
             return None
-        number, rest = divmod(int(amount[1]) * units[amount[2]], base_units)
-        return None if rest else number
+        number, remainder = divmod(int(amount[1]) * units[amount[2]], base_units)
+        return None if remainder else number
 
-    return read
+    return parse_amount
 
 
 def build_size_notation(unit: str) -> Notation:
-    """Return the notation for whole ``KB`` or ``MB``, which may be written with K, M or G, or in
-    bytes.
+    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain it in bytes, or
+    with the suffix K, M or G.
     """
-    units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
+    bytes_by_unit = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(
-        _build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
+        _build_amount_parser(bytes_by_unit, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
     )
 
 
 def build_switch_notation(on: str, off: str) -> Notation:
     """Return the notation for a switch with these two words, in upper or lower case."""
-    words = {on: True, off: False}
+    value_by_word = {on: True, off: False}
     return Notation(
-        lambda text: words.get(text.lower()),
+        lambda text: value_by_word.get(text.lower()),
         lambda name: f'("{on}" if {name} else "{off}")',
     )
 
@@ -125,7 +126,7 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-# a word without a value, which is not tuned if it is set
+# a directive without a value, which is not tuned if a file contains it
 FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
@@ -142,8 +143,8 @@ def select_notation(
         return switch_notation
     if isinstance(parameter.stock, float):
         return REAL_NUMBER
-    words = any(isinstance(choice, str) for choice in parameter.choices)
-    return WORD if words else unit_notations.get(parameter.unit, NUMBER)
+    has_words = any(isinstance(choice, str) for choice in parameter.choices)
+    return WORD if has_words else unit_notations.get(parameter.unit, NUMBER)
 
 
 def build_auto_notation(value: int) -> Notation:
@@ -153,14 +154,14 @@ def build_auto_notation(value: int) -> Notation:
     return Notation(lambda text: value if text == "auto" else _parse_number(text))
 
 
-# True if the catalogue allows this value for the parameter.
+# Returns true if the catalogue allows this value for the parameter with this name.
 ValueCheck = Callable[[str, Value], bool]
-FilePosition = tuple[str, int]  # a file and an offset
+FilePosition = tuple[str, int]  # the path of a file, and an offset in its text
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of a file's text from ``start`` to ``end`` by template ``text``."""
+    """The replacement of a file's text from ``start`` to ``end`` with the template text ``text``."""
 
     path: str
     start: int
@@ -184,9 +185,9 @@ class DirectiveInsertion:
     """How to add a missing directive: at each of ``positions``, its value is written between
     ``text_before`` and ``text_after``.
 
-    ``default`` is the software's value without the directive, for which autotune writes no line.
-    Without ``positions``, the parameter is not tuned. ``condition`` replaces the comparison with
-    the default, and starts with the name of another parameter.
+    ``default`` is the value that the software uses without the directive. Without ``positions``,
+    the parameter is not tuned. The directive is written if the value differs from ``default``, or
+    if ``condition`` is true. A ``condition`` starts with the name of another parameter.
     """
 
     default: Value
@@ -200,9 +201,9 @@ class DirectiveInsertion:
 class Tunable:
     """A parameter, and the directive that sets it.
 
-    Only occurrences inside ``blocks`` count. ``last_wins`` is true if the last occurrence takes
-    effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits`` returns the other
-    edits that its value requires.
+    Only occurrences of the directive directly inside ``blocks`` count. ``last_wins`` is true if the
+    last occurrence takes effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits``
+    returns further edits that are required to tune the parameter from its current value.
     """
 
     parameter: str
@@ -218,8 +219,8 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """Result of adoption. ``values`` are the baseline, and ``skipped`` maps all other parameters to
-    reasons.
+    """The edits that make parameters tunable. ``values`` are the current values of these
+    parameters, and ``skipped`` maps each other parameter to the reason why it is not tuned.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -239,9 +240,9 @@ def map_directives(
     for tunable in tunables:
         tunable_result = _map_directive(config, tunable, accepts, adoption_result.values)
         extra_edits = tuple(
-            e
+            edit
             for value in tunable_result.values.values()
-            for e in tunable.extra_edits(config, value)
+            for edit in tunable.extra_edits(config, value)
         )
         adoption_result = merge_results(
             adoption_result, AdoptionResult(extra_edits), tunable_result
@@ -250,7 +251,7 @@ def map_directives(
 
 
 def _map_directive(
-    config: Config, tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+    config: Config, tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
     if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
         return AdoptionResult(skipped={tunable.parameter: reason})
@@ -270,7 +271,7 @@ def _map_directive(
             outermost_directives[-1:] if tunable.last_wins else outermost_directives,
             accepts,
         )
-    return _map_absent(tunable, accepts, mapped_values)
+    return _map_absent(tunable, accepts, adopted_values)
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
@@ -283,25 +284,25 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, locations: list[PlacedDirective], accepts: ValueCheck
+    tunable: Tunable, occurrences: list[PlacedDirective], accepts: ValueCheck
 ) -> AdoptionResult:
     name = tunable.parameter
     values = {
         _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
-        for placed in locations
+        for placed in occurrences
     }
     if len(values) > 1:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
-        written_value = " ".join(locations[0].words[:1])
+        written_value = " ".join(occurrences[0].words[:1])
         catalogue_note = "" if value is None else ": the catalogue allows other values"
         reason = (
             f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
         )
         return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}
+        tuple(_replace_value(tunable, placed, value) for placed in occurrences), {name: value}
     )
 
 
@@ -320,25 +321,30 @@ def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> E
 
 
 def _map_absent(
-    tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+    tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    absent, name = tunable.insertion, tunable.parameter
-    if absent is None or not absent.positions:
+    insertion, name = tunable.insertion, tunable.parameter
+    if insertion is None or not insertion.positions:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
-    other_name = absent.condition.partition(" ")[0]
-    if other_name and other_name not in mapped_values:
+    other_name = insertion.condition.partition(" ")[0]
+    if other_name and other_name not in adopted_values:
         return AdoptionResult(skipped={name: f"it depends on `{other_name}`, which is not tuned"})
-    if not accepts(name, absent.default):
-        reason = f"{absent.default!r} is not a valid baseline value of `{tunable.directive}`"
+    if not accepts(name, insertion.default):
+        reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={name: reason})
-    end = absent.text_after and format_literal(absent.text_after)
+    end_literal = insertion.text_after and format_literal(insertion.text_after)
     expressions = filter(
-        None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end)
+        None,
+        (
+            format_literal(insertion.text_before),
+            tunable.notation.build_expression(name),
+            end_literal,
+        ),
     )
-    condition = absent.condition or f"{name} != {format_literal(absent.default)}"
+    condition = insertion.condition or f"{name} != {format_literal(insertion.default)}"
     return AdoptionResult(
-        insert_expression(absent.positions, " ~ ".join(expressions), condition),
-        {name: absent.default},
+        insert_expression(insertion.positions, " ~ ".join(expressions), condition),
+        {name: insertion.default},
     )
 
 
@@ -367,28 +373,28 @@ def add_new_file(
     return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
 
 
-def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return a template for ``text`` in which ``pieces`` (start, end, template text) are replaced.
+def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
+    """Return a template for ``text`` with ``replacements`` (start, end, template text).
 
-    Pieces at the same position keep their order.
+    Replacements at the same position keep their order.
     """
-    literals, location = [], 0
-    for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
+    fragments, location = [], 0
+    for start, end, template_text in sorted(replacements, key=lambda replacement: replacement[:2]):
         literal = _escape_text(text[location:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
-            # Braces directly before a variable would become part of its syntax, so an expression
-            # writes them.
+            # Braces directly before a variable would become part of the variable's syntax, so an
+            # expression writes them.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
-        literals += [literal, own]
+        fragments += [literal, template_text]
         location = end
-    return "".join([*literals, _escape_text(text[location:])])
+    return "".join([*fragments, _escape_text(text[location:])])
 
 
 def _escape_text(text: str) -> str:
     """Return a template text that renders to ``text``."""
     return _TEMPLATE_SYNTAX_PATTERN.sub(
-        lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text
+        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', text
     )
 
 
@@ -445,5 +451,5 @@ def find_file_end(config: Config) -> list[FilePosition]:
 def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
     """Return an insertion of a separate line at the end of the main file."""
     text = config.texts.get(config.main_file, "")
-    first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
-    return DirectiveInsertion(default, find_file_end(config), first + before, end)
+    line_break, line_end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
+    return DirectiveInsertion(default, find_file_end(config), line_break + before, line_end)

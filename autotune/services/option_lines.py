@@ -35,11 +35,11 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option. A comment is a whole line, or the rest of a line after a space.
+    """Return every option. A comment starts with `#` at the start of a line or after a space.
 
     Names are not case-sensitive, except for command options (`-x`), of which a line may contain
-    several. ``aliases`` maps other names and unique prefixes of long names to the name that
-    autotune uses.
+    several. ``aliases`` maps other names of options to the names that autotune uses. A unique
+    prefix of a long name is also accepted.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -59,7 +59,7 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
         yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
         return
-    starts = [at for at, word in enumerate(words) if word.text.startswith("-")]
+    starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
     for start, end in pairwise([*starts, len(words)]):
         yield words[start:end]
 
@@ -70,7 +70,7 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
     matching_names = (
         [option_name]
         if option_name in aliases
-        else [n for n in aliases if n.startswith(option_name)]
+        else [alias for alias in aliases if alias.startswith(option_name)]
     )
     if option_name.startswith("--") and len(matching_names) == 1:
         option_name = aliases[matching_names[0]]
@@ -96,9 +96,9 @@ class OptionFile:
 
     ``options`` maps options to parameters. ``port_option`` and ``address_option`` set the listening
     address, and ``socket_option`` replaces this address with a Unix socket. ``version_script`` is a
-    command that prints the version. ``describe_loss`` returns the data that a restart loses,
-    ``other_layouts`` contains the layouts of other distributions, and ``aliases`` maps aliases of
-    options.
+    command that prints the version. ``describe_loss`` describes the data that a restart loses.
+    ``other_layouts`` are the layouts of other distributions, and ``aliases`` maps other names of
+    options to names in ``options``.
     """
 
     service: Service
@@ -157,10 +157,10 @@ class OptionFile:
         address = _find_address(config, self.address_option)
         option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
         port = self._locate_port(config, [*option_values][-1:], address)
-        held_ports = {listener.port for listener in host.listeners
+        listening_ports = {listener.port for listener in host.listeners
                 if listener.program in map(basename, service.programs)}  # fmt: skip
-        if not port or (held_ports and port not in held_ports):
-            yield f"{service.title} is not tuned: {_explain_port(port, held_ports)}"
+        if not port or (listening_ports and port not in listening_ports):
+            yield f"{service.title} is not tuned: {_explain_port(port, listening_ports)}"
             return
         yield RunningService(
             host=host, key=service.key, config=config, tier_kind=service.role, port=port,
@@ -168,13 +168,13 @@ class OptionFile:
             unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
         )  # fmt: skip
 
-    def _locate_port(self, config: Config, by_command: list[str], address: str) -> int:
+    def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
         """Return the TCP port, or 0 if there is none."""
-        number = config.last_word(self.port_option, str(self.service.port))
+        port_in_file = config.last_word(self.port_option, str(self.service.port))
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
-        written_address = next(filter(None, (*by_command, address_port, number)))
+        port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
-        return int(written_address) if is_uint(written_address) and not is_socket_only else 0
+        return int(port_text) if is_uint(port_text) and not is_socket_only else 0
 
     def _list_tunables(self, running: RunningService) -> Iterator[Tunable]:
         """Yield a tunable for each option. A missing option has its stock value, and is added at
@@ -193,19 +193,20 @@ class OptionFile:
             )
 
 
-def _explain_port(written: int, held: set[int]) -> str:
-    if not written:
+def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
+    if not configured_port:
         return "it listens on no TCP port"
-    return f"its files set port {written}, but it listens on {', '.join(map(str, sorted(held)))}"
+    actual_ports = ", ".join(map(str, sorted(listening_ports)))
+    return f"its files set port {configured_port}, but it listens on {actual_ports}"
 
 
-def _find_main_file(command: tuple[str, ...], usual: str) -> str:
-    """Return the configuration file in a command's arguments, or an empty string without a unique
-    one. Without a command, the ``usual`` file is returned.
+def _find_main_file(command: tuple[str, ...], default_file: str) -> str:
+    """Return the configuration file in a command's arguments, or an empty string if there is not
+    exactly one. If the command is unknown, ``default_file`` is returned.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
-    if not command or usual in command:
-        return usual
+    if not command or default_file in command:
+        return default_file
     return named_files[0] if len(named_files) == 1 else ""
 
 

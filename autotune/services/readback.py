@@ -29,20 +29,26 @@ def build_config_parser(
 ) -> Parser:
     """Return a parser for a configuration that a program prints.
 
-    ``names`` maps directives to parameters. Among a directive's outermost occurrences, the first
-    counts. ``parse_value`` converts the directive's argument, without quotes, to a value, or to
-    ``None`` if that is impossible.
+    ``names`` maps directives to parameters. If a directive occurs several times, the first of its
+    outermost occurrences counts. ``parse_value`` converts the directive's argument, without quotes,
+    to a value, or to ``None`` if that is impossible.
     """
 
     def parse(text: str) -> Settings:
-        outermost: dict[str, Directive] = {}
+        outermost_directives: dict[str, Directive] = {}
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
             for directive in parse_directives(text):
                 name = names.get(directive.name.text, "")
-                is_inner = name in outermost and directive.depth >= outermost[name].depth
+                is_inner = (
+                    name in outermost_directives
+                    and directive.depth >= outermost_directives[name].depth
+                )
                 if name and directive.arguments and not is_inner:
-                    outermost[name] = directive
-        words = {name: d.arguments[0].text.strip("\"'") for name, d in outermost.items()}
+                    outermost_directives[name] = directive
+        words = {
+            name: directive.arguments[0].text.strip("\"'")
+            for name, directive in outermost_directives.items()
+        }
         values = {name: parse_value(name, word) for name, word in words.items()}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -61,8 +67,8 @@ def convert_unit(parameter: Parameter, printed: str) -> Value:
 
 
 def build_backlog_parser(name: str = "backlog") -> Parser:
-    """Return a parser for ``ss -ltnH`` and ``ss -lxH``. The Send-Q of a listening socket is its
-    backlog.
+    """Return a parser for the output of ``ss -ltnH`` or ``ss -lxH``, in which the Send-Q of a
+    listening socket is its backlog.
 
     If there are several sockets (per worker or address family), the shortest queue counts, because
     it overflows first.

@@ -1,4 +1,4 @@
-"""Common parts of servers with the Redis protocol: clients, their queue, and `CONFIG GET`."""
+"""Common parts of servers with the Redis protocol: client limit, accept queue, and `CONFIG GET`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotune.services.readback import Parser, build_backlog_readback, parse_num
 from autotune.strict_parsing import is_uint, split_lines
 
 DATA_SET_KEY = "autotune:data-set"
-# The values are deterministic, because a block's first key seeds the random numbers.
+# The values are reproducible, because the number of a block's first key seeds the random numbers.
 _WRITE_PAIRS_SCRIPT = """
 math.randomseed(tonumber(ARGV[1]) + 1)
 local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -45,16 +45,16 @@ TOTAL_COUNTERS = frozenset((
 ))  # fmt: skip
 
 
-def _is_bulk_complete(data: bytes) -> bool:
+def _is_bulk_complete(reply: bytes) -> bool:
     r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
-    head, end, rest = data.partition(b"\r\n")
+    head, end, rest = reply.partition(b"\r\n")
     length = head[1:].decode(errors="replace")
     if not end or not head.startswith(b"$") or not is_uint(length):
         return bool(end)
     return len(rest) >= int(length) + 2
 
 
-# Uses the password from the host's own files. The password never leaves the host.
+# Passes the password in the host's own files to redis-cli. The password never leaves the host.
 _AUTH_SCRIPT = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
@@ -65,8 +65,8 @@ shift
 """
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
-# If the files define users, they also contain their passwords. Otherwise, the server is queried
-# with the password from the file, and refuses the query if its own password differs.
+# Files that define users also contain the users' passwords. Otherwise, the script queries the
+# server with the password in the files, which the server refuses if its own password differs.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
@@ -90,7 +90,7 @@ done
 )
 
 
-def _main_file(placement: Placement, default: str) -> str:
+def _get_main_file(placement: Placement, default: str) -> str:
     """Return the path of the file that a server reads first."""
     return (
         placement.adopted.files[0].path
@@ -111,7 +111,7 @@ def _build_client_command(placement: Placement, *command: str) -> Argv:
     )
     if placement.adopted is None or not placement.adopted.files:
         return client_command
-    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *client_command)
+    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _get_main_file(placement, ""), *client_command)
 
 
 COUNTER_QUERY = CounterQuery(
@@ -124,9 +124,10 @@ COUNTER_QUERY = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-# Each server adds the `source` in its own documentation.
-backlog = partial(accept_queue, "tcp_backlog", stock=511)
-clients = partial(on_restart, "maxclients", "Maximum number of concurrent clients. Others are refused.",
+# Each server passes its own documentation as `source`.
+build_backlog = partial(accept_queue, "tcp_backlog", stock=511)
+build_client_limit = partial(on_restart, "maxclients",
+    "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 
@@ -151,10 +152,10 @@ class RedisProtocolServer(Service):
     ) -> Argv | None:
         """Return a check for passwords that are not in any file.
 
-        `CONFIG SET` may have changed the password, and replacing a file may remove its password.
+        `CONFIG SET` may have set the password, or it may be only in a file that autotune replaces.
         """
-        file, client = (
-            _main_file(placement, self.config_path(placement)),
+        main_file, client_program = (
+            _get_main_file(placement, self.config_path(placement)),
             placement.programs["redis-cli"],
         )
         is_unprotected = placement.adopted is None and not any(
@@ -165,16 +166,16 @@ class RedisProtocolServer(Service):
             "-c",
             _UNPERSISTED_SCRIPT,
             "sh",
-            file,
-            client,
+            main_file,
+            client_program,
             placement.listen.host,
             str(placement.listen.port),
             "whole" if is_unprotected else "",
         )
 
     def build_loader(self, placement: Placement) -> StoreLoader:
-        """Return a loader whose script runs inside the store and writes pairs, so that memory use
-        stays constant.
+        """Return a loader whose script runs inside the store and writes the pairs, so that
+        autotune's memory use stays constant.
         """
         eval_command = _build_client_command(placement, "-e")
         return StoreLoader(
@@ -196,7 +197,10 @@ def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) 
         lines = [line.strip() for line in split_lines(text)]
         name_value_pairs = zip(lines[::2], lines[1::2], strict=False)
         values = {names[name]: value for name, value in name_value_pairs if name in names}
-        return {n: v == "yes" if n in switches else parse_number(v) for n, v in values.items()}
+        return {
+            name: value == "yes" if name in switches else parse_number(value)
+            for name, value in values.items()
+        }
 
     return parse
 
@@ -205,7 +209,7 @@ def build_user_prefix(user: str | None, group: str | None) -> Argv:
     """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
     themselves.
 
-    The result is empty if ``user`` is empty.
+    The result is empty if ``user`` is ``None``.
     """
     if user is None:
         return ()

@@ -1,4 +1,4 @@
-"""The texts on a service's reference page: one `REFERENCE` in each service's folder."""
+"""The texts on the reference pages of services. Each service's folder defines one `REFERENCE`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class UntunedReason:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceReference:
-    """Facts about a service that are not in any other data in its folder, in Markdown.
+    """Facts for a service's reference page, in Markdown, that none of the service's other data
+    contains.
 
     ``recognised``: how a running instance is recognised. ``edited``: the file to which a change is
     written.

@@ -1,7 +1,7 @@
 """Catalogues of services and deployments, and the services in a tier.
 
-Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. A target may
-declare more services: its catalogue contains them too.
+Each folder in this package declares its services in ``service.SERVICES``, as plug-ins do. A target
+may declare further services, which are added to its catalogue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Deployment = tuple[tuple[str, Role], ...]
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Services in the order of their roles, which is the order in which a request passes them.
+    """All available services, sorted by role in the order in which a request passes the roles.
 
     - ``deployable``: services that can form deployments, by key.
     - ``applications``: names that can appear under a tier's ``app``.
@@ -51,24 +51,35 @@ class Catalogue:
         """Return the catalogue of ``services``. A service replaces an earlier service with the same
         key.
         """
-        by_key = {service.key: service for service in services}
-        ordered = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
-        deployable = {s.key: s for s in ordered if s.deployment or s.gateway_protocol}
+        services_by_key = {service.key: service for service in services}
+        ordered_services = sorted(
+            services_by_key.values(),
+            key=lambda service: (list(Role).index(service.role), service.key),
+        )
+        deployable = {
+            service.key: service
+            for service in ordered_services
+            if service.deployment or service.gateway_protocol
+        }
         deployments = list(_list_deployments(deployable.values()))
         return cls(
-            tuple(ordered),
+            tuple(ordered_services),
             deployable,
-            {s.application: s for s in ordered if s.application},
-            {name: together for name, _, together in deployments},
+            {service.application: service for service in ordered_services if service.application},
+            {name: roles_by_service for name, _, roles_by_service in deployments},
             {name: port for name, port, _ in deployments},
         )
 
     def suggest_deployment(self, name: str) -> str:
-        """Return a hint for an unknown name under ``service:``, with the software that people mean by
-        it.
+        """Return a hint for an unknown name under ``service:``, with the deployment that was
+        probably meant.
         """
         deployments = self.deployments
-        aliases = {alias: s.key for s in self.deployable.values() for alias in s.other_names}
+        aliases = {
+            alias: service.key
+            for service in self.deployable.values()
+            for alias in service.other_names
+        }
         meant_deployment = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
         if meant_deployment == name and find_nearest_name(name, deployments):
             return suggest_name(name, deployments)
@@ -94,7 +105,7 @@ class Catalogue:
         return tuple(service for service in self.services if service.name == name)
 
     def loses_cache(self, instance: str) -> bool:
-        """True if a restart empties the service of the instance with this name."""
+        """True if a restart empties the cache of the service instance with this name."""
         services = self.list_by_name(instance.rpartition(".")[2])
         return any(service.forgets_on_restart for service in services)
 
@@ -102,12 +113,12 @@ class Catalogue:
         """True if load generators for ``protocol`` can test one of these deployments."""
         return any(
             service.load_protocol == protocol
-            for d in deployments
-            for service, _ in self.services_of(d)
+            for deployment in deployments
+            for service, _ in self.services_of(deployment)
         )
 
     def map_adoptions(self) -> dict[str, Adoption]:
-        """Return the adoptions by service key."""
+        """Return the adoption of each service that can be adopted, by service key."""
         adoptions = {service.key: find_adoption(service) for service in self.services}
         return {key: adoption for key, adoption in adoptions.items() if adoption is not None}
 
@@ -124,32 +135,40 @@ class Catalogue:
 
     @cached_property
     def _diagnoses(self) -> Mapping[str, Diagnosis]:
-        own_diagnoses = ((s.name, find_own_diagnosis(s)) for s in reversed(self.services))
+        own_diagnoses = (
+            (service.name, find_own_diagnosis(service)) for service in reversed(self.services)
+        )
         return {name: diagnosis for name, diagnosis in own_diagnoses
                 if diagnosis is not EMPTY_DIAGNOSIS}  # fmt: skip
 
     def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
-        """Return the services in a tier: kernels, application files, then the services of each
-        deployment.
+        """Return the services in a tier: kernel settings, application files, then the services of
+        each deployment.
 
-        Limits for units precede their deployment. A service that several deployments share appears
-        once. Raises KeyError for an unknown deployment or application.
+        The host services of a deployment, such as unit limits, precede its other services. A
+        service that several deployments share appears once. Raises KeyError for an unknown
+        deployment or application.
         """
-        deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
+        deployments_by_service: dict[tuple[Service, Role], tuple[str, ...]] = {}
         for service, role, deployment in self._iterate_services(tier):
-            other_deployments = deployments.get((service, role), ())
-            deployments[service, role] = (*other_deployments, deployment) if deployment else ()
+            other_deployments = deployments_by_service.get((service, role), ())
+            deployments_by_service[service, role] = (
+                (*other_deployments, deployment) if deployment else ()
+            )
         is_choice = len(tier.service) > 1
         return tuple(
             TierService(
-                name, service, role, ((choice_name(name), some),) if some and is_choice else ()
+                name,
+                service,
+                role,
+                ((choice_name(name), own_deployments),) if own_deployments and is_choice else (),
             )
-            for (service, role), some in deployments.items()
+            for (service, role), own_deployments in deployments_by_service.items()
         )
 
     def _iterate_services(self, tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
-        """Yield services with their roles and deployments. Permanent services have the deployment
-        ``""``.
+        """Yield the services in a tier with their roles and deployments. The deployment of a
+        service that always runs is ``""``.
         """
         host_services = [service for service in self.list_by_role(Role.HOST)
                    if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
@@ -178,8 +197,8 @@ def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int,
             yield service.deployment, service.port, ((service.key, service.role),)
         for server in services:
             if server.gateway_protocol in service.gateway_protocols:
-                joint_roles = ((server.key, server.role), (service.key, Role.WEB))
-                yield f"{service.key}+{server.key}", service.port, joint_roles
+                role_pairs = ((server.key, server.role), (service.key, Role.WEB))
+                yield f"{service.key}+{server.key}", service.port, role_pairs
 
 
 def _load_shipped() -> Iterator[Service]:
@@ -191,8 +210,8 @@ def _load_shipped() -> Iterator[Service]:
 def _load_plugins(shipped: Sequence[Service]) -> Iterator[Service]:
     """Yield the services from plug-ins. Raises AutotuneError."""
     keys = {service.key for service in shipped}
-    for plugin, some in plugins.iterate_plugins("services"):
-        for service in some:
+    for plugin, plugin_services in plugins.iterate_plugins("services"):
+        for service in plugin_services:
             plugins.check_name_free(plugin, "services", service.key, keys)
             keys.add(service.key)
             yield service
@@ -212,8 +231,8 @@ RESERVED_NAMES = frozenset(
 
 
 def extend_catalogue(specs: Mapping[str, ServiceSpec]) -> Catalogue:
-    """Return the catalogue with the services that a target declares, except those with the name of a
-    shipped service.
+    """Return the shipped catalogue, extended by the services in ``specs`` whose names no shipped
+    service uses.
     """
     return _extend_catalogue(_Specs(specs)) if specs else SHIPPED
 
@@ -268,8 +287,8 @@ def select_companions(
     deployment.
     """
     for service in host_services:
-        if service.per_deployment and (own := service.for_deployment(services)):
-            yield own
+        if service.per_deployment and (companion := service.for_deployment(services)):
+            yield companion
 
 
 def find_declaration(service: Service, name: str) -> object:
@@ -278,8 +297,8 @@ def find_declaration(service: Service, name: str) -> object:
     The service's own attribute takes precedence over its folder's module (``adoption.py``, for
     example), and the module over its ``service.py``.
     """
-    if (own := getattr(service, name.lower(), None)) is not None:
-        return own
+    if (own_declaration := getattr(service, name.lower(), None)) is not None:
+        return own_declaration
     return _find_in_folder(type(service).__module__, name)
 
 
@@ -291,7 +310,7 @@ def _find_in_folder(own_module: str, name: str) -> object:
 
 
 def find_adoption(service: Service) -> Adoption | None:
-    """Return the adoption of a service, or None if it is not adopted."""
+    """Return the adoption of a service, or None if autotune cannot adopt the service."""
     adoption = find_declaration(service, "ADOPTION")
     return adoption if isinstance(adoption, Adoption) else None
 
@@ -303,25 +322,32 @@ def find_own_diagnosis(service: Service) -> Diagnosis:
 
 
 def find_visible_directives(service: Service) -> VisibleDirectives | None:
-    """Return the rules for showing a service's files, or None if the service adopts no files."""
+    """Return the rules for showing a service's files, or None if autotune adopts none of them."""
     adoption = find_adoption(service)
     return adoption.visible if adoption else None
 
 
 def find_outliner(service: Service, path: str) -> Outliner | None:
-    """Return the function that finds the visible parts of a service's file, or None if the service
-    adopts no files.
+    """Return the function that finds the visible parts of a service's file, or None if autotune
+    adopts none of the service's files.
     """
-    syntax = find_visible_directives(service)
-    return syntax.build_outliner(path) if syntax else None
+    visible_directives = find_visible_directives(service)
+    return visible_directives.build_outliner(path) if visible_directives else None
 
 
 def references() -> dict[str, ServiceReference]:
     """Return the texts for reference pages by service name. Services without a reference page are
     omitted.
     """
-    texts = {s.name: find_declaration(s, "REFERENCE") for s in reversed(SHIPPED.services)}
-    return {name: text for name, text in texts.items() if isinstance(text, ServiceReference)}
+    references_by_name = {
+        service.name: find_declaration(service, "REFERENCE")
+        for service in reversed(SHIPPED.services)
+    }
+    return {
+        name: reference
+        for name, reference in references_by_name.items()
+        if isinstance(reference, ServiceReference)
+    }
 
 
 class TierLike(Protocol):

@@ -81,10 +81,11 @@ class UnitEnvironment:
 
 @dataclass(frozen=True)
 class EnvironmentSetting:
-    """A parameter that is the value of a variable, or the number after an ``option=`` in the value.
+    """A parameter whose value is that of an environment variable, or a number after ``option=`` in
+    the variable.
 
-    ``default`` is the parameter's value if the variable does not set it. A parameter without a
-    default is tuned only if the variable sets it.
+    ``default`` is the parameter's value if the variable does not set the parameter. Without a
+    default, the parameter is tuned only if the variable sets it.
     """
 
     parameter: str
@@ -99,22 +100,24 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
     """
     texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
     variables: dict[str, UnitVariable] = {}
-    named_paths: list[str] = []
+    environment_paths: list[str] = []
     for path, text in texts.items():
         for line in unit_files.parse_directives(text):
             words = [unquote_word(word) for word in line.arguments]
             if line.name.text == "Environment":
                 variables = {**variables, **dict(_parse_assignments(path, words))} if words else {}
             elif line.name.text == "EnvironmentFile":
-                named_paths = (
-                    [*named_paths, *(word.text.lstrip("-") for word in words)] if words else []
+                environment_paths = (
+                    [*environment_paths, *(word.text.lstrip("-") for word in words)]
+                    if words
+                    else []
                 )
-    for path in named_paths:
+    for path in environment_paths:
         content = tree.read_or_empty(path)
         variables |= {line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path,
             line.start("value"))
                       for line in _LINE_PATTERN.finditer(content)}  # fmt: skip
-    unread_paths = (*(path for path in named_paths if tree.resolve(path) not in tree.files),
+    unread_paths = (*(path for path in environment_paths if tree.resolve(path) not in tree.files),
               *unit_files.find_unreadable_links(tree, unit))  # fmt: skip
     return UnitEnvironment(unit, texts, variables, unread_paths)
 
@@ -163,12 +166,12 @@ def build_config(environment: UnitEnvironment, main: str) -> Config:
 def tune_variables(
     environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
 ) -> AdoptionResult:
-    """Tune variables in the host's own unit files, or else in a drop-in."""
-    parts: list[AdoptionResult] = []
-    lines, values = "", dict[str, Value]()
+    """Return edits that tune variables in the host's own unit files, or else in a drop-in."""
+    results: list[AdoptionResult] = []
+    assignment_lines, values = "", dict[str, Value]()
     sorted_settings = sorted(settings, key=lambda setting: setting.variable)
-    for name, several in groupby(sorted_settings, key=lambda setting: setting.variable):
-        adoption_result, pieces = _build_pieces(environment, name, [*several], accepts)
+    for name, variable_settings in groupby(sorted_settings, key=lambda setting: setting.variable):
+        adoption_result, pieces = _build_pieces(environment, name, [*variable_settings], accepts)
         variable = environment.variables.get(name)
         if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
             variable_start = variable.position
@@ -180,14 +183,18 @@ def tune_variables(
                 tuple(edits), adoption_result.values, adoption_result.skipped
             )
         elif pieces:
-            lines += f'Environment="{name}={render_edits(environment.get_value(name), pieces)}"\n'
+            assignment_lines += (
+                f'Environment="{name}={render_edits(environment.get_value(name), pieces)}"\n'
+            )
             values |= adoption_result.values
-        parts.append(adoption_result)
+        results.append(adoption_result)
     if values:
         text = environment.texts.get(environment.drop_in_path, "")
         header = "" if text else "[Service]\n"
-        parts.append(add_new_file(environment.drop_in_path, header + lines, values, len(text)))
-    return merge_results(*parts)
+        results.append(
+            add_new_file(environment.drop_in_path, header + assignment_lines, values, len(text))
+        )
+    return merge_results(*results)
 
 
 _TemplatePieces = list[tuple[int, int, str]]
@@ -199,17 +206,17 @@ def _build_pieces(
     """Return the values, the reasons for settings that are not tuned, and the replacements in a
     variable's value.
     """
-    adopted, pieces = AdoptionResult(), _TemplatePieces()
+    adoption_result, pieces = AdoptionResult(), _TemplatePieces()
     for setting in settings:
         value, piece = _build_piece(environment, setting)
         if reason := _find_skip_reason(environment, setting, value):
-            adopted.skipped[setting.parameter] = reason
+            adoption_result.skipped[setting.parameter] = reason
         elif value is None or not accepts(setting.parameter, value):
-            adopted.skipped[setting.parameter] = f"`{name}` has no valid baseline value"
+            adoption_result.skipped[setting.parameter] = f"`{name}` has no valid baseline value"
         else:
-            adopted.values[setting.parameter] = value
+            adoption_result.values[setting.parameter] = value
             pieces.append(piece)
-    return adopted, pieces
+    return adoption_result, pieces
 
 
 def _build_piece(
@@ -221,10 +228,10 @@ def _build_piece(
     """
     text, parameter = environment.get_value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # both spellings are valid
-    options = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
-    number = options[-1] if options else None  # the last one takes effect
-    start = number.start(1) if number else 0
-    written_value = number[1] if number else "" if setting.option else text
+    option_matches = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
+    last_match = option_matches[-1] if option_matches else None  # the last one takes effect
+    start = last_match.start(1) if last_match else 0
+    written_value = last_match[1] if last_match else "" if setting.option else text
     if written_value:
         value = NUMBER.parse(written_value)
         if value is None:
@@ -234,8 +241,8 @@ def _build_piece(
     if not setting.option:
         default = None if setting.variable in environment.variables else setting.default
         return default, (0, 0, f"{{{{ {parameter} }}}}")
-    space = " " if text else ""
-    option_expression = f'"{space}{setting.option}=" ~ {parameter}'
+    separator = " " if text else ""
+    option_expression = f'"{separator}{setting.option}=" ~ {parameter}'
     condition = f"{parameter} != {format_literal(setting.default or 0)}"
     return setting.default, (
         len(text),

@@ -25,8 +25,8 @@ UNIT_DIRECTORIES = (
 ADMIN_DIRECTORY = "/etc/systemd/system"  # contains the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
-# Arguments: unit, option, argv… Runs argv and the option under the unit's account, in its directory
-# and with its environment. The running service and its socket are not affected.
+# Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
+# directory and environment. The running service and its socket are not affected.
 UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
@@ -86,24 +86,26 @@ def list_unit_paths(unit: str) -> tuple[str, ...]:
     return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
 
 
-# Units to read for a program whose unit may have any name.
+# The paths of all units, for a program whose unit may have any name.
 ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
             for name in ("*.service", "*.service.d", "service.d", "*.socket"))  # fmt: skip
 
 
 def _list_unit_names(unit: str) -> tuple[str, ...]:
     """Return the names that a unit's file may have, with the template's name last."""
-    template, at, rest = unit.partition("@")
-    kind = rest.rpartition(".")[2]
-    return (unit, f"{template}@.{kind}") if at and rest != kind else (unit,)
+    template, separator, instance_and_suffix = unit.partition("@")
+    suffix = instance_and_suffix.rpartition(".")[2]
+    return (
+        (unit, f"{template}@.{suffix}") if separator and instance_and_suffix != suffix else (unit,)
+    )
 
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
-    stem, _, kind = unit.rpartition(".")
+    stem, _, suffix = unit.rpartition(".")
     words = stem.partition("@")[0].split("-")
-    prefixes = ("-".join(words[:number]) + f"-.{kind}" for number in range(len(words) - 1, 0, -1))
-    return (*_list_unit_names(unit), *prefixes, kind)
+    prefixes = ("-".join(words[:number]) + f"-.{suffix}" for number in range(len(words) - 1, 0, -1))
+    return (*_list_unit_names(unit), *prefixes, suffix)
 
 
 def drop_in_path(unit: str) -> str:
@@ -112,7 +114,7 @@ def drop_in_path(unit: str) -> str:
 
 
 def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
-    """Return the effective command and its file: the last drop-in that contains a command, or else
+    """Return the effective command of a unit and its file: the last drop-in with a command, or else
     the unit.
     """
     for path in reversed(list_unit_files(tree, unit)):
@@ -130,10 +132,10 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
         if (path := tree.resolve(f"{location}/{name}")) in tree.files
     ]
     drop_ins = {
-        basename(path): real
+        basename(path): real_path
         for name in reversed(_list_drop_in_names(unit))
         for location in reversed(UNIT_DIRECTORIES)
-        for path, real in tree.match(f"{location}/{name}.d/*.conf").items()
+        for path, real_path in tree.match(f"{location}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
     ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
@@ -141,7 +143,7 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
-    """Return the links among a unit's drop-ins that were not read."""
+    """Return those drop-ins of a unit that are links and could not be read."""
     links = (
         path
         for location in UNIT_DIRECTORIES
@@ -179,28 +181,30 @@ def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
 
 
 def parse_exec_start(text: str) -> Directive | None:
-    """Return the last ``ExecStart`` of a unit, or None if it is empty, which resets the command."""
+    """Return the last ``ExecStart`` of a unit, or None if it is empty. An empty ``ExecStart``
+    resets the command.
+    """
     commands = [line for line in parse_directives(text)
                 if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
-@lru_cache(maxsize=64)  # all parameters of a service read the same few units
+@lru_cache(maxsize=64)  # adoption parses the same few units for each parameter of a service
 def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []
     section, words, is_continued = "", list[Word](), False
     for line in _LINE_PATTERN.finditer(text):
-        bare, start = line[0].strip(), line.start()
-        if bare.startswith(("#", ";")):
+        stripped_line, start = line[0].strip(), line.start()
+        if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
-        if not is_continued and bare.startswith("["):
-            section = bare
+        if not is_continued and stripped_line.startswith("["):
+            section = stripped_line
             continue
         if not is_continued:
-            name, sign, _ = line[0].partition("=")
+            name, equals_sign, _ = line[0].partition("=")
             words = [strip_word(name, start)]
-            start += len(name) + len(sign)
+            start += len(name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
         words += [Word(word[0], word.start())
                   for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)]  # fmt: skip

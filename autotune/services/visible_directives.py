@@ -1,6 +1,6 @@
 """Rules that determine which parts of a service's files may be shown.
 
-Names of directives are visible, as are the arguments of directives that are tuned or that adoption
+The names of directives may be shown, and so may the arguments of directives that autotune tunes or
 reads. All other text in a host's file never leaves the host.
 """
 
@@ -17,7 +17,8 @@ from autotune.services.config_files import ConfigSyntaxError, Directive, Directi
 
 # Parses the words of a command in a unit.
 OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
-# The name of a directive. A name with digits may be a key in a table, so it must have arguments.
+# Matches the name of a directive. A name with digits is shown only if arguments follow, because it
+# may be a key in a table.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
 )
@@ -29,7 +30,7 @@ _OPTION_PATTERN = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s
 _PROGRAM_PATTERN = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
 _PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE = "a program", "a variable"  # no directive has these names
 _MATCH_NOTHING = re.compile(r"(?!)")
-MAX_VISIBLE_LENGTH = 100  # the most characters in a visible argument
+MAX_VISIBLE_LENGTH = 100  # arguments with more characters are hidden
 
 
 def is_never_visible(_: Directive) -> bool:
@@ -44,14 +45,15 @@ def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
-    ``parse_directives`` parses the service's files, ``names`` are visible directives, and
+    ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Blocks that are not listed contain tables, whose names are data and
-    stay hidden. If ``ignores_case``, names are compared without regard to case. If
-    ``hides_unknown_names``, unknown names are hidden, as in a programming language. ``reads`` are
-    names that are read but never edited, such as addresses. ``writes`` are names and whole lines
-    that edits of other directives add. In units, ``parse_options`` parses the words of a command,
-    and ``visible_variables`` matches the environment variables that are visible.
+    it is empty, all blocks do. Any other block contains a table, whose keys are data and stay
+    hidden. If ``ignores_case`` is true, names are compared without regard to case. If
+    ``hides_unknown_names`` is true, the names of other directives are hidden too, because the file
+    contains code or its syntax is unknown. ``reads`` are directives that are read but never edited,
+    such as addresses. ``writes`` are names and whole lines that edits of other directives add. In
+    units, ``parse_options`` parses the words of a command, and ``visible_variables`` matches the
+    environment variables that are visible.
     """
 
     parse_directives: DirectiveParser
@@ -68,47 +70,48 @@ class VisibleDirectives:
     def build_outliner(self, path: str) -> Outliner:
         """Return the function that finds the visible parts of the file at ``path``."""
         return _build_outliner(
-            self, of_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
+            self, is_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )
 
-    def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
+    def build_outline(self, text: str, *, is_unit: bool) -> TextOutline:
         """Return the visible parts of a text. The result is empty if the text cannot be parsed."""
         try:
-            directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
+            directives = [*(self._parse_unit(text) if is_unit else self.parse_directives(text))]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
             return TextOutline()
-        visible, hidden = list[Span](), list[Span]()
+        visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
             is_known = self._is_known(directive)
-            if self._is_in_data(directive):
-                hidden += _find_word_spans(text, (directive.name, *directive.arguments))
+            if self._is_in_table(directive):
+                hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
             name_spans = (
                 []
-                if self.hides_unknown_names and not of_unit and not is_known
+                if self.hides_unknown_names and not is_unit and not is_known
                 else _find_name_spans(text, directive, is_known=is_known)
             )
-            visible += name_spans
+            visible_spans += name_spans
             if not name_spans:
-                hidden += _find_word_spans(text, (directive.name,))
+                hidden_spans += _find_word_spans(text, (directive.name,))
             if is_known:
-                visible += (
-                    _word_span(word)
+                visible_spans += (
+                    _get_span(word)
                     for word in directive.arguments
                     if len(word.text) <= MAX_VISIBLE_LENGTH
                 )
-            hidden += _find_word_spans(text, directive.arguments)
-        return TextOutline(tuple(visible), tuple(hidden), _find_owners(directives))
+            hidden_spans += _find_word_spans(text, directive.arguments)
+        return TextOutline(tuple(visible_spans), tuple(hidden_spans), _find_owners(directives))
 
     def _is_known(self, directive: Directive) -> bool:
         name = directive.name.text
         names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
         return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
 
-    def _is_in_data(self, directive: Directive) -> bool:
-        kinds = (block[0] if block else "" for block in directive.blocks)
+    def _is_in_table(self, directive: Directive) -> bool:
+        block_names = (block[0] if block else "" for block in directive.blocks)
         return bool(self.blocks) and any(
-            (kind.lower() if self.ignores_case else kind) not in self.blocks for kind in kinds
+            (block_name.lower() if self.ignores_case else block_name) not in self.blocks
+            for block_name in block_names
         )
 
     def _parse_unit(self, text: str) -> Iterator[Directive]:
@@ -122,8 +125,8 @@ class VisibleDirectives:
                     yield from self._parse_variable(word)
 
     def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
-        """Yield the program name and the options in a command. Without the program name, the
-        options could not be parsed again.
+        """Yield the program name and the options in a command. The program name is visible, because
+        the masked command could not be parsed without it.
         """
         starts = {word.start: word for word in words}
         for option in self.parse_options(words):
@@ -134,38 +137,38 @@ class VisibleDirectives:
                 yield option
 
     def _parse_variable(self, word: Word) -> Iterator[Directive]:
-        if not (assigned := _ASSIGNMENT_PATTERN.match(word.text)):
+        if not (assignment := _ASSIGNMENT_PATTERN.match(word.text)):
             return
-        name = Word(assigned["name"], word.start + assigned.start("name"))
-        value = word.text[assigned.end() :].rstrip("\"'")
-        location = word.start + assigned.end()
+        name = Word(assignment["name"], word.start + assignment.start("name"))
+        value = word.text[assignment.end() :].rstrip("\"'")
+        location = word.start + assignment.end()
         yield Directive(name, ())
         if not self.visible_variables.fullmatch(name.text):
             return
-        location += word.text[assigned.end() :].startswith(("'", '"'))
+        location += word.text[assignment.end() :].startswith(("'", '"'))
         value = value.lstrip("\"'")
         if value.isdecimal():
             yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, location),))
         for option in _OPTION_PATTERN.finditer(value):
-            if (flag := option["option"].replace("_", "-")) in self.names:
+            if (option_name := option["option"].replace("_", "-")) in self.names:
                 number = Word(option["number"], location + option.start("number"))
-                yield Directive(Word(flag, location + option.start()), (number,))
+                yield Directive(Word(option_name, location + option.start()), (number,))
 
 
 @lru_cache(maxsize=256)
-def _build_outliner(understood: VisibleDirectives, *, of_unit: bool) -> Outliner:
-    return partial(understood.build_outline, of_unit=of_unit)
+def _build_outliner(visible_directives: VisibleDirectives, *, is_unit: bool) -> Outliner:
+    return partial(visible_directives.build_outline, is_unit=is_unit)
 
 
-def _word_span(word: Word) -> Span:
+def _get_span(word: Word) -> Span:
     return word.start, word.end
 
 
 def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
-    """Return the positions of a name's words in the text, even if the parser renamed the
+    """Return the positions of the words in a directive's name, even if the parser renamed the
     directive.
     """
-    locations, search_start = list[Span](), directive.name.start
+    spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
         search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # it also matches ""
@@ -186,13 +189,13 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
         )
         if not (is_name and is_ordinary):
             return []
-        locations.append((search_start, end))
+        spans.append((search_start, end))
         search_start = end
-    return locations
+    return spans
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """Yield the positions of words without quotes. Adjacent unquoted words form one position."""
+    """Yield the positions of words without quotes. Adjacent unquoted words share one position."""
     joined_span: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))

@@ -1,13 +1,13 @@
 """The load balancer: nginx, or Apache with mpm_event and mod_proxy.
 
-The balancer's configuration has two effects. It determines the CPU time on the balancer's own hosts,
-and how evenly the web tier gets requests. Too few connections leave web workers idle between two
-requests, and too many make the workers contend. ``BalancerModel.evenness`` is the share of the web
-tier's capacity that remains.
+The balancer's configuration has two effects. The configuration determines the CPU time on the
+balancer's own hosts, and how evenly the web tier gets requests. Too few connections leave web workers
+idle between two requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is
+the share of the web tier's capacity that remains.
 
-The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580):
-an optimum with a slope on both sides. The optimum results from the number of slots that bursts need and
-the cost of each slot.
+The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
+doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the
+number of slots that bursts need and the cost of each slot.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from dataclasses import dataclass
 from math import exp
 
 from autotune.services.base import Settings
-from autotune.simulate.station import QueueStation, served_share
+from autotune.simulate.station import QueueStation, compute_served_share
 from autotune.simulate.topology import TierHosts
 
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Connections needed in bursts if the web tier uses epoll. It accepts all waiting connections at once,
-# so the balancer keeps more of them open.
+# Connections needed in bursts, and their factor if the web tier uses epoll. With epoll, the web tier
+# accepts all waiting connections at once, so the balancer keeps more connections open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
 NGINX_REFERENCE_SHARE = (
-    0.8915  # share left at 1500 connections with the constants above, for evenness 1
+    0.8915  # share of the capacity left at 1500 connections, which counts as evenness 1
 )
 # Cost of each event method per thousand idle connections.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
-SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more
+SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more connections
 
 APACHE_NEEDED_WORKERS = 1512.0
 APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work
 APACHE_THREAD_COST = 0.08 / 15.0  # cost of a thread, relative to all work
-APACHE_REFERENCE_SHARE = 0.842  # share left at 240 x 15 with the constants above
-APACHE_EVENNESS = 0.91  # share left by the scheduling of mod_proxy
+APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
+APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
@@ -77,20 +77,28 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
         * hosts.cpus
         / 8.0
     )
-    table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
-    evenness = (
-        served_share(needed_connections, slots)
-        / table
-        / NGINX_REFERENCE_SHARE
-        * _minor_effect_factor(hosts, settings)
+    table_cost = (
+        1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     )
-    work = NGINX_CPU_SECONDS * table / 1.09
+    evenness_share = (
+        compute_served_share(needed_connections, slots)
+        / table_cost
+        / NGINX_REFERENCE_SHARE
+        * _compute_minor_effects(hosts, settings)
+    )
+    cpu_seconds = NGINX_CPU_SECONDS * table_cost / 1.09
     active_cpus = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return BalancerModel(
-        QueueStation(hosts.tier, "nginx", hosts.total_cpus, hosts.count * active_cpus / work, work),
-        evenness,
-        _backlog_size(hosts, settings, "nginx.backlog"),
+        QueueStation(
+            hosts.tier,
+            "nginx",
+            hosts.total_cpus,
+            hosts.count * active_cpus / cpu_seconds,
+            cpu_seconds,
+        ),
+        evenness_share,
+        _compute_backlog_size(hosts, settings, "nginx.backlog"),
         workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"
         if is_refused
@@ -98,18 +106,23 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     )
 
 
-def _minor_effect_factor(hosts: TierHosts, settings: Settings) -> float:
+def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
     """Return the combined factor of parameters with an effect of about 1 % each."""
 
     def read_switch(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
 
     idle_connections = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
-    reuse = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
-    share = 1.0 + reuse + 0.006 * read_switch("multi_accept") - 0.012 * read_switch("accept_mutex")
-    share += 0.01 * read_switch("reuseport")
-    share += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
-    return share
+    reuse_effect = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
+    effect_factor = (
+        1.0
+        + reuse_effect
+        + 0.006 * read_switch("multi_accept")
+        - 0.012 * read_switch("accept_mutex")
+    )
+    effect_factor += 0.01 * read_switch("reuseport")
+    effect_factor += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
+    return effect_factor
 
 
 def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
@@ -121,16 +134,23 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
         hosts.nofile * processes / 2.0,
     )
     needed_workers = APACHE_NEEDED_WORKERS * hosts.cpus / 8.0
-    weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
-    work = APACHE_CPU_SECONDS * weight / 1.16
+    cost_factor = (
+        1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
+    )
+    cpu_seconds = APACHE_CPU_SECONDS * cost_factor / 1.16
     return BalancerModel(
-        QueueStation(hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / work, work),
-        APACHE_EVENNESS * served_share(needed_workers, slots) / weight / APACHE_REFERENCE_SHARE,
-        _backlog_size(hosts, settings, "apache.ListenBacklog"),
+        QueueStation(
+            hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / cpu_seconds, cpu_seconds
+        ),
+        APACHE_EVENNESS
+        * compute_served_share(needed_workers, slots)
+        / cost_factor
+        / APACHE_REFERENCE_SHARE,
+        _compute_backlog_size(hosts, settings, "apache.ListenBacklog"),
         processes * (PROCESS_BYTES + threads * THREAD_BYTES),
     )
 
 
-def _backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
+def _compute_backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
     somaxconn = hosts.read_number(settings, "sysctl.net.core.somaxconn", 4096)
     return min(somaxconn, hosts.read_number(settings, name, 511))

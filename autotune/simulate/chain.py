@@ -21,15 +21,15 @@ from autotune.simulate.web import (
     ITEM_BYTES,
     build_backing,
     build_web,
+    compute_memory_success_share,
     count_missed_keys,
-    memory_success_share,
     uses_epoll,
 )
 from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds on the network between two tiers
-TIME_POINTS = 16  # samples of a growing queue
+TIME_POINTS = 16  # number of times at which a growing queue is sampled
 MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
 BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
@@ -56,7 +56,7 @@ class StationChain:
     def slowest_station(self) -> QueueStation:
         return min(self.stations, key=lambda station: station.max_rate)
 
-    def error_shares(self, rate: float) -> dict[str, float]:
+    def compute_error_shares(self, rate: float) -> dict[str, float]:
         """Return the fractions of requests that fail outright, by kind."""
         dropped_share = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
         return (
@@ -65,49 +65,54 @@ class StationChain:
             else self.lost_shares
         )
 
-    def request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
+    def compute_request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return mean and variance of a request's time, without the growth of unstable queues.
 
-        ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
+        ``seconds`` is the time since an idle start. This time limits the queues of stations close to
+        saturation.
         """
         mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
-            cap = (
+            max_utilisation = (
                 1.0
                 if seconds is None
                 else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
             )
-            time_moments = station.time_spent(rate, max(0.0, cap))
+            time_moments = station.compute_time_spent(rate, max(0.0, max_utilisation))
             mean, variance = mean + time_moments.mean, variance + time_moments.variance
         return TimeMoments(mean, variance)
 
-    def late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
+    def compute_late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
         """Return the fraction of a reading's responses that take longer than each of ``limits``
         (seconds).
 
-        The total time is modelled as gamma distributed, which two moments determine. If the slowest
-        station gets more load than it can serve, its queue grows as long as the reading lasts.
+        The model of the total time is a gamma distribution, which mean and variance determine. If the
+        slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
-        time_moments = self.request_time(rate, seconds)
-        shape, scale = (
+        time_moments = self.compute_request_time(rate, seconds)
+        gamma_shape, gamma_scale = (
             time_moments.mean**2 / time_moments.variance,
             time_moments.variance / time_moments.mean,
         )
-        excess_utilisation = self.slowest_station.utilisation(rate) - 1.0
+        excess_utilisation = self.slowest_station.compute_utilisation(rate) - 1.0
         if excess_utilisation <= 0.0:
-            return _gamma_tail(shape, limits / scale)
+            return _compute_gamma_tail(gamma_shape, limits / gamma_scale)
         queue_seconds = excess_utilisation * seconds * (np.arange(TIME_POINTS) + 0.5) / TIME_POINTS
         remaining_limits = np.maximum(limits[None, :] - queue_seconds[:, None], 0.0)
-        return np.asarray(_gamma_tail(shape, remaining_limits / scale).mean(axis=0))
+        return np.asarray(
+            _compute_gamma_tail(gamma_shape, remaining_limits / gamma_scale).mean(axis=0)
+        )
 
-    def violation_share(self, rate: float, slo: Slo) -> float:
-        """Return the long-run fraction of violations at ``rate``."""
-        if self.slowest_station.utilisation(rate) >= 1.0:
+    def compute_violation_share(self, rate: float, slo: Slo) -> float:
+        """Return the fraction of requests that violate the SLO at ``rate`` in the long run."""
+        if self.slowest_station.compute_utilisation(rate) >= 1.0:
             return 1.0
-        time_moments = self.request_time(rate)
-        limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
-        late_share = float(_gamma_tail(time_moments.mean**2 / time_moments.variance, limit))
-        failed_share = min(1.0, sum(self.error_shares(rate).values()))
+        time_moments = self.compute_request_time(rate)
+        scaled_limit = np.array(slo.limit * time_moments.mean / time_moments.variance)
+        late_share = float(
+            _compute_gamma_tail(time_moments.mean**2 / time_moments.variance, scaled_limit)
+        )
+        failed_share = min(1.0, sum(self.compute_error_shares(rate).values()))
         return failed_share + (1.0 - failed_share) * late_share
 
     def compute_peak(self, slo: Slo) -> float:
@@ -125,21 +130,23 @@ class StationChain:
         """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
         the rate.
         """
-        failed_share = sum(self.error_shares(rate).values())
-        log_violation = log(max(self.violation_share(rate, slo), 1e-12) / slo.allowed_violations)
+        failed_share = sum(self.compute_error_shares(rate).values())
+        log_violation = log(
+            max(self.compute_violation_share(rate, slo), 1e-12) / slo.allowed_violations
+        )
         return max(log_violation, log(max(failed_share, 1e-12) / max(slo.errors, 1e-11)))
 
 
-def _gamma_tail(shape: float, limits: Array) -> Array:
+def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
     """Return the probability that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
-    return np.asarray(gammaincc(shape, limits))
+    return np.asarray(gammaincc(gamma_shape, limits))
 
 
 def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of the increasing function ``f``, to a ten-thousandth (regula falsi, Illinois
-    variant).
+    """Return the root of the increasing function ``f``, with a relative error of 1e-4 (regula falsi,
+    Illinois variant).
     """
     below, above = f(low), f(high)
     while high - low > 1e-4 * high:
@@ -157,20 +164,20 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
     missed_keys = count_missed_keys(topology.cache, topology.data, settings)
     balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
-    caches, evenness = topology.cache.count, balancer.evenness_share
+    cache_count, evenness = topology.cache.count, balancer.evenness_share
     web_model = build_web(
         topology.web,
         settings,
-        caches=caches,
-        misses=missed_keys,
+        cache_count=cache_count,
+        missed_keys=missed_keys,
         evenness=evenness,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
     processes = web_model.process_count * topology.web.count
     backing_model = build_backing(topology, settings, processes=processes, missed_keys=missed_keys)
-    killed_share = 1.0 - memory_success_share(
+    killed_share = 1.0 - compute_memory_success_share(
         topology.web, web_model.memory_bytes
-    ) * memory_success_share(topology.lb, balancer.memory_bytes)
+    ) * compute_memory_success_share(topology.lb, balancer.memory_bytes)
     lost_shares = {
         "killed": killed_share,
         "no connection to the cache": backing_model.unconnected_share,
@@ -180,7 +187,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         3 * HOP_SECONDS + (topology.data.store_latency if missed_keys >= 0.5 else 0.0),
         balancer.backlog_size,
         missed_keys,
-        {kind: share for kind, share in lost_shares.items() if share > 0.0},
+        {loss_kind: share for loss_kind, share in lost_shares.items() if share > 0.0},
         balancer.refusal_reason or web_model.refusal_reason,
     )
 
@@ -200,10 +207,12 @@ LOSS_BOTTLENECKS = {
 def diagnose_search(
     topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """Return the bottleneck after a search: at its lowest failed rate, or else at its highest rate."""
-    rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
-    failed_rates = [rate for rate, failing in rates.items() if failing]
-    rate = min(failed_rates, default=max(rates, default=1.0))
+    """Return the bottleneck at the lowest rate that failed in a search, or else at the highest rate."""
+    failed_by_rate = {
+        reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid
+    }
+    failed_rates = [rate for rate, has_failed in failed_by_rate.items() if has_failed]
+    rate = min(failed_rates, default=max(failed_by_rate, default=1.0))
     chain = build_chain(topology, settings)
     shortage = find_bottleneck(topology, chain, rate, slo)
     is_waiting = shortage.resource in (Resource.WORKERS, Resource.STORE, Resource.CPU)
@@ -247,20 +256,22 @@ def find_bottleneck(
     topology: ChainTopology, chain: StationChain, rate: float, slo: Slo
 ) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
-    error_shares = chain.error_shares(rate)
+    error_shares = chain.compute_error_shares(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(error_shares.values()) > slo.errors:
-        kind = max(error_shares, key=lambda name: error_shares[name])
-        location, resource, words = LOSS_BOTTLENECKS[kind]
-        hosts, station = tiers[location], chain.stations[location]
-        evidence = f"{words}: {100 * error_shares[kind]:.1f} % of the requests fail (modelled)"
+        loss_kind = max(error_shares, key=lambda name: error_shares[name])
+        station_index, resource, reason = LOSS_BOTTLENECKS[loss_kind]
+        hosts, station = tiers[station_index], chain.stations[station_index]
+        evidence = (
+            f"{reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
+        )
         service = hosts.service if hosts is topology.web else station.service
     else:
         station = chain.slowest_station
         hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
-            f"{station.limit_reason}: {100 * min(1.0, station.utilisation(rate)):.0f} % at "
+            f"{station.limit_reason}: {100 * min(1.0, station.compute_utilisation(rate)):.0f} % at "
             f"{rate:,.0f} requests/s, "
             f"100 % at {station.max_rate:,.0f} (modelled)"
         )

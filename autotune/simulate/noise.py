@@ -13,7 +13,7 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # correlation time of half of the noise
 SWING_SECONDS = 2400.0  # period of the slow swing
-# Share of the capacity that is left during a disturbed reading.
+# Limits of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = (
     0.45,
     0.80,
@@ -28,7 +28,8 @@ class NoiseModel:
       variance.
     - ``drift_sd``: amplitude of a slow swing, as a fraction of the capacity.
     - ``outlier_share``: fraction of disturbed readings. A disturbance only lowers the capacity.
-    - ``level``: capacity of the whole stack, relative to the model. It differs between test beds.
+    - ``level``: capacity of the whole stack, relative to the model. The level differs between test
+      beds.
     """
 
     seed: int = 1
@@ -37,29 +38,34 @@ class NoiseModel:
     outlier_share: float = 0.03
     level: float = 1.0
 
-    def capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor that a reading at ``seconds`` into the study applies to the capacity."""
-        loose, shared = (
+    def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
+        """Return the factor on the capacity during a reading at ``seconds`` into the study."""
+        independent_noise, correlated_noise = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
-            self._correlated_normal(seconds),
+            self._draw_correlated_normal(seconds),
         )
         is_disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
         swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)
-        log_factor = loose + self.reading_sd / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
+        log_factor = (
+            independent_noise
+            + self.reading_sd / sqrt(2.0) * correlated_noise
+            + log(max(1.0 + swing, 0.05))
+        )
         return self.level * float(
             np.exp(log_factor + (log(disturbed_share) if is_disturbed else 0.0))
         )
 
-    def reading_rng(self, number: int) -> np.random.Generator:
+    def create_reading_rng(self, number: int) -> np.random.Generator:
         """Return the random generator of one reading."""
         return np.random.default_rng((self.seed, 1, number))
 
-    def _correlated_normal(self, seconds: float) -> float:
+    def _draw_correlated_normal(self, seconds: float) -> float:
         """Return a standard normal value that is similar at moments close in time."""
-        whole, part = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
+        interval, fraction = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
         before, after = (
-            np.random.default_rng((self.seed, 2, int(whole) + k)).standard_normal() for k in (0, 1)
+            np.random.default_rng((self.seed, 2, int(interval) + k)).standard_normal()
+            for k in (0, 1)
         )
-        angle = part * pi / 2.0
+        angle = fraction * pi / 2.0
         return float(before * np.cos(angle) + after * np.sin(angle))

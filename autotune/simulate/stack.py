@@ -1,4 +1,4 @@
-"""Readings of a simulated stack in virtual time: rate and seconds in, counts and a histogram out."""
+"""Simulate readings of a stack in virtual time, with request counts and a latency histogram."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations before a reading counts that stops it
-# Upper edges of the histogram in seconds: bins of 1 ms as in httperf's output, wider ones above.
+RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations in the ramp that cuts a reading short
+# The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
 
@@ -71,15 +71,16 @@ class SimulatedStack:
     ) -> tuple[Reading, dict[str, HostUsage]]:
         """Return one reading after ``ramp_seconds`` seconds of load, and the usage of the hosts."""
         assert self._chain is not None, "nothing is deployed"
-        rng = self.noise.reading_rng(self.reading_count)
+        rng = self.noise.create_reading_rng(self.reading_count)
         self.reading_count += 1
         # Lower capacity is equivalent to more load on the full capacity.
-        offered_rate = rate / self.noise.capacity_factor(self.virtual_seconds, rng)
+        offered_rate = rate / self.noise.draw_capacity_factor(self.virtual_seconds, rng)
         is_truncated = ramp_seconds > 0 and bool(
-            self._late_shares(offered_rate, ramp_seconds)[self._limit_bin] > RUNAWAY_VIOLATION_SHARE
+            self._compute_late_shares(offered_rate, ramp_seconds)[self._limit_bin]
+            > RUNAWAY_VIOLATION_SHARE
         )
         counted_seconds = ramp_seconds if is_truncated else seconds
-        late_shares = self._late_shares(offered_rate, counted_seconds)
+        late_shares = self._compute_late_shares(offered_rate, counted_seconds)
         reading = self._build_reading(
             rate, offered_rate, counted_seconds, late_shares, rng, truncated=is_truncated
         )
@@ -87,7 +88,9 @@ class SimulatedStack:
         missed_keys = round(reading.intended * self._chain.missed_keys)
         self.cache_misses += missed_keys
         self.cache_hits += reading.intended * self.topology.data.keys_per_request - missed_keys
-        return reading, _host_usages(self.topology, self._chain, offered_rate, counted_seconds)
+        return reading, _compute_host_usages(
+            self.topology, self._chain, offered_rate, counted_seconds
+        )
 
     def advance_clock(self, seconds: float) -> None:
         """Advance the virtual time without load."""
@@ -97,9 +100,9 @@ class SimulatedStack:
     def _limit_bin(self) -> int:
         return int(np.searchsorted(self._edges, self.slo.limit - 1e-9))
 
-    def _late_shares(self, offered_rate: float, seconds: float) -> Array:
+    def _compute_late_shares(self, offered_rate: float, seconds: float) -> Array:
         assert self._chain is not None
-        return self._chain.late_shares(offered_rate, self._edges, seconds)
+        return self._chain.compute_late_shares(offered_rate, self._edges, seconds)
 
     def _build_reading(
         self,
@@ -114,21 +117,21 @@ class SimulatedStack:
         """Return a reading with every intended request either in the histogram or among the errors."""
         assert self._chain is not None
         intended_requests = max(1, int(rng.poisson(rate * seconds)))
-        error_shares = self._chain.error_shares(offered_rate)
+        error_shares = self._chain.compute_error_shares(offered_rate)
         lost_share = min(1.0, sum(error_shares.values()))
-        shares = [
+        failed_shares = [
             share * lost_share / sum(error_shares.values()) for share in error_shares.values()
         ]
         answered_shares = (1.0 - lost_share) * np.diff(1.0 - late_shares, prepend=0.0).clip(0.0)
-        odds = np.concatenate(
-            [answered_shares, shares, [(1.0 - lost_share) * late_shares[-1]]]
+        outcome_shares = np.concatenate(
+            [answered_shares, failed_shares, [(1.0 - lost_share) * late_shares[-1]]]
         ).clip(0.0)
-        counts = rng.multinomial(intended_requests, odds / odds.sum())
-        bins = len(self._edges)
-        kinds = [*error_shares, "timeout"]
-        errors = {k: int(n) for k, n in zip(kinds, counts[bins:], strict=True) if n}
+        counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
+        bin_count = len(self._edges)
+        error_kinds = [*error_shares, "timeout"]
+        errors = {k: int(n) for k, n in zip(error_kinds, counts[bin_count:], strict=True) if n}
         histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
-        late_count = int(counts[self._limit_bin + 1 : bins].sum())
+        late_count = int(counts[self._limit_bin + 1 : bin_count].sum())
         return Reading(
             rate=rate,
             seconds=seconds,
@@ -140,31 +143,36 @@ class SimulatedStack:
         )
 
 
-def _host_usages(
+def _compute_host_usages(
     topology: ChainTopology, chain: StationChain, offered_rate: float, seconds: float
 ) -> dict[str, HostUsage]:
-    """Return each host's usage during a reading, as its counters would show it."""
-    usage: dict[str, HostUsage] = {}
+    """Return each host's usage during a reading, as the host's counters would show it."""
+    usages: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):
-        backlog = (
-            max(0.0, station.utilisation(offered_rate) - 1.0) * station.max_rate * seconds / 2.0
+        queue_length = (
+            max(0.0, station.compute_utilisation(offered_rate) - 1.0)
+            * station.max_rate
+            * seconds
+            / 2.0
         )
         requests_inside = (
-            min(offered_rate, station.max_rate) * station.time_spent(offered_rate, 0.995).mean
+            min(offered_rate, station.max_rate)
+            * station.compute_time_spent(offered_rate, 0.995).mean
         )
         busy_share = min(
             1.0,
             offered_rate * station.service_seconds / hosts.total_cpus,
-            station.utilisation(offered_rate),
+            station.compute_utilisation(offered_rate),
         )
-        load = (requests_inside + backlog) / hosts.count
+        load_average = (requests_inside + queue_length) / hosts.count
         host_usage = HostUsage(
-            cpu=round(busy_share, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
-            sockets=round(load), time_wait=0, network=0.0,
+            cpu=round(busy_share, 4), steal=0.0, load=round(load_average, 2),
+            running=round(load_average, 2), memory=0.0, sockets=round(load_average), time_wait=0,
+            network=0.0,
         )  # fmt: skip
-        usage |= dict.fromkeys(hosts.host_names, host_usage)
-    return usage
+        usages |= dict.fromkeys(hosts.host_names, host_usage)
+    return usages
 
 
 # Virtual seconds of a reload, and of a restart until the tier responds again.
@@ -172,8 +180,8 @@ ACTION_SECONDS = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
 class SimulatedFleet(Fleet):
-    """A fleet that deploys to a simulated stack; ``render(settings, part)`` returns a part's files by
-    path.
+    """A fleet that deploys to a simulated stack; ``render(settings, instance)`` returns an instance's
+    files by path.
     """
 
     def __init__(
@@ -182,14 +190,14 @@ class SimulatedFleet(Fleet):
         service_stack: Stack,
         render: Callable[[Settings, ServiceInstance], Mapping[str, bytes]],
     ) -> None:
-        self._stack, self._laid, self._render = stack, service_stack, render
-        self._in_place: Settings | None = None
+        self._stack, self._service_stack, self._render = stack, service_stack, render
+        self._deployed_settings: Settings | None = None
 
     def deploy(self, settings: Settings) -> DeployResult:
         """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
         desired_state = build_desired_state(
             settings,
-            self._laid,
+            self._service_stack,
             partial(self._render, settings),
             load_runtime(DEFAULT_RUNTIME).layout,
         )
@@ -201,7 +209,7 @@ class SimulatedFleet(Fleet):
             for instance in desired_state.instances
         }
         self._stack.virtual_seconds += max(ACTION_SECONDS[action] for action in actions.values())
-        self._in_place = dict(settings)
+        self._deployed_settings = dict(settings)
         return DeployResult(
             desired_state.files,
             actions,
@@ -210,10 +218,12 @@ class SimulatedFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """Leave all hosts unchanged, because a simulated deployment changes none."""
+        """Leave all hosts unchanged, because a simulated deployment changes no host."""
 
     def _select_action(self, instance: ServiceInstance, settings: Settings) -> Action:
-        if self._in_place is None or instance not in self._laid.active_instances(self._in_place):
+        if self._deployed_settings is None or instance not in self._service_stack.active_instances(
+            self._deployed_settings
+        ):
             return Action.RESTART
-        changed_names = changed_parameters(instance, self._in_place, settings)
-        return max((parameter.action for parameter in changed_names), default=Action.NONE)
+        changed = changed_parameters(instance, self._deployed_settings, settings)
+        return max((parameter.action for parameter in changed), default=Action.NONE)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 in the G/G/c formula by Allen and Cunneen: arrivals and PHP jobs are burstier than
-# exponential ones. It determines how far below saturation the tail exceeds the objective.
+# exponential ones. This value determines how far below saturation the tail exceeds the objective.
 BURSTINESS = 4.0
 
 
 class TimeMoments(NamedTuple):
-    """Mean (s) and variance (s²) of a time."""
+    """Mean (s) and variance (s²) of the time that a request takes."""
 
     mean: float
     variance: float
@@ -25,8 +25,8 @@ class QueueStation:
     """A queue with ``servers`` that serve at most ``max_rate`` requests/s together.
 
     A request takes ``service_seconds`` seconds. ``max_rate`` is lower than the servers alone would
-    allow if another resource is short. ``resource`` is exhausted if this station is the slowest of a
-    chain, and ``limit_reason`` describes that.
+    allow if another resource is short. ``resource`` is the resource that is exhausted at ``max_rate``,
+    and ``limit_reason`` describes the shortage.
     """
 
     tier: str
@@ -37,17 +37,18 @@ class QueueStation:
     resource: Resource = Resource.CPU
     limit_reason: str = "CPUs busy"
 
-    def utilisation(self, offered_rate: float) -> float:
+    def compute_utilisation(self, offered_rate: float) -> float:
         """Return the utilisation at ``offered_rate`` requests/s; above 1, the queue grows."""
         return offered_rate / self.max_rate
 
-    def time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
-        """Return the time spent here below saturation; ``max_utilisation`` limits the utilisation.
+    def compute_time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
+        """Return the time that a request spends at the station; ``max_utilisation`` limits the
+        utilisation.
 
-        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request waits
-        with probability ``waits``, and then for an exponentially distributed time.
+        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request
+        waits with probability ``waiting_share``, and then for an exponentially distributed time.
         """
-        utilisation = min(self.utilisation(offered_rate), max_utilisation)
+        utilisation = min(self.compute_utilisation(offered_rate), max_utilisation)
         waiting_share = utilisation ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
         wait_seconds = BURSTINESS / (self.max_rate * max(1.0 - utilisation, 1e-6))
         return TimeMoments(
@@ -57,11 +58,15 @@ class QueueStation:
         )
 
 
-def served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
-    """Return the share of a capacity that ``available`` slots (workers, connections) allow.
+def compute_served_share(
+    needed_slots: float, available_slots: float, sharpness: float = 3.0
+) -> float:
+    """Return the share of a capacity that the available slots (workers, connections) allow.
 
-    The share is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In
-    between it is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot long before
-    the average use reaches the limit.
+    The share is 1 with far more slots than needed, and ``available_slots / needed_slots`` with far fewer.
+    In between, the share is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot
+    long before the average use reaches the limit.
     """
-    return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))
+    return float(
+        (1.0 + (needed_slots / max(available_slots, 1e-9)) ** sharpness) ** (-1.0 / sharpness)
+    )

@@ -19,8 +19,8 @@ GIB = 2**30
 class TierHosts:
     """The hosts of one tier, all identical.
 
-    ``tier`` is the tier's name in settings. ``service`` is its deployment unless the settings choose a
-    different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
+    ``tier`` is the tier's name in settings. ``service`` is the tier's deployment unless the settings
+    choose a different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
     """
 
     tier: str
@@ -74,10 +74,12 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
     deployments = catalogue_of(file.target).deployments
     for name, tier in file.target.tiers.items():
         roles = {role for _, role in deployments[tier.service[0]]}
-        field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
-        if field is None or field in tiers:
+        tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
+        if tier_field is None or tier_field in tiers:
             problem = (
-                "it is the second of its kind" if field else "the model does not cover its kind"
+                "it is the second of its kind"
+                if tier_field
+                else "the model does not cover its kind"
             )
             raise file.document.build_error(
                 ["tiers", name],
@@ -85,17 +87,17 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
                 "Remove `simulated:` to use other hosts",
             )
-        machines = [facts[host] for host in tier.hosts]
-        tiers[field] = TierHosts(
+        host_facts = [facts[host] for host in tier.hosts]
+        tiers[tier_field] = TierHosts(
             tier=name,
             service=tier.service[0],
             count=len(tier.hosts),
-            cpus=min(machine.cpus for machine in machines),
-            memory=min(machine.memory for machine in machines),
-            nofile=min(machine.nofile for machine in machines),
+            cpus=min(machine.cpus for machine in host_facts),
+            memory=min(machine.memory for machine in host_facts),
+            nofile=min(machine.nofile for machine in host_facts),
             given_names=tier.hosts,
         )
-    if missing := [words for field, words in TIER_TITLES.items() if field not in tiers]:
+    if missing := [title for tier_field, title in TIER_TITLES.items() if tier_field not in tiers]:
         raise file.document.build_error(
             ["tiers"], f"a simulated stack needs a tier of each kind: {missing[0]} is missing"
         )

@@ -8,39 +8,39 @@ from math import exp
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.simulate.balancer import SCAN_COSTS, SELECT_LIMIT
-from autotune.simulate.station import QueueStation, served_share
+from autotune.simulate.station import QueueStation, compute_served_share
 from autotune.simulate.topology import ChainTopology, TierHosts
 from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
 # One host reaches 3.5 K requests/s according to the published maxima; each additional host adds 1 K.
-# The cause is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) / (SINGLE_HOST_ADVANTAGE
-# + 1) times the capacity of one.
+# The cause of this difference is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) /
+# (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
 SINGLE_HOST_ADVANTAGE = 2.6
 
-# The balancer keeps connections open, and each one occupies a process.
+# The balancer keeps connections open, and each open connection occupies a process.
 PREFORK_NEEDED_PROCESSES = 320.0
 PREFORK_SHARPNESS = 6.0
 FPM_SOCKET_COST = 0.055  # cost of the additional hop over the unix socket, relative to all work
-FPM_REFERENCE_SHARE = 0.83  # share left with 75 children and 1800 connections
+FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
 FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches, relative to all work
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
-# Share left by each process manager after the cost of forking.
+# Share of the capacity left after the cost of forking, by process manager.
 PROCESS_MANAGER_SHARES = {
     "static": 1.0,
     "dynamic": 0.985,
     "ondemand": 0.94,
 }
-REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in units of a request
+REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
 # Cost of each additional cache host for the same 100 keys, relative to all work.
 FAN_OUT_COST = 0.025
 # Cost of connections between web processes and caches, relative to all work, for a thousand
-# connections. It grows with the square of their number, because each wake-up searches all sockets of a
-# process.
+# connections. The cost grows with the square of the number of connections, because each wake-up
+# searches all sockets of a process.
 CONNECTION_COST = 0.012
 
 
@@ -71,29 +71,29 @@ def build_web(
     hosts: TierHosts,
     settings: Settings,
     *,
-    caches: int,
-    misses: float,
+    cache_count: int,
+    missed_keys: float,
     evenness: float,
     wait_seconds: float = 0.0,
 ) -> WebModel:
-    """Return the web tier.
+    """Return the model of the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that come
-    from the store, and ``wait_seconds`` the time to wait for them, which occupies a process.
+    ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
+    come from the store. A request occupies a process while it waits ``wait_seconds`` for these keys.
     ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
     unevenly.
     """
-    apache = hosts.find_deployment(settings).startswith("apache")
-    build = _build_prefork if apache else _build_fpm
-    web_model = build(hosts, settings, caches, misses, evenness)
+    is_apache = hosts.find_deployment(settings).startswith("apache")
+    build_model = _build_prefork if is_apache else _build_fpm
+    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness)
     return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
-def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) -> QueueStation:
-    """Return the station with its rate limited by processes that wait all the time (Little's law)."""
-    station = pages.station
-    held_seconds = wait_seconds + station.service_seconds
-    rate = pages.process_count * hosts.count / held_seconds
+def _limit_to_processes(hosts: TierHosts, web_model: WebModel, wait_seconds: float) -> QueueStation:
+    """Return the station with its rate limited by processes that wait for the store (Little's law)."""
+    station = web_model.station
+    occupied_seconds = wait_seconds + station.service_seconds
+    rate = web_model.process_count * hosts.count / occupied_seconds
     if wait_seconds <= 0.0 or rate >= station.max_rate:
         return station
     return replace(
@@ -105,75 +105,88 @@ def _limit_to_processes(hosts: TierHosts, pages: WebModel, wait_seconds: float) 
 
 
 def _build_station(
-    hosts: TierHosts, service: str, rate: float, work: float, limit: str | None
+    hosts: TierHosts, service: str, rate: float, cpu_seconds: float, limit_reason: str | None
 ) -> QueueStation:
-    """Return the station; ``limit`` is the exhausted resource as text, ``None`` for CPU."""
-    resource = Resource.WORKERS if limit else Resource.CPU
+    """Return the station; ``limit_reason`` is the exhausted resource as text, ``None`` for CPU."""
+    resource = Resource.WORKERS if limit_reason else Resource.CPU
     return QueueStation(
-        hosts.tier, service, hosts.total_cpus, rate, work, resource, limit or "CPUs busy"
+        hosts.tier,
+        service,
+        hosts.total_cpus,
+        rate,
+        cpu_seconds,
+        resource,
+        limit_reason or "CPUs busy",
     )
 
 
-def _request_cpu_seconds(hosts: TierHosts, caches: int, processes: float, misses: float) -> float:
+def _compute_request_cpu_seconds(
+    hosts: TierHosts, cache_count: int, processes: float, missed_keys: float
+) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
     host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
-    connections = processes * hosts.count * caches / 1000.0
-    work = PHP_CPU_SECONDS * (
-        1.0 + FAN_OUT_COST * (caches - 1) + CONNECTION_COST * connections**2 + 0.001 * misses
+    connections = processes * hosts.count * cache_count / 1000.0
+    cpu_seconds = PHP_CPU_SECONDS * (
+        1.0
+        + FAN_OUT_COST * (cache_count - 1)
+        + CONNECTION_COST * connections**2
+        + 0.001 * missed_keys
     )
-    return work * hosts.count / host_factor
+    return cpu_seconds * hosts.count / host_factor
 
 
 def _build_prefork(
-    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
-    process_share = served_share(
+    process_share = compute_served_share(
         PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS
     )
-    work = _request_cpu_seconds(hosts, caches, processes, misses) * _replacement_factor(
-        max_requests
-    )
-    rate = hosts.total_cpus * process_share / work * evenness
-    limit = "prefork processes in use" if process_share < 0.9 else None
-    station = _build_station(hosts, "apache", rate, work, limit)
+    cpu_seconds = _compute_request_cpu_seconds(
+        hosts, cache_count, processes, missed_keys
+    ) * _compute_replacement_factor(max_requests)
+    rate = hosts.total_cpus * process_share / cpu_seconds * evenness
+    limit_reason = "prefork processes in use" if process_share < 0.9 else None
+    station = _build_station(hosts, "apache", rate, cpu_seconds, limit_reason)
     return WebModel(station, processes, processes * CHILD_BYTES)
 
 
 def _build_fpm(
-    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
     event_method = hosts.read_text(settings, "nginx.use", "epoll")
     host_size = hosts.cpus / 4.0
-    children_share = served_share(FPM_NEEDED_CHILDREN * host_size, children)
+    children_share = compute_served_share(FPM_NEEDED_CHILDREN * host_size, children)
     # More children leave fewer connections waiting.
     needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * host_size
         * (0.7 + 0.3 * 75.0 * host_size / max(children, 1.0)) ** 0.25
     )
-    connection_share = served_share(
+    connection_share = compute_served_share(
         needed_connections, workers * min(connections, hosts.nofile) / 2.0
     )
-    weight = 1.0 + children / host_size * FPM_SWITCH_COST
-    weight += connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
-    weight *= _replacement_factor(hosts.read_number(settings, "php_fpm.max_requests", 0)) * (
-        1.0 + FPM_SOCKET_COST
+    cost_factor = 1.0 + children / host_size * FPM_SWITCH_COST
+    cost_factor += connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
+    cost_factor *= _compute_replacement_factor(
+        hosts.read_number(settings, "php_fpm.max_requests", 0)
+    ) * (1.0 + FPM_SOCKET_COST)
+    cpu_seconds = (
+        _compute_request_cpu_seconds(hosts, cache_count, children, missed_keys) * cost_factor
     )
-    work = _request_cpu_seconds(hosts, caches, children, misses) * weight
-    manager = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
-    limits = {"FPM children in use": children_share, "connections in use": connection_share}
-    scarcest_name = min(limits, key=lambda name: limits[name])
-    limit = scarcest_name if limits[scarcest_name] < 0.9 else None
-    served = hosts.total_cpus * children_share * connection_share * manager
-    rate = served / work / FPM_REFERENCE_SHARE * evenness
+    manager_share = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
+    share_by_limit = {"FPM children in use": children_share, "connections in use": connection_share}
+    scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
+    limit_reason = scarcest_name if share_by_limit[scarcest_name] < 0.9 else None
+    served_cpus = hosts.total_cpus * children_share * connection_share * manager_share
+    rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
-        _build_station(hosts, "php_fpm", rate, work, limit),
+        _build_station(hosts, "php_fpm", rate, cpu_seconds, limit_reason),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"
@@ -182,28 +195,28 @@ def _build_fpm(
     )
 
 
-def _replacement_factor(max_requests: float) -> float:
+def _compute_replacement_factor(max_requests: float) -> float:
     """Return the factor by which replacing processes after ``max_requests`` requests (0: never)
     increases their work.
     """
     return 1.0 + REPLACEMENT_REQUESTS / max_requests if max_requests else 1.0
 
 
-def memory_success_share(hosts: TierHosts, needed: float) -> float:
+def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float:
     """Return the share of requests that succeed if the processes need more memory than the host has.
 
     The kernel kills one process after the other, and their current requests are lost.
     """
-    return min(1.0, exp(-4.0 * max(0.0, needed / (0.95 * hosts.memory) - 1.0)))
+    return min(1.0, exp(-4.0 * max(0.0, needed_bytes / (0.95 * hosts.memory) - 1.0)))
 
 
 # On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
 # K multi-gets of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
-GET_FIXED_SHARE = 0.4  # share of this work per request, whatever the number of its keys on the host
+GET_FIXED_SHARE = 0.4  # share of this CPU time that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # cost of a thousand connections, relative to all work
 LOCK_WAIT_COST = 0.04  # cost of a thread beyond the number of CPUs, which only waits for locks
-ITEM_BYTES = 90  # key, value and memcached's header
+ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
 STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the cache missed
 
@@ -221,43 +234,47 @@ class BackingModel:
     unconnected_share: float = 0.0
 
 
-def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float:
+def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> float:
     """Return the number of a request's keys that are not cached.
 
     Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
     f ** (1 − skew) of the requests.
     """
     megabytes = cache.read_number(settings, "memcached.memory", 64)
-    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data.pairs))
-    return float(data.keys_per_request * (1.0 - cached_share ** (1.0 - data.skew)))
+    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
+    return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
 def build_backing(
     topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
 ) -> BackingModel:
-    """Return cache and store for ``processes`` web processes, each with a connection to every cache
-    host.
+    """Return the models of cache and store for ``processes`` web processes, each with a connection to
+    every cache host.
     """
-    cache, store, data = topology.cache, topology.store, topology.data
+    cache, store, data_set = topology.cache, topology.store, topology.data
     allowed_connections = min(
         cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0
     )
     cpu_per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)
-    cpu_per_request *= data.keys_per_request / 100.0
+    cpu_per_request *= data_set.keys_per_request / 100.0
     threads = cache.read_number(settings, "memcached.threads", 4)
     busy_threads = min(threads, cache.cpus) / (
         1.0 + LOCK_WAIT_COST * max(0.0, threads - cache.cpus)
     )
-    work = cpu_per_request * (
+    cpu_seconds = cpu_per_request * (
         1.0 + CACHE_CONNECTION_COST * min(processes, allowed_connections) / 1000.0
     )
-    speed = min(1.0, store.cpus)
-    batch = (STORE_REQUEST_SECONDS + STORE_KEY_SECONDS * missed_keys) / speed
+    store_speed = min(1.0, store.cpus)
+    batch_seconds = (STORE_REQUEST_SECONDS + STORE_KEY_SECONDS * missed_keys) / store_speed
     return BackingModel(
         QueueStation(
-            cache.tier, "memcached", busy_threads * cache.count, busy_threads / work, work
+            cache.tier,
+            "memcached",
+            busy_threads * cache.count,
+            busy_threads / cpu_seconds,
+            cpu_seconds,
         ),
-        QueueStation(store.tier, "redis", 1.0, store.count / batch, batch),
+        QueueStation(store.tier, "redis", 1.0, store.count / batch_seconds, batch_seconds),
         missed_keys,
         max(0.0, 1.0 - allowed_connections / processes) if processes else 0.0,
     )

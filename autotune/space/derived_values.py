@@ -1,8 +1,8 @@
 """Values that are computed from other parameters instead of being searched, such as the product of two
 settings.
 
-Targets (``derive: ServerLimit * ThreadsPerChild``) and the catalogue refer to parameters of the same
-service by their bare names, and to all others by their full names. Expressions are in base units.
+Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue. They use
+short names for parameters of the same service, and full names for all others. Numbers are in base units.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from autotune.target.read_target import TargetFile
 
 
 def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
-    """Return the expression that a service declares for one of its parameters, over full names."""
+    """Return the expression that a service declares for one of its parameters, with full names."""
     return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
 def derive_by_rule(
-    file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
+    file: TargetFile,
+    dimensions: Mapping[str, Dimension],
+    dimension: Dimension,
+    expression_text: str,
 ) -> Dimension:
     """Return ``dimension`` with the expression that the target gives it. Raises TargetError."""
     location = ["parameters", dimension.name, "derive"]
@@ -34,7 +37,7 @@ def derive_by_rule(
         )
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
-        expression = _qualify_names(parse_expression(text), prefix, dimensions)
+        expression = _qualify_names(parse_expression(expression_text), prefix, dimensions)
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
@@ -46,8 +49,8 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions, with expressions over searched parameters only, and with computed
-    baselines and presets.
+    """Return all dimensions. In each derived one, the expression contains only searched parameters, and
+    the baseline and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """

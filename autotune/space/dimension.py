@@ -15,12 +15,12 @@ from autotune.target.messages import format_value, is_same_value
 from autotune.target.model import Tier
 
 BASELINE_NAME = "baseline"
-# Settings that have a name in every target. Each is an attribute of a dimension: see
+# Named settings of every target. Each name is an attribute of a dimension: see
 # `SearchSpace.preset_settings`.
 PRESET_NAMES = ("recommended", "advised", "published")
 NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
 MAX_VALUE = 2.0**63  # no parameter has values this large
-# The parameter that chooses between deployments, without the fields that differ between tiers.
+# The parameter that selects a tier's deployment, without the fields that differ between tiers.
 DEPLOYMENT_PARAMETER = Parameter(
     "service", "Software that this tier runs.",
     stock="", action=Action.RESTART, source="the target",
@@ -31,11 +31,11 @@ DEPLOYMENT_PARAMETER = Parameter(
 class Dimension:
     """A parameter of the space: ``name`` is ``tier.service.parameter``.
 
-    ``baseline`` is its value unless the target sets another. Either ``low`` and ``high`` are numbers
+    ``baseline`` is the parameter's value in the baseline. Either ``low`` and ``high`` are numbers
     (inclusive) or ``choices`` is not empty. The parameter has no effect unless ``conditions`` are met.
     ``advised`` is the value that a published tuning tool computes for these hosts, or else
-    ``recommended``. ``expression`` over full names in base units computes a derived value.
-    ``safe_range`` is the part of a range without warnings in guides.
+    ``recommended``. ``expression`` computes a derived value from full names in base units.
+    ``safe_range`` is the part of the range that guides do not warn against.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Dimension:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def convert(self, value: object) -> Value:
-        """Return ``value`` converted to this parameter's kind, even if it is outside its bounds. Raises
+        """Return ``value`` converted to this parameter's type, even if it is outside the bounds. Raises
         ValueError.
 
-        Choices come from the catalogue or from the host.
+        A choice is valid if the catalogue or the host offers it.
         """
         if self.choices:
             choices = (*self.choices, *self.parameter.choices)
@@ -74,7 +74,7 @@ class Dimension:
                 raise ValueError(f"{self.name} cannot be {format_value(value)}")
             return choice
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004  # of what a user wrote
+            raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004
         if not abs(value) < MAX_VALUE:
             raise ValueError(f"{self.name}: {format_value(value)} is not a usable number")
         minimum = self.parameter.low
@@ -89,7 +89,7 @@ class Dimension:
         return value if self.low is None else self.to_number(value)
 
     def to_number(self, value: Value) -> int | float:
-        """Return ``value`` as a number of this dimension's kind."""
+        """Return ``value`` as an integer or a float, as this dimension requires."""
         return int(value) if self.is_integer else float(value)
 
     @property
@@ -99,7 +99,7 @@ class Dimension:
 
     @property
     def unit_factor(self) -> float:
-        """Return the size of the parameter's unit in base units: 1 for a bare number, 1048576 for MB."""
+        """Return the size of the parameter's unit in base units: 1048576 for MB, 1 without a unit."""
         return UNIT_FACTORS.get(self.parameter.unit, 1.0)
 
     @property
@@ -110,7 +110,7 @@ class Dimension:
         return self.low, self.high
 
     @property
-    def format_range(self) -> str:
+    def allowed_range(self) -> str:
         """Return the allowed values as text."""
         return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
 
@@ -122,7 +122,7 @@ class Dimension:
         return low <= float(value) <= high
 
     def widened_for(self, value: Value) -> Dimension:
-        """Return the dimension with its bounds, if any, widened to include ``value``."""
+        """Return the dimension with its bounds widened to include ``value``; choices do not change."""
         if self.choices:
             return self
         low, high = self.bounds
@@ -149,7 +149,7 @@ class Dimension:
         return round(number) if self.is_integer else number
 
     def round_towards(self, bound: float, number: float) -> Value:
-        """Return ``number`` as a value of this kind; an integer is rounded towards ``bound``."""
+        """Return ``number`` as a value of this dimension; an integer is rounded towards ``bound``."""
         if not self.is_integer:
             return number
         return math.floor(number) if bound <= number else math.ceil(number)
@@ -157,18 +157,18 @@ class Dimension:
 
 @dataclass(frozen=True)
 class AdoptedValues:
-    """Values read from files on hosts that autotune edits in place, by the parameters' full names.
+    """Values read from host files that autotune edits in place, by the parameters' full names.
 
-    ``values`` are in effect and become the baseline. ``skipped`` maps parameters that are not tuned to
-    the reason.
+    ``values`` are in effect and become the baseline. ``skipped`` contains the parameters that are not
+    tuned, with the reasons.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     def with_baseline(self, dimension: Dimension) -> Dimension:
-        """Return the dimension with the value in effect as its baseline, and with only that value if it
-        is not tuned.
+        """Return the dimension with the adopted value as its baseline. If the parameter is not tuned,
+        this is its only value.
         """
         name = dimension.name
         if dimension.expression is not None or name not in {**self.values, **self.skipped}:
@@ -183,8 +183,8 @@ EMPTY_VALUES = AdoptedValues()
 
 
 def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
-    """Return the dimension that chooses a tier's deployment, baseline first; ``None`` if there is only
-    one.
+    """Return the dimension that selects a tier's deployment, with the baseline as its first choice;
+    ``None`` if there is only one deployment.
     """
     if len(tier.service) < 2:
         return None
@@ -193,7 +193,7 @@ def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
 
 
 def is_deployment_choice(parameter: str) -> bool:
-    """True if a full name belongs to a choice between deployments."""
+    """True if this full name is that of a choice between deployments."""
     return parameter == choice_name(ParameterName.parse(parameter).tier)
 
 

@@ -7,8 +7,8 @@ An expression consists of these terms, and parentheses:
 - ``sum(…)``, ``min(…)`` and ``max(…)``.
 
 A comparison is two expressions with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. Terms that are
-not valid Python are rewritten first. `ast` parses the result, and only the nodes in this module are
-accepted. Quantities are in base units (bytes, seconds).
+not valid Python are rewritten first. `ast` then parses the text, and only the node types in this module
+are accepted. Quantities are converted to base units (bytes, seconds).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
-MAX_WORDS = 250  # maximum number of words in a text, because parsing recurses into nested terms
-# Facts about a tier or a host, written as a function of its name.
+MAX_WORDS = 250  # maximum number of words in an expression, because parsing is recursive
+# Facts about a tier or a host, written as functions of the tier's or host's name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -105,9 +105,7 @@ class Operation:
         return self.format_with(str)
 
     def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
-        """Return the operation as text in the usual notation, with each number and name formatted by
-        ``leaf``.
-        """
+        """Return the operation as text in the usual notation. ``leaf`` formats each number and name."""
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
@@ -141,7 +139,7 @@ class Comparison:
 
     def with_replacements(self, replacement: NameReplacement) -> Comparison:
         """Return the comparison with some names replaced."""
-        left, right = (replace_names(side, replacement) for side in (self.left, self.right))
+        left, right = (replace_names(term, replacement) for term in (self.left, self.right))
         return Comparison(self.text, self.symbol, left, right)
 
 
@@ -149,7 +147,7 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """Return ``expression`` with ``replacement`` applied to each name."""
+    """Return ``expression`` with each part replaced for which ``replacement`` returns an expression."""
     new_expression = replacement(expression)
     if new_expression is not None:
         return new_expression
@@ -179,9 +177,9 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return the syntax tree, with ``_3`` in place of word 3, and the list of words."""
+    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3."""
     words: list[str] = []
-    python: list[str] = []
+    python_words: list[str] = []
     location = 0
     while rest := text[location:].strip():
         word = _WORD_PATTERN.match(text, location)
@@ -192,15 +190,15 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         if word["number"]:
             number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
-            # Only shares become powers, because a power binds more tightly than a division.
-            python.append(f"{number!r} **" if word["share"] else repr(number))
+            # A share is written as a power, because a power binds more tightly than a division.
+            python_words.append(f"{number!r} **" if word["share"] else repr(number))
         else:
-            python.append(f"_{len(words)}" if word["name"] else word[0].strip())
+            python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
         location = word.end()
     try:
         with _PARSE_LOCK:
-            return ast.parse(" ".join(python), mode="eval").body, words
+            return ast.parse(" ".join(python_words), mode="eval").body, words
     except (SyntaxError, MemoryError):
         raise _build_syntax_error(text, words) from None
 
@@ -224,19 +222,19 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
 
 
 def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
-    """Return an error that points at the first word that is not valid in its position."""
-    value_expected, opened = True, 0
+    """Return an error that names the first word that is invalid at its position."""
+    expects_value, open_parentheses = True, 0
     for word in (*tokens, ""):
         starts_value = word[:1].isalnum() or word[:1] in ("_", "(")
-        opened += word.endswith("(") - (word == ")")
-        if value_expected and not starts_value and word != "-":
+        open_parentheses += word.endswith("(") - (word == ")")
+        if expects_value and not starts_value and word != "-":
             return ValueError(f"expected a value, not {word or 'the end'!r}, in {text!r}")
-        if opened < 0 or (starts_value and not value_expected):
+        if open_parentheses < 0 or (starts_value and not expects_value):
             return ValueError(f"{word!r} is unexpected in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
             names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
             return ValueError(f"unknown function {function!r}: expected one of {names}")
-        value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
-    problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"
+        expects_value = word.endswith(("(", "of")) or not (starts_value or word == ")")
+    problem = "expected ')', not 'the end', in" if open_parentheses else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

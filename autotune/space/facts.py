@@ -10,13 +10,13 @@ from autotune.target.model import Host
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The facts about a host. ``cpus`` may be a fraction (a host with a CPU limit), and ``memory`` is
-    in bytes.
+    """The facts about a host. ``cpus`` may be fractional on a host with a CPU limit. ``memory`` is in
+    bytes.
 
     ``nofile`` is the maximum number of descriptors per process. ``somaxconn`` is the maximum number of
-    connections that can wait at a socket, or zero if unknown. ``kernel_values`` are the current kernel
-    settings, and ``unsettable`` gives the reason for each that cannot be set. Both are read only if
-    systemd units are running.
+    connections that can wait at a socket, or zero if unknown. ``kernel_values`` contains the current
+    kernel settings, and ``unsettable`` the reason for each setting that cannot be changed. Both are read
+    only if systemd units are running.
     """
 
     cpus: float
@@ -35,13 +35,15 @@ class HostFacts:
         )
 
     def to_names(self) -> Mapping[str, float]:
-        """Return the names for bounds such as ``2 * cpus``, with whole CPUs and at least one."""
+        """Return the facts by the names in bounds such as ``2 * cpus``. CPUs are rounded down, but not
+        below one.
+        """
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 
 
 def find_common_facts(facts: Iterable[HostFacts]) -> HostFacts:
-    """Return facts with the smallest resources of all these hosts, because the hosts share
-    settings. Kernel values come from the first host.
+    """Return facts with the smallest resources among these hosts, because the hosts share one
+    configuration. Kernel values come from the first host.
     """
     hosts = tuple(facts)
     return replace(

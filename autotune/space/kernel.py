@@ -1,4 +1,6 @@
-"""Kernel settings: baselines and choices read from the hosts, without settings that cannot be tuned."""
+"""Read the baselines and choices of kernel settings from hosts, and exclude settings that cannot be
+tuned.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ from autotune.target.model import Target
 
 
 def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
-    """Return a kernel setting with the host's value as its baseline."""
+    """Return the dimension of a kernel setting with the host's current value as its baseline."""
     key = dimension.parameter.name
     if key not in facts.kernel_values:
         return dimension
-    text = facts.kernel_values[key]
-    current_value = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
+    host_value = facts.kernel_values[key]
+    current_value = (
+        parse_number(host_value) if isinstance(dimension.parameter.stock, int) else host_value
+    )
     if not dimension.choices:
         return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
-    # The kernel defines the choices, as far as this host offers them.
+    # The kernel lists the choices that this host offers.
     offered_choices = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
@@ -41,7 +45,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
 
 
 def find_kernel_parameter(target: Target, host: str, key: str) -> str:
-    """Return the full name of the parameter that sets a kernel value on a host, if it is tuned."""
+    """Return the full name that the parameter for this kernel setting has if it is tuned on the host."""
     tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
 
@@ -50,9 +54,9 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
     """Return the kernel values that these settings set, by host."""
     values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
-        start = f"{name}.{Sysctl.name}."
+        prefix = f"{name}.{Sysctl.name}."
         values_by_key = {
-            n.removeprefix(start): str(v) for n, v in settings.items() if n.startswith(start)
+            n.removeprefix(prefix): str(v) for n, v in settings.items() if n.startswith(prefix)
         }
         for host in tier.hosts:
             values[host] = {**values_by_key, **values.get(host, {})}
@@ -62,37 +66,36 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
 def exclude_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """Return the dimensions without kernel settings that cannot be tuned, and a line with the reason
-    for each exclusion.
+    """Return the dimensions without kernel settings that cannot be tuned, and lines with the reasons.
 
-    Each kernel is tuned in the first tier on its host.
+    If several tiers are on a host, the host's kernel is tuned as part of the first one.
     """
-    owners: dict[str, str] = {}
+    tier_by_host: dict[str, str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
-            owners.setdefault(host, name)
-    remaining, left_out = list[Dimension](), dict[tuple[str, str, str], list[str]]()
+            tier_by_host.setdefault(host, name)
+    kept_dimensions, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in dimensions:
         if not _is_kernel_setting(dimension):
-            remaining.append(dimension)
-        elif reason := next(_find_exclusion_reasons(target, dimension, owners, facts), None):
+            kept_dimensions.append(dimension)
+        elif reason := next(_find_exclusion_reasons(target, dimension, tier_by_host, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
-            left_out.setdefault((service, *reason), []).append(dimension.parameter.name)
+            excluded_names.setdefault((service, *reason), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
-            remaining.append(dimension)
-    return tuple(remaining), (
-        *_format_excluded(left_out),
-        *_describe_differences(target, remaining, facts),
+            kept_dimensions.append(dimension)
+    return tuple(kept_dimensions), (
+        *_format_excluded(excluded_names),
+        *_describe_differences(target, kept_dimensions, facts),
     )
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
-    """Yield the excluded settings: one line for all tiers with the same settings and reason."""
-    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    """Yield the excluded settings as text: one line for all tiers with the same settings and reason."""
+    locations_by_reason: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
         subject_text = f"without {', '.join(names)}: " if host else ""
-        alike.setdefault((subject_text, reason), []).append((service, host))
-    for (subject_text, reason), locations in alike.items():
+        locations_by_reason.setdefault((subject_text, reason), []).append((service, host))
+    for (subject_text, reason), locations in locations_by_reason.items():
         services, hosts = (
             ", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True)
         )
@@ -106,17 +109,17 @@ def _is_kernel_setting(dimension: Dimension) -> bool:
 def _find_exclusion_reasons(
     target: Target,
     dimension: Dimension,
-    owners: Mapping[str, str],
+    tier_by_host: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
-    """Yield each host and the reason why the setting cannot be tuned there. An empty host means that
-    the reason holds for every kernel setting of the tier.
+    """Yield each reason why the setting cannot be tuned, with the host. If the host is empty, the reason
+    applies to every kernel setting of the tier.
     """
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
-        if owners[host] != tier:
-            yield f"the kernel of {host} is tuned as part of tier {owners[host]}", ""
+        if tier_by_host[host] != tier:
+            yield f"the kernel of {host} is tuned as part of tier {tier_by_host[host]}", ""
         elif key in facts[host].unsettable:
             yield facts[host].unsettable[key], host
         elif key not in facts[host].kernel_values:
@@ -126,8 +129,8 @@ def _find_exclusion_reasons(
 def _describe_differences(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
-    """Yield a line for each value that currently differs between a tier's hosts. In a study they share
-    one value.
+    """Yield a line for each kernel setting that now differs between a tier's hosts. In a study, these
+    hosts share one value.
     """
     for dimension in filter(_is_kernel_setting, dimensions):
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts

@@ -1,4 +1,4 @@
-"""Values that do not take effect: the host replaces each with a value that it can use."""
+"""Values that do not take effect, because the host replaces each of them with a value that it can use."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from autotune.space.facts import HostFacts
 from autotune.space.repair import RepairedValue
 from autotune.target.model import Target
 
-# Software also rounds, for example to pages or powers of two. A rounded value differs by less than this
-# factor.
+# Software also rounds values, for example to pages or powers of two. A rounded value differs from the
+# requested one by less than this factor.
 ROUNDING_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class Clamp:
-    """The range of values that take effect, as seen in deployments: values outside are replaced by its
-    ends.
+    """The range of values that take effect, as observed in deployments. Values outside this range are
+    replaced by its ends.
     """
 
     minimum: float = -inf
     maximum: float = inf
 
     def allows(self, effective: Value) -> bool:
-        """True if ``effective`` may be the result of a requested value; always true unless it is a
-        positive number.
-        """
+        """True if ``effective`` is inside the range, or is not a positive number."""
         if isinstance(effective, str | bool) or effective <= 0:
             return True
         return self.minimum <= effective <= self.maximum
@@ -40,28 +38,30 @@ class Clamp:
 UNLIMITED = Clamp()
 
 
-def infer_clamp(asked: Value, effective: Value) -> Clamp:
-    """Return the clamp that one deployment shows for a parameter.
+def infer_clamp(requested: Value, effective: Value) -> Clamp:
+    """Return the clamp that one deployment reveals for a parameter.
 
-    Return `UNLIMITED` for a value that was only rounded, and for a value that is not positive, because
-    0 often stands for a default.
+    Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
+    because 0 often stands for a default.
     """
-    if isinstance(asked, str | bool) or isinstance(effective, str | bool):
+    if isinstance(requested, str | bool) or isinstance(effective, str | bool):
         return UNLIMITED
-    if asked <= 0 or effective <= 0:
+    if requested <= 0 or effective <= 0:
         return UNLIMITED
-    if asked >= ROUNDING_FACTOR * effective:
+    if requested >= ROUNDING_FACTOR * effective:
         return Clamp(maximum=float(effective))
-    return Clamp(minimum=float(effective)) if ROUNDING_FACTOR * asked <= effective else UNLIMITED
+    return (
+        Clamp(minimum=float(effective)) if ROUNDING_FACTOR * requested <= effective else UNLIMITED
+    )
 
 
 @dataclass(frozen=True)
 class ParameterCap:
-    """The limits of a parameter by the kernel setting ``kernel_key`` and by the ``observed_clamp`` from
+    """The limits of a parameter: the kernel setting ``kernel_key``, and the ``observed_clamp`` from
     deployments.
 
-    ``host_values`` contains the kernel setting's value on each host. ``tuned_by`` lists the parameters
-    that set it on other hosts.
+    ``host_values`` contains the kernel setting's value on each host where it is not tuned. ``tuned_by``
+    lists the parameters that set it on the other hosts.
     """
 
     kernel_key: str = ""
@@ -70,7 +70,7 @@ class ParameterCap:
     observed_clamp: Clamp = UNLIMITED
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
-        """Return the largest value that takes effect under these settings, and its cause."""
+        """Return the largest value that takes effect under these settings, and what limits it."""
         limits = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
@@ -78,8 +78,8 @@ class ParameterCap:
         limits += [(float(settings[name]), name) for name in self.tuned_by]
         return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
-    def compute_effective(self, value: float, settings: Settings) -> tuple[float, str]:
-        """Return the value that takes effect for ``value``, and the reason if they differ."""
+    def compute_effective_value(self, value: float, settings: Settings) -> tuple[float, str]:
+        """Return the value that takes effect if ``value`` is set, and the reason if they differ."""
         maximum, reason = self.find_limit(settings)
         if value > maximum:
             return maximum, f"{reason} = {maximum:.0f} is the largest effective value"
@@ -94,40 +94,39 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """Return each parameter's cap by full name, as far as it is known before a deployment."""
+    """Return the caps of parameters that are known before any deployment, by full name."""
     all_dimensions = tuple(dimensions)
     names = {dimension.name for dimension in all_dimensions}
-    limits: dict[str, ParameterCap] = {}
+    caps: dict[str, ParameterCap] = {}
     for dimension in all_dimensions:
-        key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
-        if not key or target.tiers[tier].isolated:
+        kernel_key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
+        if not kernel_key or target.tiers[tier].isolated:
             continue  # an isolated service has its own network namespace
         tuned_parameters = {
-            host: kernel.find_kernel_parameter(target, host, key)
+            host: kernel.find_kernel_parameter(target, host, kernel_key)
             for host in target.tiers[tier].hosts
         }
         fixed_facts = {
             host: facts[host] for host in tuned_parameters if tuned_parameters[host] not in names
         }
-        values = dict(_kernel_values(key, fixed_facts))
+        values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
         parameters = tuple(sorted({name for name in tuned_parameters.values() if name in names}))
         if values or parameters:
-            limits[dimension.name] = ParameterCap(key, values, parameters)
-    return limits
+            caps[dimension.name] = ParameterCap(kernel_key, values, parameters)
+    return caps
 
 
-def _kernel_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
-    for host, of_host in facts.items():
-        if key == SOMAXCONN and of_host.somaxconn:
-            yield host, of_host.somaxconn
+def _list_somaxconn_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
+    for host, host_facts in facts.items():
+        if key == SOMAXCONN and host_facts.somaxconn:
+            yield host, host_facts.somaxconn
 
 
 def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
-    """Return a numeric dimension without values that have no effect; its baseline stays in the range.
+    """Return a numeric dimension without values that have no effect. The baseline stays in the range.
 
-    A range that starts at 0 keeps its low end, because 0 often stands for a default. Without 0, a
-    logarithmic range would also change its scale, and Optuna refuses another scale for an existing
-    parameter.
+    A range that starts at 0 keeps its low end, because 0 often stands for a default. Without 0, the
+    range would also get another scale, which Optuna rejects for an existing parameter.
     """
     if dimension.is_fixed:
         return dimension
@@ -135,32 +134,36 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     minimum = clamp.minimum if low > 0 else -inf
     low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
     low, high = (
-        dimension.to_number(dimension.round_towards(end, at))
-        for end, at in ((inf, low), (-inf, high))
+        dimension.to_number(dimension.round_towards(direction, number))
+        for direction, number in ((inf, low), (-inf, high))
     )
     return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
 
 
 def apply_caps(
-    settings: Settings, dimensions: Iterable[Dimension], limits: Mapping[str, ParameterCap]
+    settings: Settings, dimensions: Iterable[Dimension], caps: Mapping[str, ParameterCap]
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return the settings with the effective values of capped parameters, and the changes.
 
     A value with the same effect as the baseline value is replaced by the baseline value.
     """
-    result, bindings = dict(settings), list[RepairedValue]()
+    effective_settings, repairs = dict(settings), list[RepairedValue]()
     for dimension in dimensions:
-        if dimension.name not in limits or not conditions_hold(dimension.conditions, settings):
+        if dimension.name not in caps or not conditions_hold(dimension.conditions, settings):
             continue
-        requested, cap = settings[dimension.name], limits[dimension.name]
+        requested, cap = settings[dimension.name], caps[dimension.name]
         if isinstance(requested, str):
             continue
-        value, reason = cap.compute_effective(float(requested), settings)
-        stock, of_stock = cap.compute_effective(float(dimension.baseline), settings)
-        effective_value = dimension.baseline if value == stock else dimension.clip(value)
+        value, reason = cap.compute_effective_value(float(requested), settings)
+        effective_baseline, baseline_reason = cap.compute_effective_value(
+            float(dimension.baseline), settings
+        )
+        effective_value = (
+            dimension.baseline if value == effective_baseline else dimension.clip(value)
+        )
         if effective_value != requested:
-            result[dimension.name] = effective_value
-            bindings.append(
-                RepairedValue(reason or of_stock, dimension.name, requested, effective_value)
+            effective_settings[dimension.name] = effective_value
+            repairs.append(
+                RepairedValue(reason or baseline_reason, dimension.name, requested, effective_value)
             )
-    return result, tuple(bindings)
+    return effective_settings, tuple(repairs)

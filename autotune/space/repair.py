@@ -1,4 +1,4 @@
-"""Repair of a suggestion that breaks rules, with as few changes as possible, in pure functions."""
+"""Repair a suggestion that breaks rules, with as few changes as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.space.rules import Rule, convert_to_base
 
 @dataclass(frozen=True)
 class RepairedValue:
-    """A rule that changed a parameter, with its arithmetic at the time of the change."""
+    """A change of a parameter that a rule required; ``rule`` is the rule's text with its arithmetic."""
 
     rule: str
     parameter: str
@@ -25,7 +25,7 @@ class RepairedValue:
 
 
 class InfeasibleRule(AutotuneError):
-    """``rule`` cannot be satisfied by any change; the message shows the rule with its arithmetic."""
+    """Raised if no change can satisfy ``rule``; the message shows the rule with its arithmetic."""
 
     def __init__(self, arithmetic: str, rule: Rule) -> None:
         super().__init__(arithmetic, hint="relax the rule, or widen the ranges of its parameters")
@@ -41,22 +41,22 @@ def repair_settings(
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Return settings that satisfy every rule, and each change that this required.
 
-    A repair lowers the parameter on the rule's smaller side that is furthest above its lowest value. If
-    no parameter alone suffices, that one goes to its lowest value and the next follows. If all are at
-    their lowest values, the repair raises parameters on the larger side. Parameters in ``keep`` are
-    changed last, except for rules about memory. Raises InfeasibleRule.
+    On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
+    above its lowest value. If no single parameter suffices, that parameter gets its lowest value, and
+    the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
+    Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
     """
     repair_state = _RepairState(requested, dimensions, facts, keep)
-    # Rules that undo each other's repairs lead back to the same settings.
-    reached: set[tuple[Value, ...]] = set()
+    # If two rules undo each other's repairs, earlier settings occur again.
+    seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
         state = tuple(repair_state.settings.values())
-        if state in reached:
+        if state in seen_states:
             break
         broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
         if broken_rule is None:
-            return repair_state.settings, repair_state.bindings()
-        reached.add(state)
+            return repair_state.settings, repair_state.list_repairs()
+        seen_states.add(state)
         repair_state.repair_rule(broken_rule)
     raise InfeasibleRule(
         f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
@@ -72,20 +72,20 @@ class _RepairState:
     ) -> None:  # fmt: skip
         self.settings = dict(requested)
         self._keep = keep
-        self._asked = requested
+        self._requested = requested
         self._dimensions = {d.name: d for d in dimensions}
-        self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
+        self._rule_by_parameter: dict[str, str] = {}  # parameter → the last rule that changed it
         self.names = {**facts, **convert_to_base(requested, self._dimensions.values())}
 
-    def bindings(self) -> tuple[RepairedValue, ...]:
+    def list_repairs(self) -> tuple[RepairedValue, ...]:
         return tuple(
-            RepairedValue(rule, name, self._asked[name], self.settings[name])
-            for name, rule in self._changed.items()
-            if self.settings[name] != self._asked[name]
+            RepairedValue(rule, name, self._requested[name], self.settings[name])
+            for name, rule in self._rule_by_parameter.items()
+            if self.settings[name] != self._requested[name]
         )
 
     def repair_rule(self, rule: Rule) -> None:
-        """Change one parameter so that ``rule`` holds or is closer to holding."""
+        """Change one parameter so that ``rule`` is satisfied, or is broken by less."""
         arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
@@ -94,7 +94,7 @@ class _RepairState:
             *self._list_movable(large.names(), 1),
         ]
         if not rule.is_size:
-            movable_pairs.sort(key=lambda each: each[0].name in self._keep)
+            movable_pairs.sort(key=lambda pair: pair[0].name in self._keep)
         for dimension, end in movable_pairs:
             if rule.is_kept(self._names_with(dimension, end)):
                 self._set_value(
@@ -112,10 +112,10 @@ class _RepairState:
     def _list_movable(
         self, names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
-        """Return the numbers that are not yet at their lowest (0) or highest (1) value, with that
-        value.
+        """Return the numeric parameters that are not yet at bound ``bound_index``, each with that bound
+        (0: lowest, 1: highest).
 
-        The number with the largest ratio to that value comes first.
+        The parameter with the largest ratio to its bound comes first.
         """
 
         def ratio(pair: tuple[Dimension, float]) -> float:
@@ -125,7 +125,13 @@ class _RepairState:
         numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
         movable_pairs = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
-            (e for e in movable_pairs if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
+            (
+                candidate
+                for candidate in movable_pairs
+                if self.settings[candidate[0].name] != candidate[1]
+            ),
+            key=ratio,
+            reverse=True,
         )
 
     def _names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
@@ -153,4 +159,4 @@ class _RepairState:
     def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
         self.names = self._names_with(dimension, value)
-        self._changed[dimension.name] = rule
+        self._rule_by_parameter[dimension.name] = rule

@@ -1,8 +1,8 @@
 """Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
-In addition to parameters and facts, a rule may name the total requirement of a tier's services
-(``web.workers``: see `ResourceNeeds`). There is one such rule for each of the tier's deployments, over
-that deployment's own parameters. It applies only if that deployment runs.
+In addition to parameters and facts, a rule may name the total resource needs of a tier's services
+(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule per deployment of the tier, which
+contains that deployment's own parameters. It applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.target.quantities import SIZE_UNITS
 
-# The fields of `ResourceNeeds` that a rule may name for a whole tier, and the memory that it occupies,
-# in bytes.
+# The resource needs that a rule may name for a whole tier: fields of `ResourceNeeds`, and the memory in
+# bytes that the tier occupies.
 OCCUPIED_MEMORY = "occupied"
 SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY}) - {
     "rss",
     "source",
     "memory",
 }
-# Share of a host's memory for its services; the kernel, its buffers and other processes use the rest.
+# Share of a host's memory that services may use; the kernel, its buffers and other processes need the
+# rest.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
@@ -53,10 +54,10 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
-    ``text`` is its source. ``is_size`` is true if its two sides are bytes, and ``is_built_in`` if
-    it does not come from a target. ``baseline_excess`` is the amount by which the baseline's side
-    that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
-    Candidates may then break it by the same amount at most.
+    ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which the baseline's
+    side that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
+    Candidates may then break the rule by the same amount at most.
     """
 
     text: str
@@ -71,15 +72,17 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """True if the rule's services are running under these settings."""
+        """True if the services that the rule is about run under these settings."""
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, names: NameValues) -> bool:
         if self.comparison.holds(names):
             return True
-        slack = self.allowed_excess(names)
+        allowed_excess = self.allowed_excess(names)
         left, right = self.comparison.left, self.comparison.right
-        return slack > 0 and left.evaluate(names) - right.evaluate(names) <= slack * (1 + 1e-12)
+        return allowed_excess > 0 and left.evaluate(names) - right.evaluate(
+            names
+        ) <= allowed_excess * (1 + 1e-12)
 
     def allowed_excess(self, names: NameValues) -> float:
         """Return the amount by which the side that should be smaller may exceed the other side, as
@@ -91,7 +94,7 @@ class Rule:
         """Return the amount by which the side that should be smaller exceeds the other side, with
         ``parameters`` as in ``baseline``.
 
-        Sizes of processes remain names in the expression, because they are measured later.
+        Process sizes stay in the expression as names, because they are measured later.
         """
 
         def use_baseline(part: Expression) -> Expression | None:
@@ -114,29 +117,32 @@ class Rule:
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
 
-        def quantity(value: float) -> str:
-            # A rule about bytes also contains counts, so only values as large as a memory size are
-            # shown as bytes.
+        def format_quantity(value: float) -> str:
+            # A rule about memory also contains counts, so only values that are as large as a memory
+            # size get a unit.
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
-        def with_numbers(side: Expression) -> str:
-            side_text = quantity(side.evaluate(names))
+        def format_side(side: Expression) -> str:
+            value_text = format_quantity(side.evaluate(names))
             if not isinstance(side, Operation):
-                return side_text
-            return f"{side.format_with(lambda leaf: quantity(leaf.evaluate(names)))} = {side_text}"
+                return value_text
+            arithmetic = side.format_with(lambda leaf: format_quantity(leaf.evaluate(names)))
+            return f"{arithmetic} = {value_text}"
 
-        left, right = with_numbers(self.comparison.left), with_numbers(self.comparison.right)
-        slack = self.allowed_excess(names)
-        allowed_text = quantity(self.comparison.right.evaluate(names) + slack)
-        baseline = f", or {allowed_text} as in the baseline" if slack else ""
-        return f"{self.text}: {left} {self.symbol} {right}{baseline}"
+        left, right = format_side(self.comparison.left), format_side(self.comparison.right)
+        allowed_excess = self.allowed_excess(names)
+        allowed_text = format_quantity(self.comparison.right.evaluate(names) + allowed_excess)
+        baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
+        return f"{self.text}: {left} {self.symbol} {right}{baseline_text}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
 
 
 class RuleVocabulary:
-    """The names that rules may use in one target: parameters, derived values, facts and tier sizes."""
+    """The names that a target's rules may contain: parameters, derived values, facts, and resource needs
+    of tiers.
+    """
 
     def __init__(
         self, target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, float]
@@ -152,8 +158,8 @@ class RuleVocabulary:
         return frozenset({*self._dimensions, *self._facts, *sizes})
 
     def build_rules(self, target_comparison: Comparison) -> tuple[Rule, ...]:
-        """Return one rule, or one for each combination of deployments of the tiers whose sizes the rule
-        names.
+        """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
+        their deployments.
 
         Raises KeyError with an unknown name.
         """
@@ -189,8 +195,8 @@ class RuleVocabulary:
         return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
-        """Return a sum such as ``sum(web.memory)``: over a fact of all hosts, or over a setting that
-        they share.
+        """Return the replacement of a term such as ``sum(web.memory)``: a fact of all hosts, or a
+        setting that the hosts share.
         """
         match operand:
             case Operation(symbol=symbol, operands=(Name(name=name),)):
@@ -203,21 +209,23 @@ class RuleVocabulary:
     def _expand_size(
         self, operand: Expression, deployments: Mapping[str, str]
     ) -> Expression | None:
-        """Return a tier's size as the sum over the services of its deployment."""
+        """Return a resource need of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
         name, _, size = operand.name.partition(".")
         if name not in deployments or size not in SIZE_NAMES:
             return None
         services = catalogue_of(self._target).list_tier_services(name, self._target.tiers[name])
-        if not any(find_size_expressions(location, size) for location in services):
+        if not any(find_size_expressions(tier_service, size) for tier_service in services):
             raise KeyError(operand.name)
         settings = {choice_name(name): deployments[name]}
         terms: list[Expression] = [
-            parse_expression(qualify_expression(text, f"{location.name}.", self._dimensions))
-            for location in services
-            if conditions_hold(tuple(c for c in location.when if c[0] in settings), settings)
-            for text in find_size_expressions(location, size)
+            parse_expression(
+                qualify_expression(need_expression, f"{tier_service.name}.", self._dimensions)
+            )
+            for tier_service in services
+            if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
+            for need_expression in find_size_expressions(tier_service, size)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -228,8 +236,8 @@ class RuleVocabulary:
 
 
 def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
-    """Return the conditions of each service. A service with several conditions is active if any of the
-    conditions is met.
+    """Return the conditions of each service. A service that occurs several times is active if the
+    conditions of any occurrence are met.
     """
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
@@ -238,31 +246,35 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
 
 
 def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
-    """Return conditions that hold if any of the alternatives holds. An empty alternative always
-    holds, so the result is then empty.
+    """Return conditions that are met if any of the alternatives is met. An alternative without
+    conditions is always met, and makes the result empty.
     """
-    joined: dict[str, tuple[Value, ...]] = {}
+    joined_conditions: dict[str, tuple[Value, ...]] = {}
     for conditions in alternatives:
         if not conditions:
             return ()
         for name, values in conditions:
-            joined[name] = (*joined.get(name, ()), *values)
-    return tuple(joined.items())
+            joined_conditions[name] = (*joined_conditions.get(name, ()), *values)
+    return tuple(joined_conditions.items())
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES`, over its own parameters; empty if it
-    declares none.
+    """Return a service's expressions for one of `SIZE_NAMES`, which contain its own parameters; empty if
+    the service declares none.
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
-        return [text] if (text := getattr(resource_needs, size)) else []
-    processes = (
+        return [need_expression] if (need_expression := getattr(resource_needs, size)) else []
+    process_memory = (
         f"({resource_needs.processes}) * rss({tier_service.name})"
         if resource_needs.processes
         else ""
     )
-    return [text for text in (processes, resource_needs.memory) if text]
+    return [
+        need_expression
+        for need_expression in (process_memory, resource_needs.memory)
+        if need_expression
+    ]
 
 
 def format_bytes(size: float) -> str:
@@ -273,18 +285,18 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def qualify_expression(text: str, prefix: str, parameters: Iterable[str]) -> str:
-    """Return an expression over a service's own parameters, with their full names."""
+def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
+    """Return an expression with full names in place of the short names of a service's own parameters."""
     names = frozenset(parameters)
 
     def qualify_name(match: re.Match[str]) -> str:
         return prefix + match[0] if prefix + match[0] in names else match[0]
 
-    return _NAME_PATTERN.sub(qualify_name, text)
+    return _NAME_PATTERN.sub(qualify_name, expression_text)
 
 
 def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
-    """Return the numbers of a configuration by name, in base units."""
+    """Return the numeric values of a configuration by name, in base units."""
     return {
         d.name: float(value) * d.unit_factor
         for d in dimensions
@@ -296,9 +308,9 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 
 
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
-    """Return the facts of hosts for rules: their number, memory (bytes), CPUs and descriptors.
+    """Return the facts for rules: number of hosts, memory (bytes), CPUs and maximum open files.
 
-    ``web.memory`` is the smallest host's; ``sum``, ``min`` and ``max`` cover all hosts.
+    ``web.memory`` is that of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a tier.
     ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
@@ -310,26 +322,28 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
             for function in (sum, min, max):
                 names[f"{function.__name__}({name}.{fact})"] = function(values)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
-    for location in list_target_services(target):
-        names[f"rss({location.name})"] = location.service.needs.rss
+    for tier_service in list_target_services(target):
+        names[f"rss({tier_service.name})"] = tier_service.service.needs.rss
     for name, host_facts in facts.items():
         names[f"memory({name})"] = host_facts.memory
     return names
 
 
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules that software sets for the order of its values."""
+    """Yield the rules about the order of values that the software itself requires."""
     by_name = {d.name: d for d in dimensions}
-    for location in list_target_services(target):
-        for pair in location.service.ordering_rules:
-            small, large = (qualify_expression(side, f"{location.name}.", by_name) for side in pair)
+    for tier_service in list_target_services(target):
+        for name_pair in tier_service.service.ordering_rules:
+            small, large = (
+                qualify_expression(side, f"{tier_service.name}.", by_name) for side in name_pair
+            )
             order = parse_comparison(f"{small} <= {large}")
             if order.names() <= by_name.keys():
                 yield order
 
 
 def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the upper bounds of derived values."""
+    """Yield a rule for each derived value with an upper bound."""
     for dimension in dimensions:
         if dimension.expression is not None and dimension.high is not None:
             yield parse_comparison(
@@ -338,45 +352,47 @@ def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
-    """Yield the limits of hosts and of called tiers: memory, connections and descriptors."""
-    yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
-    # The limit applies to the descriptors that one process opens.
-    for location in list_target_services(target):
-        names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
-        for text in find_size_expressions(location, "descriptors"):
-            qualified_limit = qualify_expression(text, f"{location.name}.", names)
-            yield parse_comparison(f"{qualified_limit} <= nofile({location.tier})")
+    """Yield the rules about limits of hosts and of called tiers: memory, connections, descriptors."""
+    yield from map(parse_comparison, (*_list_memory_rules(target), *_list_connection_rules(target)))
+    # The kernel limits the descriptors that one process opens.
+    for tier_service in list_target_services(target):
+        names = [
+            f"{tier_service.name}.{parameter.name}" for parameter in tier_service.service.parameters
+        ]
+        for need_expression in find_size_expressions(tier_service, "descriptors"):
+            qualified_limit = qualify_expression(need_expression, f"{tier_service.name}.", names)
+            yield parse_comparison(f"{qualified_limit} <= nofile({tier_service.tier})")
 
 
-def _memory_rules(target: Target) -> Iterator[str]:
+def _list_memory_rules(target: Target) -> Iterator[str]:
     """Yield rules that keep the worst-case memory of all services on a host within its memory."""
     for host in target.hosts:
         tiers = [
             n
             for n, t in target.tiers.items()
-            if host in t.hosts and _states_size(target, n, OCCUPIED_MEMORY)
+            if host in t.hosts and _declares_need(target, n, OCCUPIED_MEMORY)
         ]
         if tiers:
             occupied_sum = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
             yield f"{occupied_sum} <= {MEMORY_SHARE} of memory({host})"
 
 
-def _connection_rules(target: Target) -> Iterator[str]:
-    """Yield rules for connections: each worker of an application holds one to each host of the tiers
-    that it calls. A memcached server therefore gets workers × web hosts connections.
+def _list_connection_rules(target: Target) -> Iterator[str]:
+    """Yield rules about connections: each worker of an application holds one connection to each host of
+    the tiers that it calls. A memcached server therefore gets one connection per worker on all web hosts.
     """
-    for behind in target.tiers:
-        users = [
+    for called_tier in target.tiers:
+        calling_tiers = [
             n
             for n, t in target.tiers.items()
-            if behind in t.uses and _states_size(target, n, "workers")
+            if called_tier in t.uses and _declares_need(target, n, "workers")
         ]
-        if users and _states_size(target, behind, "connections"):
-            workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
-            yield f"{workers} <= {behind}.connections"
+        if calling_tiers and _declares_need(target, called_tier, "connections"):
+            workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in calling_tiers)
+            yield f"{workers} <= {called_tier}.connections"
 
 
-def _states_size(target: Target, tier: str, size: str) -> bool:
-    """True if any deployment of a tier declares this size."""
+def _declares_need(target: Target, tier: str, size: str) -> bool:
+    """True if any deployment of a tier declares this resource need."""
     services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
-    return any(find_size_expressions(location, size) for location in services)
+    return any(find_size_expressions(tier_service, size) for tier_service in services)

@@ -38,6 +38,7 @@ from autotune.space.memory import (
     compute_memory_use,
     find_rule_host,
     is_plausible,
+    limit_measured_size,
 )
 from autotune.space.parameter_caps import (
     Clamp,
@@ -70,10 +71,10 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that satisfy every rule, and the changes that this required.
+    """Complete settings of all tiers that satisfy every rule, and the repairs that this required.
 
-    ``capped_parameters`` are parameters whose suggested value has no effect and was replaced by the
-    effective value.
+    ``capped_parameters`` are parameters whose suggested value would not take effect and was replaced by
+    the effective value.
     """
 
     settings: Settings
@@ -87,10 +88,10 @@ class SearchSpace:
     ``count(web)``.
 
     ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
-    the baseline breaks. ``try_first`` are the changes of configurations that the user wants to try
-    first. ``caps`` limit the effective values of parameters, by name. ``searches_core_first`` is true
-    if parameters known to matter are searched before the rest. ``catalogue`` contains the services
-    of the target.
+    the baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
+    changes to the baseline. ``caps`` limit the effective values of parameters, by name.
+    ``searches_core_first`` is true if parameters known to matter are searched before the rest.
+    ``catalogue`` contains the services of the target.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -104,7 +105,9 @@ class SearchSpace:
 
     @property
     def tunable_dimensions(self) -> tuple[Dimension, ...]:
-        """Return the dimensions that have more than one value, and an effect under some settings."""
+        """Return the dimensions that have more than one value, and an effect under at least some
+        settings.
+        """
         choices_by_name = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
             d
@@ -135,22 +138,22 @@ class SearchSpace:
     def deployments(self) -> tuple[dict[str, Value], ...]:
         """Return every combination of the tiers' deployments, the baseline's first.
 
-        Each item contains the settings that select the combination. A target without such choices has a
-        single, empty one.
+        Each item contains the settings that select the combination. A target without such choices has
+        one combination, which is empty.
         """
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
-        """Return the values of one of `NAMED_SETTINGS` over the baseline, inside this space's bounds.
+        """Return the complete settings of one of `NAMED_SETTINGS`, clipped to this space's bounds.
 
         ``deployment`` is one of `deployments`; the default is the baseline's.
         """
-        chosen: dict[str, Value] = {}
+        settings: dict[str, Value] = {}
         for dimension in self.dimensions:
             value = getattr(dimension, kind)
             is_baseline = value is None or kind == BASELINE_NAME
-            chosen[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
-        return {**chosen, **(deployment or {})}
+            settings[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
+        return {**settings, **(deployment or {})}
 
     def iterate_presets(
         self, names: Iterable[str] = PRESET_NAMES
@@ -176,7 +179,7 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def for_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
-        """Return the space for a load with these traits, which make some parameters part of the core."""
+        """Return the space for a load with these traits, which add some parameters to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
             if d.parameter.decides & traits else d
@@ -187,9 +190,13 @@ class SearchSpace:
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
         measured_sizes = {f"rss({name})": float(size) for name, size in rss.items()}
-        sizes = {name: size for name, size in measured_sizes.items() if name in self.facts}
+        sizes = {
+            name: limit_measured_size(self.facts[name], size)
+            for name, size in measured_sizes.items()
+            if name in self.facts
+        }
         facts = {**self.facts, **sizes}
-        # Sizes may come from an export: an implausible size must not justify a broken rule.
+        # Sizes may come from an export, and an implausible size must not allow candidates to break rules.
         constraints = tuple(
             rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
@@ -201,7 +208,7 @@ class SearchSpace:
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
     def select_active(self, settings: Settings) -> dict[str, Value]:
-        """Return the ``settings`` that have an effect."""
+        """Return ``settings`` without values that have no effect."""
         active_names = self.active_parameters(settings)
         return {name: value for name, value in settings.items() if name in active_names}
 
@@ -211,26 +218,30 @@ class SearchSpace:
 
         Raises InfeasibleRule if no change satisfies the rules.
         """
-        completed, limited = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
-        rules = [rule for rule in self.constraints if rule.applies(completed)]
-        settings, bindings = repair_settings(completed, self.dimensions, rules, self.facts, keep)
-        names = tuple(binding.parameter for binding in limited)
-        return Candidate(self._with_derived(settings), (*limited, *bindings), names)
+        complete_settings, cap_repairs = apply_caps(
+            {**self.baseline, **suggested}, self.dimensions, self.caps
+        )
+        rules = [rule for rule in self.constraints if rule.applies(complete_settings)]
+        settings, rule_repairs = repair_settings(
+            complete_settings, self.dimensions, rules, self.facts, keep
+        )
+        capped_names = tuple(repair.parameter for repair in cap_repairs)
+        return Candidate(self._with_derived(settings), (*cap_repairs, *rule_repairs), capped_names)
 
     def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
         """Return the space without the values that have no effect according to deployments."""
-        numbers = {d.name for d in self.dimensions if not d.choices and d.expression is None}
-        applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numbers}
+        numeric_names = {d.name for d in self.dimensions if not d.choices and d.expression is None}
+        applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numeric_names}
         if not applicable_clamps:
             return self
         dimensions = tuple(narrow_dimension(d,
             applicable_clamps[d.name]) if d.name in applicable_clamps else d
                            for d in self.dimensions)  # fmt: skip
-        limits = {
+        clamped_caps = {
             name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
             for name, c in applicable_clamps.items()
         }
-        return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
+        return replace(self, dimensions=dimensions, caps={**self.caps, **clamped_caps})
 
     def get_effective(self, suggested: Settings) -> dict[str, Value]:
         """Return the suggested values, each replaced by its effective value if it would not take
@@ -252,28 +263,29 @@ class SearchSpace:
                 )
 
     def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
-        """Return ``settings``, with each value that is invalid for its parameter replaced by the value
-        from ``instead``.
+        """Return ``settings`` with each value that is invalid for its parameter replaced by the
+        parameter's value in ``instead``.
         """
         dimensions = {d.name: d for d in self.dimensions}
         return {name: instead[name] if _find_problem(dimensions, name, value) else value
                 for name, value in settings.items()}  # fmt: skip
 
     def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
-        """True if both ``value`` and the parameter's value in ``settings`` have ``value`` as their
-        effective value.
+        """True if ``value`` takes effect unchanged, and is also the effective value of the parameter
+        under ``settings``.
         """
         current_value = settings.get(name)
         if current_value == value or name not in self.caps or isinstance(value, str):
             return current_value == value
         effective_values = (
-            self.caps[name].compute_effective(float(v), settings) for v in (value, settings[name])
+            self.caps[name].compute_effective_value(float(v), settings)
+            for v in (value, settings[name])
         )
-        return all(each == float(value) for each, _ in effective_values)
+        return all(effective_value == float(value) for effective_value, _ in effective_values)
 
     def complete_unrepaired(self, settings: Settings) -> Candidate:
-        """Return the settings completed but not repaired, because a repeated measurement must not
-        change them.
+        """Return a candidate with the settings completed but not repaired, because a repeated
+        measurement must use the same settings.
         """
         return Candidate(self._with_derived({**self.baseline, **settings}))
 
@@ -281,11 +293,11 @@ class SearchSpace:
         return rule.is_kept(self.to_names(settings))
 
     def relative_excess(self, rule: Rule, settings: Settings) -> float:
-        """Return `Rule.relative_excess` under these settings."""
+        """Return the result of `Rule.relative_excess` for these settings."""
         return rule.relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
-        """Return the rule and the values of its two sides as text."""
+        """Return the rule as text, with the values of its two sides."""
         return rule.format_arithmetic(self.to_names(settings))
 
     def compute_memory_use(self, settings: Settings) -> tuple[HostMemory, ...]:
@@ -321,45 +333,57 @@ def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) 
 
 
 def build_space(
-    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
+    file: TargetFile, facts: FactsByHost, adopted_values: AdoptedValues = EMPTY_VALUES
 ) -> SearchSpace:
     """Return the space of a target on hosts with these facts and adopted values. Raises
     TargetError.
     """
     target = file.target
     if target.command is not None:
-        every, left_out = build_declared_dimensions(file), tuple[str, ...]()
+        dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
-        every, left_out = kernel.exclude_unsettable(
-            target, build_dimensions(file, facts, server), facts
+        dimensions, excluded_lines = kernel.exclude_unsettable(
+            target, build_dimensions(file, facts, adopted_values), facts
         )
     named_facts = collect_rule_facts(target, facts)
-    vocabulary = RuleVocabulary(target, every, named_facts)
-    order_rules = [vocabulary.build_rules(order) for order in list_order_rules(target, every)]
-    # The software accepts the user's files, and corrects values such as Apache's spare processes.
-    accepted_rules = [group for group in order_rules if _keeps_user_files(target, group)]
-    bound_rules = [vocabulary.build_rules(bound) for bound in list_derived_bounds(every)]
+    vocabulary = RuleVocabulary(target, dimensions, named_facts)
+    order_rules = [
+        vocabulary.build_rules(order_comparison)
+        for order_comparison in list_order_rules(target, dimensions)
+    ]
+    # The baseline from a user's files may break such rules: the software itself corrects the values.
+    accepted_rules = [
+        rules_by_deployment
+        for rules_by_deployment in order_rules
+        if _keeps_user_files(target, rules_by_deployment)
+    ]
+    bound_rules = [
+        vocabulary.build_rules(bound_comparison)
+        for bound_comparison in list_derived_bounds(dimensions)
+    ]
     rules = _build_target_rules(file, vocabulary)
-    for group in (*order_rules, *bound_rules):
-        rules += () if group in accepted_rules else group
+    for rules_by_deployment in (*order_rules, *bound_rules):
+        rules += () if rules_by_deployment in accepted_rules else rules_by_deployment
     space = SearchSpace(
-        every,
+        dimensions,
         tuple(rules),
         named_facts,
-        left_out,
-        read_tried_first(file, every),
+        excluded_lines,
+        read_tried_first(file, dimensions),
         target.tune != "all",
         catalogue=catalogue_of(target),
     )
     _check_baseline(file, space)
     _check_deployments(file, space)
-    limit_rules = [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+    limit_rules = [
+        vocabulary.build_rules(limit_comparison) for limit_comparison in list_limit_rules(target)
+    ]
     space = _add_rules(space, accepted_rules, are_built_in=False)
     space = _add_rules(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
     _check_deployments(file, space)
     if target.command is None:
-        space = replace(space, caps=find_caps(target, every, facts))
+        space = replace(space, caps=find_caps(target, dimensions, facts))
     return space
 
 
@@ -376,7 +400,7 @@ def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
 
 
 def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
-    """True if the rules are about a tier whose baseline comes from the user's own files."""
+    """True if the rules concern only tiers whose baselines come from the user's own files."""
     names = (name for rule in rules for name in rule.names())
     tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
     return all(
@@ -400,31 +424,41 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
 
 
 def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
-    """Return the place to change in a target if a rule cannot be satisfied with a combination of
-    deployments.
+    """Return the location in the target that the user should change if a rule cannot be satisfied with
+    this combination of deployments.
     """
     if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
-    if named := {name: each for name, each in file.target.parameters.items() if name in rule_names}:
-        return ["parameters", max(named, key=lambda name: named[name].fixed is not None)]
+    if named_rules := {
+        name: parameter_rule
+        for name, parameter_rule in file.target.parameters.items()
+        if name in rule_names
+    }:
+        return [
+            "parameters",
+            max(named_rules, key=lambda name: named_rules[name].fixed is not None),
+        ]
     tier, _, _ = next(iter(deployment), "").partition(".")
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
 def _add_rules(
-    space: SearchSpace, limiting: Iterable[tuple[Rule, ...]], *, are_built_in: bool
+    space: SearchSpace, rule_groups: Iterable[tuple[Rule, ...]], *, are_built_in: bool
 ) -> SearchSpace:
-    """Return the space with rules added, one for each combination of deployments.
+    """Return the space with rules added; each of ``rule_groups`` contains one rule per combination of
+    deployments.
 
-    If the baseline breaks a rule, candidates may break it by the same amount at most.
+    If the baseline breaks a rule, candidates may break the rule by the same amount at most.
     """
-    constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
-    numbers, parameters = space.to_names(baseline), baseline.keys()
-    for rules in limiting:
+    constraints, excluded_lines, baseline = [*space.constraints], [*space.excluded], space.baseline
+    baseline_numbers, parameters = space.to_names(baseline), baseline.keys()
+    for rules in rule_groups:
         baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
         baseline_excess = (
-            baseline_rule.baseline_excess_for(numbers, parameters) if baseline_rule else None
+            baseline_rule.baseline_excess_for(baseline_numbers, parameters)
+            if baseline_rule
+            else None
         )
         constraints += (
             replace(rule, is_built_in=are_built_in, baseline_excess=baseline_excess)
@@ -434,16 +468,16 @@ def _add_rules(
             arithmetic = space.format_arithmetic(
                 replace(baseline_rule, baseline_excess=baseline_excess), baseline
             )
-            dropped.append(
+            excluded_lines.append(
                 "the baseline itself breaks a rule, and no other configuration may exceed the limit "
                 f"further: {arithmetic}"
             )
-    return replace(space, constraints=tuple(constraints), excluded=tuple(dropped))
+    return replace(space, constraints=tuple(constraints), excluded=tuple(excluded_lines))
 
 
 def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
-    """Return the space with ranges cut to the hosts' memory. Raises TargetError for values that do not
-    fit.
+    """Return the space with ranges cut to the hosts' memory. Raises TargetError if the target sets
+    values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
     by_name = {d.name: d for d in space.dimensions}
@@ -463,17 +497,19 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
     rules: list[Rule] = []
     mistakes = TargetErrorCollector()
-    for index, text in enumerate(file.target.constraints):
+    for index, rule_text in enumerate(file.target.constraints):
         with mistakes.collect():
-            rules += _parse_rule(file, vocabulary, index, text)
+            rules += _parse_rule(file, vocabulary, index, rule_text)
     mistakes.raise_all()
     return rules
 
 
-def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: str) -> list[Rule]:
+def _parse_rule(
+    file: TargetFile, vocabulary: RuleVocabulary, index: int, rule_text: str
+) -> list[Rule]:
     location = ("constraints", index)
     try:
-        return list(vocabulary.build_rules(parse_comparison(text)))
+        return list(vocabulary.build_rules(parse_comparison(rule_text)))
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     except KeyError as error:
@@ -487,12 +523,13 @@ def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: 
 
 
 def build_dimensions(
-    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
+    file: TargetFile, facts: FactsByHost, adopted_values: AdoptedValues = EMPTY_VALUES
 ) -> tuple[Dimension, ...]:
-    """Return every parameter that the target does not exclude, including fixed ones (low = high =
-    baseline).
+    """Return every parameter of the target's services. Excluded and fixed parameters have only one
+    value (low = high = baseline).
 
-    Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
+    Raises TargetError for an unknown service or parameter, an empty range, or a default outside the
+    range.
     """
     for error in find_unknown_deployments(file):
         raise error
@@ -503,33 +540,32 @@ def build_dimensions(
         for dimension in build_tier_dimensions(tier_name, tier, common_facts, catalogue):
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
-                # The service has two roles in the tier, and the parameter has an effect in both. Both
-                # lists of conditions start with the one on the deployment; the parameter's own
-                # conditions follow.
-                (choice_name, values), (_, more) = (
+                # The service has two roles in the tier, and the parameter has an effect in both. Each
+                # list starts with the condition on the deployment; the parameter's own conditions follow.
+                (choice_name, values), (_, more_values) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
                 )
                 merged_conditions = (
-                    (choice_name, (*values, *more)),
+                    (choice_name, (*values, *more_values)),
                     *known_dimension.conditions[1:],
                 )
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
-    edited_services = {name.rpartition(".")[0] for name in server.values}
-    by_name = {name: server.with_baseline(dimension) for name, dimension in by_name.items()
+    edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
+    by_name = {name: adopted_values.with_baseline(dimension) for name, dimension in by_name.items()
                if not dimension.parameter.adopted or name.rpartition(".")[0] in edited_services
                or name in file.target.parameters}  # fmt: skip
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
-    by_name |= _apply_target_rules(file, by_name, server)
+    by_name |= _apply_target_rules(file, by_name, adopted_values)
     return derived_values.resolve_derived(file, by_name)
 
 
 def _apply_target_rules(
-    file: TargetFile, by_name: Mapping[str, Dimension], server: AdoptedValues
+    file: TargetFile, by_name: Mapping[str, Dimension], adopted_values: AdoptedValues
 ) -> dict[str, Dimension]:
-    """Return the dimensions that the target changes. Raises TargetError with all errors at once."""
-    changed: dict[str, Dimension] = {}
+    """Return the dimensions that the target's rules change. Raises one TargetError with all errors."""
+    changed_dimensions: dict[str, Dimension] = {}
     mistakes = TargetErrorCollector()
     for location, pattern in list_unmatched_patterns(file.target, by_name):
         with mistakes.collect():
@@ -537,25 +573,27 @@ def _apply_target_rules(
     for name, rule in file.target.parameters.items():
         if not is_wildcard(name):
             with mistakes.collect():
-                changed[name] = _apply_parameter_rule(file, by_name, name, rule, server)
+                changed_dimensions[name] = _apply_parameter_rule(
+                    file, by_name, name, rule, adopted_values
+                )
     mistakes.raise_all()
-    for name, dimension in {**by_name, **changed}.items():
+    for name, dimension in {**by_name, **changed_dimensions}.items():
         if is_excluded(file.target, name):
-            changed[name] = dimension.fixed_at(dimension.baseline)
-    return changed
+            changed_dimensions[name] = dimension.fixed_at(dimension.baseline)
+    return changed_dimensions
 
 
 def _collect_advice(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
-    """Yield the advice of published tools for each service on its hosts, given the adopted values."""
+    """Yield names and values that published tuning tools advise, given the adopted values."""
     for tier_name, tier in file.target.tiers.items():
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for location in catalogue_of(file.target).list_tier_services(tier_name, tier):
-            prefix = f"{location.name}."
+        for tier_service in catalogue_of(file.target).list_tier_services(tier_name, tier):
+            prefix = f"{tier_service.name}."
             current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
-            for name, value in location.service.recommend_settings(
+            for name, value in tier_service.service.recommend_settings(
                 common_facts, current_values
             ).items():
                 yield prefix + name, value
@@ -566,24 +604,24 @@ def _apply_parameter_rule(
     by_name: Mapping[str, Dimension],
     name: str,
     rule: ParameterRule,
-    server: AdoptedValues,
+    adopted_values: AdoptedValues,
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
     if name not in by_name:
         raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
-    if name in server.skipped and (rule.fixed is not None or rule.derive is not None):
-        reason = f"{name} cannot be set on these hosts: {server.skipped[name]}"
+    if name in adopted_values.skipped and (rule.fixed is not None or rule.derive is not None):
+        reason = f"{name} cannot be set on these hosts: {adopted_values.skipped[name]}"
         hint = "leave it out of `parameters:`"
         raise file.document.build_error(["parameters", name], reason, hint=hint)
-    if rule.drop or name in server.skipped:
-        # An excluded parameter keeps its baseline, because configuration files still need a value.
+    if rule.drop or name in adopted_values.skipped:
+        # An excluded parameter is fixed at its baseline, because configuration files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
     adjusted_dimension = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
-    # A parameter with values from the user is worth searching, even if guides rate it as unimportant.
+    # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
     return replace(
         adjusted_dimension,
         parameter=replace(adjusted_dimension.parameter, effect=Effect.CAPACITY),
@@ -592,7 +630,9 @@ def _apply_parameter_rule(
 
 
 def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
-    """Yield an error for each service of a tier that does not exist, or not with its runtime."""
+    """Yield an error for each service of a tier that is unknown or does not support the tier's
+    runtime.
+    """
     catalogue = catalogue_of(file.target)
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
@@ -602,10 +642,10 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                     f"unknown service {deployment!r}",
                     hint=catalogue.suggest_deployment(deployment),
                 )
-            elif any(part.keeps_data for part, _ in catalogue.services_of(deployment)):
+            elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)
             elif not tier.installed and not all(
-                part.can_run_privately for part, _ in catalogue.services_of(deployment)
+                service.can_run_privately for service, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
@@ -624,15 +664,15 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
         (index, key) for index, key in enumerate(tier.service) if key in catalogue.deployments
     ]
     for nth, (index, other) in enumerate(deployments):
-        keys_by_name = {part.name: part.key for part, _ in catalogue.services_of(other)}
+        keys_by_name = {service.name: service.key for service, _ in catalogue.services_of(other)}
         for _, first in deployments[:nth]:
-            for part, _ in catalogue.services_of(first):
-                if keys_by_name.get(part.name, part.key) != part.key:
+            for service, _ in catalogue.services_of(first):
+                if keys_by_name.get(service.name, service.key) != service.key:
                     yield file.document.build_error(
                         ["tiers", name, "service", index],
                         f"{first} and {other} cannot be alternatives in one tier: both have "
                         f"parameters called"
-                        f" {name}.{part.name}.…, but these differ",
+                        f" {name}.{service.name}.…, but these differ",
                         hint=f"use `service: {first}`, or a separate target for each",
                     )
 
@@ -640,17 +680,17 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
 def _find_data_mismatch(
     file: TargetFile, name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
-    where, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
+    location, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
         names = runtimes.format_runtime_names(installed=True)
         hint = f"`runtime: {names}` tunes the services of the host"
         yield file.document.build_error(
-            where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
+            location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
     if len(tier.service) > 1:
         hint = f"use `service: {deployment}`, or a separate target for each"
         yield file.document.build_error(
-            where, f"{message}: another service does not have this data", hint=hint
+            location, f"{message}: another service does not have this data", hint=hint
         )
 
 
@@ -661,13 +701,13 @@ def build_tier_dimensions(
     deployment_choice = build_deployment_choice(name, tier)
     if deployment_choice:
         yield deployment_choice
-    for location in catalogue.list_tier_services(name, tier):
-        for parameter in location.service.parameters:
-            if parameter.roles is None or location.role in parameter.roles:
-                dimension = _build_dimension(location, parameter, facts)
+    for tier_service in catalogue.list_tier_services(name, tier):
+        for parameter in tier_service.service.parameters:
+            if parameter.roles is None or tier_service.role in parameter.roles:
+                dimension = _build_dimension(tier_service, parameter, facts)
                 yield (
                     kernel.with_host_value(dimension, facts)
-                    if location.role is Role.HOST
+                    if tier_service.role is Role.HOST
                     else dimension
                 )
 
@@ -678,7 +718,7 @@ def _build_dimension(
     prefix = f"{tier_service.name}."
     own_conditions = ((prefix + name, values) for name, values in parameter.when)
 
-    def value(bound: Bound | None) -> Any:
+    def compute_bound(bound: Bound | None) -> Any:
         """Return a bound, computed from the host's facts if it is an expression."""
         if not isinstance(bound, str) or parameter.choices:
             return bound
@@ -688,17 +728,19 @@ def _build_dimension(
     dimension = Dimension(
         name=prefix + parameter.name,
         parameter=parameter,
-        baseline=value(parameter.stock),
-        low=value(parameter.low),
-        high=value(parameter.high),
+        baseline=compute_bound(parameter.stock),
+        low=compute_bound(parameter.low),
+        high=compute_bound(parameter.high),
         is_logarithmic=parameter.log,
         choices=parameter.choices,
-        recommended=value(parameter.recommended),
-        advised=value(parameter.recommended),
+        recommended=compute_bound(parameter.recommended),
+        advised=compute_bound(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own_conditions),
         expression=derived_values.catalogue_expression(parameter, prefix),
-        safe_range=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
+        safe_range=(compute_bound(parameter.safe[0]), compute_bound(parameter.safe[1]))
+        if parameter.safe
+        else None,
     )
     if parameter.on_demand:
         return dimension.fixed_at(dimension.baseline)
@@ -709,33 +751,33 @@ def _build_dimension(
 def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
-    def read(value: Scalar, key: str) -> Value:
+    def parse(value: Scalar, key: str) -> Value:
         return parse_value(file, dimension, [*location, key], value)
 
     if rule.fixed is not None:
-        return dimension.fixed_at(read(rule.fixed, "fixed"))
+        return dimension.fixed_at(parse(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name} takes choices, not a range"
             )
-        low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
+        low, high = (dimension.to_number(parse(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
-        values = tuple(read(value, "choices") for value in rule.choices)
+        values = tuple(parse(value, "choices") for value in rule.choices)
         dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
         dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
-        dimension = replace(dimension, baseline=read(rule.default, "default"))
+        dimension = replace(dimension, baseline=parse(rule.default, "default"))
     if dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(
         [*location, *(["default"] if rule.default is not None else [])],
-        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.format_range}",
+        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.allowed_range}",
         hint="widen the range, or set `default:` to the current value of the stack",
     )

@@ -1,4 +1,4 @@
-"""The parameter values in a target: values as written, and the dimensions of a user's own benchmark."""
+"""Parse the parameter values in a target, and build the dimensions of a user's own benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BOOLEAN_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 
 
 def parse_value(file: TargetFile, dimension: Dimension, location: Location, text: Scalar) -> Value:
-    """Return ``text`` in the parameter's own unit and kind. Raises TargetError at ``location``."""
+    """Return ``text`` as a value in the parameter's own unit and type. Raises TargetError at
+    ``location``.
+    """
     choices = (*dimension.choices, *dimension.parameter.choices)
     if isinstance(text, str) and text not in choices and True in choices:
         text = BOOLEAN_WORDS.get(text.lower(), text)
@@ -34,11 +36,11 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
         raise file.document.build_error(location, str(error), hint=hint) from None
 
 
-def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
+def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
     """Return the hint for an invalid choice: the nearest choice, and the list of all choices."""
     choices_text = f"it is one of: {', '.join(map(format_value, choices))}"
     nearest_name = find_nearest_name(
-        str(written), (choice for choice in choices if isinstance(choice, str))
+        str(written_value), (choice for choice in choices if isinstance(choice, str))
     )
     return f"did you mean {nearest_name!r}? {choices_text}" if nearest_name else choices_text
 
@@ -46,8 +48,8 @@ def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
 def parse_bounded_value(
     file: TargetFile, dimension: Dimension, location: Location, text: Scalar
 ) -> Value:
-    """Return a value as `parse_value` does, if it is within the dimension's bounds and choices. Raises
-    TargetError.
+    """Return a value as `parse_value` does. Raises TargetError if it is outside the dimension's bounds
+    or choices.
     """
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = parse_value(file, dimension, location, text)
@@ -68,12 +70,14 @@ def read_tried_first(
     """
     by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
-    for index, entry in enumerate(file.target.try_first):
+    for index, written_settings in enumerate(file.target.try_first):
         values: dict[str, Value] = {}
-        for name, written in entry.items():
+        for name, written_value in written_settings.items():
             if name not in by_name:
                 raise file.document.unknown_name_error(["try", index, name], "parameter", by_name)
-            values[name] = parse_bounded_value(file, by_name[name], ("try", index, name), written)
+            values[name] = parse_bounded_value(
+                file, by_name[name], ("try", index, name), written_value
+            )
         configurations.append(values)
     return tuple(configurations)
 
@@ -87,7 +91,7 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     rules = file.target.parameters
 
     def conditions(name: str) -> Conditions:
-        """Return the conditions of the parameter and of the parameters in its expression.
+        """Return the conditions of the parameter, and of the parameters that its conditions name.
 
         If those parameters have no effect, this one has none either.
         """

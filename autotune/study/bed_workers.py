@@ -1,4 +1,4 @@
-"""Execution of one study on several test beds: a thread for each bed, one search and one journal.
+"""Run one study on several test beds, with a thread for each bed, one search and one journal.
 
 Each bed locks, backs up and restores its own hosts. Beds decide one at a time, based on all recorded
 outcomes. No bed waits for a slower one as long as there is something to measure. A bed that fails is
@@ -21,7 +21,7 @@ from autotune.study.progress_reporter import ForwardingReporter, ProgressReporte
 from autotune.study.study_loop import StudyLoop
 from autotune.study.study_store import StudyStore
 from autotune.study.trial_context import TrialContext, read_history
-from autotune.target.beds import bed_directory
+from autotune.target.beds import find_bed_directory
 from autotune.target.model import Budget
 
 SHARED_POLL_SECONDS = 0.5  # seconds between checks for records of other processes
@@ -38,8 +38,8 @@ def run_bed_workers(
 ) -> None:
     """Run or continue the study on every usable bed until it is complete.
 
-    ``barrier`` replaces the barrier of this process if beds of other processes take part. Raises
-    AutotuneError if no bed is usable, with the error from each.
+    ``barrier`` replaces the default barrier, which covers only this process. Raises AutotuneError, with
+    the error from each bed, if no bed is usable.
     """
     poll_seconds = SHARED_POLL_SECONDS if store.is_shared else None
     barrier = barrier or BedBarrier(tuple(environment.environments), poll_seconds)
@@ -105,7 +105,7 @@ class BedWorkers:
     def _run_session(self, bed: str) -> None:
         environment, directory = (
             self.environments_by_bed[bed],
-            bed_directory(self.store.directory, bed),
+            find_bed_directory(self.store.directory, bed),
         )
         progress = self._reporters[bed]
         with environment.open_session(

@@ -1,4 +1,4 @@
-"""Records of measured ceilings: the maximum of the stack with a closed loop, or of its caches alone."""
+"""Records of measured ceilings: maximum throughput of the stack in a closed loop, or of its caches."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CacheCeilingAtSize:
 class CacheCeilings:
     """Results for the memcached hosts alone, by object size.
 
-    ``chain``: keys/s that the whole stack requests from the caches at capacity.
+    ``chain``: keys/s that the whole stack requests from the caches while it serves its peak load.
     """
 
     of: str = field(default=CACHE_CEILING, kw_only=True)

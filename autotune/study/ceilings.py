@@ -43,9 +43,7 @@ from autotune.transports.base import Transport
 LOAD_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
 CLIENTS_PER_CACHE = 8  # number of memcaslap clients for each cache host
-TIMEOUT_MARGIN_SECONDS = (
-    15.0  # seconds after the planned end of a program until the transport gives up
-)
+TIMEOUT_MARGIN_SECONDS = 15.0  # seconds that the transport waits after the planned end of a program
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
@@ -68,8 +66,8 @@ class CeilingRequest:
 def build_ceiling_request(
     environment: Environment, request: MeasurementRequest, cache_tier: str | None, concurrency: str
 ) -> CeilingRequest:
-    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError if it is
-    invalid.
+    """Return the request; ``concurrency`` is text such as ``"1,5"``. Raises UsageError for invalid
+    options.
     """
     target = environment.file.target
     if request.against is not None or request.repeat > 1:
@@ -101,21 +99,21 @@ def build_ceiling_request(
 
 def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     try:
-        clients = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
+        client_counts = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
     except ValueError:
-        clients = ()
-    if not clients or not all(1 <= number <= MAX_CLIENTS for number in clients):
+        client_counts = ()
+    if not client_counts or not all(1 <= number <= MAX_CLIENTS for number in client_counts):
         raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",
         )
-    return clients
+    return client_counts
 
 
 def measure_ceilings(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> StackCeilings | CacheCeilings:
-    """Measure the ceilings, and record them like a study. Raises AutotuneError."""
+    """Measure the ceilings, and record them in a directory like that of a study. Raises AutotuneError."""
     with open_session(environment, directory, progress) as context:
         session = context.session
         assert isinstance(session, LoadSession), "only a stack of servers has a load session"
@@ -133,7 +131,7 @@ def measure_ceilings(
 def _measure_stack(
     context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> StackCeilings:
-    """Put load on the entry tier with each number of clients, one after the other."""
+    """Put load on the entry tier, once with each number of clients."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
     meter.begin_measurement(is_deployed=True)
@@ -147,11 +145,11 @@ def _measure_stack(
 
     run(request.client_counts[0], WARM_UP_SECONDS)
     ceilings = []
-    for clients in request.client_counts:
-        ceilings.append(run(clients, LOAD_SECONDS))
+    for client_count in request.client_counts:
+        ceilings.append(run(client_count, LOAD_SECONDS))
         example_text = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
         context.progress.note(
-            f"{generator.name}, {clients} concurrent: {ceilings[-1].rate:.0f}/s{example_text}"
+            f"{generator.name}, {client_count} concurrent: {ceilings[-1].rate:.0f}/s{example_text}"
         )
     return StackCeilings(generator.name, tuple(map(StackCeiling.from_result, ceilings)))
 
@@ -255,8 +253,8 @@ class CacheLoadTest:
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
         """Yield the peak for each object shape from mutilate, or else the ceilings from memcaslap.
 
-        mutilate must be installed on every load host and start there. memcaslap also measures small
-        objects with as many keys per get as the application reads, because mutilate cannot.
+        mutilate is used only if it is installed and starts on every load host. memcaslap also measures
+        small objects with as many keys per get as the application reads, because mutilate cannot.
         """
         master, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
@@ -288,8 +286,8 @@ class CacheLoadTest:
 
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
         """Return a ceiling, or a result with the reason why there is none."""
-        maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
-        if reason := find_excess_rate(UNKNOWN_RATE, maximum):
+        max_rate = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
+        if reason := find_excess_rate(UNKNOWN_RATE, max_rate):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"
             return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failure)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
@@ -297,7 +295,7 @@ class CacheLoadTest:
         command = LoadCommand(
             host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, timeout, shape.build_config()
         )
-        (result,) = run_together([command], maximum)
+        (result,) = run_together([command], max_rate)
         if result.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.MEMCASLAP_PACKAGES)}"
             raise LoadError(f"memcaslap is not installed on {host.name}", hint=hint)

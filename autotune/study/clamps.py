@@ -37,37 +37,39 @@ class MeasuredTrial(Protocol):
 def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """Return the limits beyond which values did not take effect in deployments, by parameter.
 
-    If a limit varies between trials, it depends on other settings and does not limit the parameter. A
-    limit is also dropped if a value beyond it took effect in any trial.
+    A limit that varies between trials is dropped, because it depends on other settings. A limit is also
+    dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
-    limits: dict[str, set[Clamp]] = {}
+    clamps_by_parameter: dict[str, set[Clamp]] = {}
     for trial in trials:
         for name in trial.clamped_parameters:
             clamp = infer_clamp(trial.settings[name], trial.effective[name])
             if clamp != UNLIMITED:
-                limits.setdefault(name, set()).add(clamp)
+                clamps_by_parameter.setdefault(name, set()).add(clamp)
     common_clamps = {
-        name: limit for name, clamps in limits.items() if (limit := _common_clamp(clamps))
+        name: limit
+        for name, clamps in clamps_by_parameter.items()
+        if (limit := _common_clamp(clamps))
     }
     return {
         name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
     }
 
 
-def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
+def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
     """True if a value beyond the limit took effect."""
     values = (trial.effective[name] for trial in trials if name in trial.effective)
-    return any(not limit.allows(value) for value in values)
+    return any(not clamp.allows(value) for value in values)
 
 
 def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
-    lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
-    highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
-    if len(lows) > 1 or len(highs) > 1:
+    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
+    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
+    if len(minimums) > 1 or len(maximums) > 1:
         return None
-    return Clamp(max(lows, default=UNLIMITED.minimum), min(highs, default=UNLIMITED.maximum))
+    return Clamp(max(minimums, default=UNLIMITED.minimum), min(maximums, default=UNLIMITED.maximum))
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:

@@ -40,8 +40,8 @@ def find_study(
             return directory.resolve()
     study_names = list_study_names(root)
     hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
-    if nearest := find_nearest_name(Path(name).name, study_names):
-        hint = f"did you mean {nearest!r}?"
+    if nearest_name := find_nearest_name(Path(name).name, study_names):
+        hint = f"did you mean {nearest_name!r}?"
     raise AutotuneError(f"unknown study {Path(name).name!r}", hint=hint)
 
 
@@ -139,9 +139,9 @@ def is_locked(path: Path) -> bool:
         return True
 
 
-def _try_lock(handle: int, kind: int) -> bool:
+def _try_lock(handle: int, lock_type: int) -> bool:
     try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        fcntl.flock(handle, lock_type | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -32,13 +32,16 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
     if request.method not in SAFE_METHODS:
         return f"no request was sent to the entry: {request.method} may change data"
     host = transports[target.load.hosts[0]] if target.load.hosts else LocalTransport()
-    limit = target.ready or MIN_LATE_SECONDS
+    timeout_seconds = target.ready or MIN_LATE_SECONDS
     right_answer = RightAnswer(statuses=request.statuses)
-    pause = max(1.0, len(request.per_endpoint()) / target.load.max_rate)
+    pause_seconds = max(1.0, len(request.per_endpoint()) / target.load.max_rate)
     try:
-        with wait_notices.wait("the stack", "a correct response", limit):
+        with wait_notices.wait("the stack", "a correct response", timeout_seconds):
             problem = wait_until_ready(
-                lambda: _request_entries(host, request), right_answer, limit, pause
+                lambda: _request_entries(host, request),
+                right_answer,
+                timeout_seconds,
+                pause_seconds,
             )
     except AutotuneError as error:
         problem = error.message
@@ -51,11 +54,11 @@ def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
 def _request_entries(host: Transport, request: Request) -> Answer:
     """Return the first wrong response among the entries, or else the last response."""
     answer: Answer = "no entry"
-    for entry in request.per_endpoint():
-        curl_answer = curl.send_request(host, entry)
+    for entry_request in request.per_endpoint():
+        curl_answer = curl.send_request(host, entry_request)
         if isinstance(curl_answer, str):
             return curl_answer
         answer = curl_answer.status, curl_answer.body
-        if wrong := find_answer_error(curl_answer, entry):
-            return answer if curl_answer.status not in entry.statuses else wrong
+        if answer_error := find_answer_error(curl_answer, entry_request):
+            return answer if curl_answer.status not in entry_request.statuses else answer_error
     return answer

@@ -87,8 +87,8 @@ def reduce_changes(
     gain.
     """
     state = load_state(directory)
-    stock, winner = find_baseline_and_winner(state)
-    gain = _proven_log_gain(state)
+    baseline, winner = find_baseline_and_winner(state)
+    gain = _get_proven_log_gain(state)
     surrogate = _describe_search(environment, directory, state).fit_surrogate(
         estimate_study_drift(state)
     )
@@ -96,15 +96,15 @@ def reduce_changes(
     noise = state.posterior.noise if state.posterior else REPEAT_LOG_SD / 2
     with open_session(environment, directory, progress) as context:
         context.store.record_session_start(collect_versions())
-        ablation_trials = _AblationTrials(context, stock.settings, winner)
-        result = Ablation(
+        ablation_trials = _AblationTrials(context, baseline.settings, winner)
+        ablation_result = Ablation(
             predicted_effects, gain, noise, ablation_trials.measure_log_peak, max_measurements
         ).run()
         context.store.record_explanation(
             MinimalChanges(
-                **asdict(result),
+                **asdict(ablation_result),
                 changes=len(predicted_effects),
-                trial=ablation_trials.trials.get(frozenset(result.dropped)),
+                trial=ablation_trials.trials.get(frozenset(ablation_result.dropped)),
             )
         )
 
@@ -125,17 +125,18 @@ def _describe_search(
 class _AblationTrials:
     """Measurements of the winner with some changes reverted, and the numbers of their trials."""
 
-    def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
-        self._context, self._stock, self._winner = context, stock, winner
+    def __init__(self, context: TrialContext, baseline: Settings, winner: Trial) -> None:
+        self._context, self._baseline, self._winner = context, baseline, winner
         self.trials: dict[RevertedChanges, int] = {}
 
     def measure_log_peak(self, reverted: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
         winner = space.replace_impossible(trial.effective_settings, trial.settings)
         settings = {
-            name: self._stock[name] if name in reverted else value for name, value in winner.items()
+            name: self._baseline[name] if name in reverted else value
+            for name, value in winner.items()
         }
-        prior = (
+        expected_peak = (
             Estimate.from_value(self._winner.peak.peak, REPEAT_LOG_SD)
             if self._winner.peak
             else None
@@ -144,7 +145,7 @@ class _AblationTrials:
         finished_trial = trials.run_trial(
             MeasureStep(Phase.EXPLAIN, settings, source_trial=source_trial),
             self._context,
-            prior,
+            expected_peak,
             None,
         )
         self._context.record_time_spent()
@@ -154,16 +155,16 @@ class _AblationTrials:
 
 
 def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
-    stock = find_baseline(state)
+    baseline = find_baseline(state)
     number = state.verdict.best if state.verdict else find_best_trial(state)
-    if stock is None or number is None:
+    if baseline is None or number is None:
         raise AutotuneError(
             "the study has no winner to explain", hint="`autotune status` shows its state"
         )
-    return stock, state.find_trial(number)
+    return baseline, state.find_trial(number)
 
 
-def _proven_log_gain(state: State) -> float:
+def _get_proven_log_gain(state: State) -> float:
     verdict = state.verdict
     if verdict is None or verdict.verdict != "improved" or verdict.gain is None:
         raise AutotuneError(
@@ -178,11 +179,11 @@ def _predict_effects(
 ) -> dict[str, PredictedEffect]:
     """Return the predicted loss from reverting each of the winner's changes, largest first."""
     baseline, winner = find_baseline_and_winner(state)
-    values, before = winner.effective_settings, baseline.effective_settings
-    changed_names = list_searched_changes(space, before, values)
-    configurations = [{**values, name: before[name]} for name in changed_names]
+    winner_settings, baseline_settings = winner.effective_settings, baseline.effective_settings
+    changed_names = list_searched_changes(space, baseline_settings, winner_settings)
+    configurations = [{**winner_settings, name: baseline_settings[name]} for name in changed_names]
     grid = surrogate.grid
-    points = grid.reset_inactive(grid.encode_all([values, *configurations]))
+    points = grid.reset_inactive(grid.encode_all([winner_settings, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))

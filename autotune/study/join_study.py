@@ -43,7 +43,7 @@ def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
     """Create a study in a shared database, with a name that is free both there and in ``root``."""
-    text, environment_fields = format_target(environment), describe_environment(environment)
+    target_text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
         name = directory.name
         records = [
@@ -52,7 +52,7 @@ def create_shared_study(
              "space": collect_parameter_limits(environment.space)},
             {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
         ]  # fmt: skip
-        if not directory.exists() and database.create_study(name, text, records):
+        if not directory.exists() and database.create_study(name, target_text, records):
             return database.find_study(name)
     raise AssertionError("the candidate names are unlimited")
 
@@ -77,7 +77,7 @@ def join_study(
         for bed, bed_environment in environment.environments.items()
     }
     write_study_target(study, directory)
-    create_store = partial(SharedStore, database=storage, study=study, pulse=heartbeat)
+    create_store = partial(SharedStore, database=storage, study=study, heartbeat_policy=heartbeat)
     with open_locked_store(environment, directory, progress, create_store) as store:
         assert isinstance(store, SharedStore)
         store.join_beds(beds)
@@ -150,17 +150,17 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
 
 
 def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
-    """Return the target with the study's budget and search.
+    """Return the target with the study's budget and search settings.
 
     Raises TargetError if anything but the beds differs from the target of the study.
     """
     with TemporaryDirectory() as directory:
         target = write_study_target(study, Path(directory)).target
     changes = list_differences(target, file.target)
-    if breaking := [
+    if breaking_changes := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
-        differences = "\n".join(breaking)
+        differences = "\n".join(breaking_changes)
         raise TargetError(
             f"{file.path} differs from the target of study {study.name}:\n{differences}",
             hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "

@@ -18,7 +18,7 @@ MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of t
 
 
 class Journal:
-    """The only writer of a journal. A record is on disk once ``append`` returns.
+    """The only writer of a journal. A record is on disk once ``append_record`` returns.
 
     An incomplete last line does not count as a record.
     """
@@ -68,13 +68,13 @@ class Journal:
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
-    """Return the line of a record, without its end.
+    """Return a record as a line of the journal, without the newline.
 
     Path bytes that are not UTF-8 are escaped, because no reader of journals accepts invalid UTF-8.
     Raises ValueError for a number that no reader accepts.
     """
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    if "\\ud" in line:  # surrogates: a pair is one character, others are bytes
+    if "\\ud" in line:  # a pair of surrogates is a character, a lone one is a byte
         line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
     return line.encode()
 

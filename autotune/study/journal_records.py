@@ -1,4 +1,4 @@
-"""The records of a study's journal, by kind. The fields define the required content.
+"""The records of a study's journal, by kind. The fields of a class define the content of a record.
 
 A journal may come from other people, so `record_codec.decode` checks each record.
 """
@@ -34,7 +34,7 @@ class RecordedFacts:
     nofile: float | None = None
 
     def to_host_facts(self, kernel_values: Mapping[str, str]) -> HostFacts:
-        """Return the facts of a host with these values of its kernel.
+        """Return the facts of a host whose kernel settings have these values.
 
         Raises AutotuneError for an incomplete record.
         """
@@ -51,14 +51,14 @@ class RecordedFacts:
 
 @dataclass(frozen=True)
 class RecordedBed:
-    """A test bed: the files that its hosts had, as `discovery.host_templates` records them."""
+    """A test bed with the original files of its hosts, as `discovery.host_templates` records them."""
 
     adopted: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
 class StudyStart:
-    """The first record: `study_store.build_first_record` describes its fields."""
+    """The first record of a study; `study_store.build_first_record` describes its fields."""
 
     started: str
     schema: int = SCHEMA_VERSION
@@ -84,7 +84,7 @@ class StudyStart:
 
 @dataclass(frozen=True)
 class SessionStart:
-    """A process that measures: the versions that results depend on, and its test beds."""
+    """The start of a session, with its test beds and the software versions that results depend on."""
 
     at: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -93,14 +93,14 @@ class SessionStart:
 
 @dataclass(frozen=True)
 class BedJoined(RecordedBed):
-    """A test bed that joins a study in a storage."""
+    """A test bed that joins a study in a shared database."""
 
     bed: str = ""
     at: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError without a name."""
+        """Raise ValueError if the name of the bed is missing."""
         if not self.bed:
             raise ValueError("bed is missing")
 
@@ -141,7 +141,7 @@ class TrialStart:
 
 @dataclass(frozen=True)
 class DeployedHost:
-    """A host in the record of a deployment; exports read its content."""
+    """A host in the record of a deployment; exports use these fields."""
 
     units: Mapping[str, object]
     sysctls: Mapping[str, object]
@@ -151,7 +151,9 @@ class DeployedHost:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A deployment: effective values, differences from the request, digests of rendered files."""
+    """A deployment: effective values, differences from the requested values, and digests of the
+    rendered files.
+    """
 
     trial: int
     effective: Mapping[str, Value]
@@ -220,7 +222,7 @@ class RecordedNoise:
 
 @dataclass(frozen=True)
 class Capacities:
-    """The capacities of service instances that a trial showed."""
+    """The capacities of service instances, as measured in a trial."""
 
     trial: int
     parts: Mapping[str, InstanceCapacity]
@@ -236,7 +238,7 @@ class ProcessSizes:
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Wall-clock seconds by activity, of one test bed if there are several."""
+    """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
     bed: str | None = omitted_if_empty()
@@ -244,7 +246,7 @@ class TimeSpent:
 
 @dataclass(frozen=True)
 class Standings:
-    """The model's peak estimates for the measured configurations with their sds, and the noise of one
+    """The model's peak estimates (with sds) for the measured configurations, and the noise of a single
     peak.
     """
 
@@ -295,7 +297,7 @@ class SearchStopped:
 class ReferenceAnswers:
     """The reference responses of a session, one for each page.
 
-    The key ``problem`` of a page without one says which response was wrong before the first trial.
+    A page without a reference has the key ``problem``: the error in its response before the first trial.
     """
 
     pages: tuple[Mapping[str, object], ...]
@@ -311,7 +313,7 @@ class SweptValue:
 
 @dataclass(frozen=True)
 class SweptAxis:
-    """An axis of a sweep."""
+    """One axis of a sweep, with the values to measure."""
 
     name: str
     choices: tuple[SweptValue, ...]

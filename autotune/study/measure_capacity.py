@@ -33,12 +33,12 @@ from autotune.study.trial_context import TrialContext, begin_study, open_session
 from autotune.target.quantities import parse_rate
 
 CONFIGURATION_LABEL = "the configuration"
-ROUNDING_TOLERANCE = 1e-9  # relative error of the mean of logarithms
+ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 
 
 @dataclass(frozen=True)
 class ComparisonConfiguration:
-    """A configuration to compare with: ``settings`` over the baseline, and their ``name``.
+    """A configuration to compare with: ``settings`` that override the baseline, and their ``name``.
 
     ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
@@ -85,7 +85,8 @@ def build_comparison_configuration(
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """Settings to measure over the baseline, alone or in comparison with ``against``, ``repeat`` times.
+    """A request to measure ``settings`` (which override the baseline) ``repeat`` times, alone or
+    compared with ``against``.
 
     ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
     """
@@ -108,11 +109,11 @@ def build_measurement_request(
         return MeasurementRequest(settings, None, repeat, rss)
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
-    configured, compared = (
+    configured_settings, comparison_settings = (
         space.select_active(space.complete_unrepaired(side_settings).settings)
         for side_settings in (settings, comparison.settings)
     )
-    if config is None and configured == compared:
+    if config is None and configured_settings == comparison_settings:
         raise AutotuneError(
             f"the baseline and {against} have the same settings, so there is nothing to compare",
             hint="name an export with --config to compare it instead of the baseline",
@@ -121,21 +122,21 @@ def build_measurement_request(
 
 
 def parse_required_capacity(
-    environment: Environment, text: str | None, *, of_ceiling: bool
+    environment: Environment, rate_text: str | None, *, of_ceiling: bool
 ) -> float | None:
     """Return the required capacity in requests/s.
 
     Raises UsageError if the text is not a rate, if the rate exceeds ``load.max_rate``, or if the target
     has no capacity.
     """
-    if text is None:
+    if rate_text is None:
         return None
     if of_ceiling or environment.file.target.command_goal is not None:
         raise UsageError(
             "--at-least applies only to the capacity of a stack", hint="omit --at-least"
         )
     try:
-        rate = parse_rate(text)
+        rate = parse_rate(rate_text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
@@ -221,13 +222,13 @@ def _measure_alternately(
     directory: Path,
 ) -> Measurement:
     """Measure both sides alternately (A B B A A B …), with at least the minimum number of pairs."""
-    sides: dict[bool, list[Trial]] = {False: [], True: []}
-    measured: list[SideMeasurement] = []
+    trials_by_side: dict[bool, list[Trial]] = {False: [], True: []}
+    measurements: list[SideMeasurement] = []
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
         is_configuration = confirmation.is_winner_turn(index)
         settings = request.settings if is_configuration else against.settings
         label = CONFIGURATION_LABEL if is_configuration else against.phrase
-        trial, peak = _measure_once(context, settings, sides[is_configuration], label)
+        trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], label)
         if peak.is_load_limited:
             raise AutotuneError(
                 f"{label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
@@ -236,25 +237,31 @@ def _measure_alternately(
             )
         if not peak.is_feasible:
             raise AutotuneError(f"{label}: the objective is not met at any rate tried")
-        sides[is_configuration].append(trial)
-        measured.append(SideMeasurement(is_configuration, peak.estimate))
+        trials_by_side[is_configuration].append(trial)
+        measurements.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
-        directory.name, tuple(sides[True]), tuple(sides[False]), compute_gain(measured), against
+        directory.name,
+        tuple(trials_by_side[True]),
+        tuple(trials_by_side[False]),
+        compute_gain(measurements),
+        against,
     )
 
 
 def _measure_once(
-    context: TrialContext, settings: Settings, earlier: list[Trial], label: str
+    context: TrialContext, settings: Settings, earlier_trials: list[Trial], label: str
 ) -> tuple[Trial, Peak]:
-    peaks = [trial.peak.peak for trial in earlier if trial.peak and trial.peak.is_feasible]
-    prior = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
+    peaks = [trial.peak.peak for trial in earlier_trials if trial.peak and trial.peak.is_feasible]
+    expected_peak = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
     # A repeat uses the settings of the first trial, even if the memory rules now allow others.
     step = (
-        MeasureStep(Phase.MEASURE, earlier[0].settings, source_trial=earlier[0].number)
-        if earlier
+        MeasureStep(
+            Phase.MEASURE, earlier_trials[0].settings, source_trial=earlier_trials[0].number
+        )
+        if earlier_trials
         else MeasureStep(Phase.MEASURE, settings)
     )
-    trial = trials.run_trial(step, context, prior, None)
+    trial = trials.run_trial(step, context, expected_peak, None)
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
@@ -267,11 +274,10 @@ def _measure_once(
 
 
 def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
-    """Return the differences between requested and effective values in which ``settings`` did not take
-    effect.
+    """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
-    An export contains effective values. An effective value counts as applied even if another setting
-    limits the larger value in the file.
+    An export contains effective values. Such a value counts as applied even if the trial requested
+    another value that was clamped to it.
     """
     names = {name for name in trial.clamped_parameters if name in settings
              and trial.effective_settings[name] != settings[name]}  # fmt: skip

@@ -24,7 +24,7 @@ RESTORE_TARGET_HINT = (
 
 
 def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
-    """Mark a study as this account's own with a seal, on disk before its first record. Raises
+    """Mark a study as this account's own. The seal is on disk before the study's first record. Raises
     AutotuneError.
     """
     seal = account_key.create_seal("study", target, journal.encode_record(first))

@@ -2,7 +2,7 @@
 verdict.
 
 All results depend only on the state. After the search, the model's estimates (``State.posterior``) rank
-the candidates, because a single reading overstates the best by about a tenth.
+the candidates, because a single reading overstates the best candidate by about 10 %.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from math import hypot, log
 from autotune.estimate import Estimate
 from autotune.optimize import ranking
 from autotune.optimize.bed_differences import BedReading
-from autotune.optimize.confirmation import Gain, Proof, SideMeasurement, repeat_sd
+from autotune.optimize.confirmation import Gain, Proof, SideMeasurement, estimate_repeat_sd
 from autotune.optimize.drift import StudyDrift, estimate_drift
 from autotune.optimize.ranking import (
     DECIDED_PROBABILITY,
+    compute_win_probability,
     find_winner,
     pool_peaks,
-    probability_better,
 )
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
@@ -30,15 +30,19 @@ MIN_CONFIGURATIONS = 10  # minimum number of configurations for a model to estim
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 # The search explores as long as the best peak rises by this factor within this many configurations.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
-MAX_INCUMBENT_SD = 0.08  # sd of an incumbent's log peak from which it is measured again
-FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the claim
+MAX_INCUMBENT_SD = 0.08  # an incumbent is measured again if the sd of its log peak exceeds this
+FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the proof
 PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
-MIN_REPEATS = 3  # minimum number of repeats for their spread to be used
-# Phases before the proof that are free of selection: no measurement in them selected its own
-# configuration.
+MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
+# Phases before the proof without selection bias: their configurations were selected before they were
+# measured.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
-NO_SHIFT = Estimate(0.0, 0.0)  # of a peak that neither drift nor its test bed changed
+# An improvement is proven if the baseline misses the objective this often, and repeats of a trial meet
+# the objective this often. If both met it with the same probability p, the probability of a false claim
+# would be (p (1 - p))³, at most 1.6 %.
+REPRODUCTIONS = 3
+NO_SHIFT = Estimate(0.0, 0.0)  # shift of a peak that neither drift nor its test bed affects
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
@@ -68,22 +72,25 @@ def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Es
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
     is replaced by a later one.
     """
-    measured: dict[int, list[Trial]] = {}
+    trials_by_configuration: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
-        measured.setdefault(state.configuration_number(trial), []).append(trial)
-    return {number: _pool_estimates(state, tried) for number, tried in measured.items()}
+        trials_by_configuration.setdefault(state.configuration_number(trial), []).append(trial)
+    return {
+        number: _pool_estimates(state, configuration_trials)
+        for number, configuration_trials in trials_by_configuration.items()
+    }
 
 
-def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
-    full_trials = [trial for trial in tried if trial.peak and not trial.peak.is_pruned] or tried[
+def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
+    full_trials = [trial for trial in trials if trial.peak and not trial.peak.is_pruned] or trials[
         -1:
     ]
-    levels = [state.normalized_peak(trial) for trial in full_trials]
-    return Estimate.pool(levels) if len(levels) > 1 else levels[0]
+    peaks = [state.normalized_peak(trial) for trial in full_trials]
+    return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
-    """Return the estimates of all configurations except the baseline, before they are repeated."""
+    """Return the estimates of all configurations but the baseline, without repeats in the finals."""
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
     searched_trials = [
         t
@@ -100,8 +107,9 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """Return the peak to beat, which belongs to the best configuration so far.
 
-    Later measurements as drift reference also count. A lucky first measurement then does not prune an
-    equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
+    Repeats of this configuration as the drift reference also count. A lucky first measurement therefore
+    does not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper
+    bound.
     """
     _, peak = _find_highest_trial(state)
     return peak
@@ -135,15 +143,22 @@ def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
 
 
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
-    """Return the peaks of configurations that were not pruned, including their repeats as a reference."""
+    """Return the peaks of unpruned configurations, pooled with their repeats as the drift reference."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
-    peaks, again = _list_first_estimates(state, full_trials), _group_repeats(state, Phase.REFERENCE)
-    pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
+    peaks, repeats = (
+        _list_first_estimates(state, full_trials),
+        _group_repeats(state, Phase.REFERENCE),
+    )
+    pooled_peaks = {
+        n: Estimate.pool([peaks[n], *repeated_peaks])
+        for n, repeated_peaks in repeats.items()
+        if n in peaks
+    }
     return peaks | pooled_peaks
 
 
 def is_exploring(state: State) -> bool:
-    """True if the best peak rose by a factor of ``EXPLORATION_FACTOR`` over the last configurations.
+    """True if the last ``EXPLORATION_TRIALS`` raised the best peak by ``EXPLORATION_FACTOR`` or more.
 
     While peaks rise so fast, precise measurements would not change which configuration is tried
     next.
@@ -167,8 +182,8 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     """Return a preset that was pruned because of an incumbent's peak that later measurements
     corrected downwards.
 
-    Its probability of beating the current incumbent is at least ``min_probability``. Each such preset
-    is repeated once, whatever the result.
+    The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
+    preset is repeated once, whatever the result.
     """
     repeated_numbers = {
         state.configuration_number(t)
@@ -186,17 +201,17 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     incumbent = find_incumbent(state) if pruned_trials else None
     doubtful_trials = (
         trial
-        for trial, ceiling in pruned_trials
-        if incumbent and probability_better(ceiling, incumbent) >= min_probability
+        for trial, upper_bound in pruned_trials
+        if incumbent and compute_win_probability(upper_bound, incumbent) >= min_probability
     )
     return next(doubtful_trials, None)
 
 
 def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int, ...]:
-    """Return the finalists: trials that may be the best one, best first.
+    """Return the finalists, best first: trials that may be the best of all.
 
-    They include the best preset if it may be the best one. Presets were not selected for a lucky
-    measurement, and the result must not be worse than published advice.
+    The best preset is included if it may be the best of all. Presets were not selected for a lucky
+    measurement, and the winner must not be worse than published advice.
     """
     estimates_by_trial = estimate_candidates(state)
     ranked_trials = sorted(
@@ -232,10 +247,10 @@ def find_best_trial(state: State) -> int | None:
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
-    number, simplified = find_leader(state), state.simplification
-    if number is None or simplified is None or simplified.of != number:
+    number, simplification = find_leader(state), state.simplification
+    if number is None or simplification is None or simplification.of != number:
         return number
-    return number if simplified.accepted is None else simplified.accepted
+    return number if simplification.accepted is None else simplification.accepted
 
 
 def find_leader(state: State) -> int | None:
@@ -248,8 +263,8 @@ def find_leader(state: State) -> int | None:
 
 
 def select_finalist_pair(state: State) -> tuple[int, int] | None:
-    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` before any
-    repeat.
+    """Return the two finalists to compare (`optimize.ranking.find_rivals`); ``None`` before the
+    first repeat.
     """
     repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
@@ -268,14 +283,12 @@ def is_undecided(state: State, first: int, second: int) -> bool:
 
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
-    """True if a further measurement shows that a configuration sustains clearly less than trial
-    ``number``.
-    """
+    """True if ``trial`` sustained clearly less than configuration ``number`` is estimated to sustain."""
     estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
         number
     ]
     return (
-        probability_better(estimate, _add_study_noise(state, state.normalized_peak(trial)))
+        compute_win_probability(estimate, _add_study_noise(state, state.normalized_peak(trial)))
         >= DECIDED_PROBABILITY
     )
 
@@ -314,11 +327,11 @@ def list_final_peaks(state: State, number: int) -> list[Estimate]:
 
 def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
     """Return an estimate from ``count`` measurements, with the noise between measurements added."""
-    return estimate.add_noise(_selection_noise(state) / max(1, count) ** 0.5)
+    return estimate.add_noise(_get_selection_noise(state) / max(1, count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
-    """Return, after the search, the trials of configurations from guides or from the user."""
+    """Return the trials of configurations from guides or the user; empty until the search is over."""
     if state.posterior is None:
         return frozenset()
     preset_trials = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
@@ -329,8 +342,8 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
     """Return the final measurements, with the noise of a single measurement added."""
     repeats = _group_repeats(state, *phases)
     return {
-        number: [_add_study_noise(state, peak) for peak in peaks]
-        for number, peaks in repeats.items()
+        number: [_add_study_noise(state, peak) for peak in repeated_peaks]
+        for number, repeated_peaks in repeats.items()
     }
 
 
@@ -343,45 +356,45 @@ def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
 
 
 def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
-    """Return a measurement with the noise of the study, for selecting a configuration.
+    """Return a measurement with the study's noise added, for selecting a configuration.
 
-    The model's noise is added to the measurement's own sd. The result is at least the spread of
+    The model's noise is added to the measurement's own sd. The resulting sd is at least the spread of
     repeats. Repeats in the proof are excluded, because they must not change which configuration is
     proven.
     """
-    estimate_with_noise = estimate.add_noise(_selection_noise(state))
+    estimate_with_noise = estimate.add_noise(_get_selection_noise(state))
     repeat_noise = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
     return replace(estimate_with_noise, sd=max(estimate_with_noise.sd, repeat_noise))
 
 
-def _model_noise(state: State) -> float:
+def _get_model_noise(state: State) -> float:
     """Return the model's estimate of the sd of one additional measurement's logarithm."""
     return state.posterior.noise if state.posterior else 0.0
 
 
-def _selection_noise(state: State) -> float:
-    """Return the noise for a choice between configurations.
+def _get_selection_noise(state: State) -> float:
+    """Return the noise to add to estimates when a configuration is selected.
 
-    The sd of a benchmark command's values already includes all of their noise.
+    The sd of values from a benchmark command already includes all of their noise.
     """
     if state.posterior is None or state.values:
-        return _model_noise(state)
+        return _get_model_noise(state)
     return state.posterior.reading_noise
 
 
 def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     """Return the sd of one additional measurement's logarithm, estimated from repeats in ``phases``.
 
-    It includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat is
-    compared with the previous one on the same test bed, so that drift and differences between beds do
+    This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
+    is compared with the previous one on the same test bed, so that drift and differences between beds do
     not count as noise. A measurement that selected its configuration is excluded.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished(*phases)):
         key = (trial.bed, state.configuration_number(trial))
         repeats.setdefault(key, []).append(state.normalized_peak(trial).log_mean)
-    steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
-    return repeat_sd(steps) if len(steps) >= MIN_REPEATS else 0.0
+    log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
+    return estimate_repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
 
 def find_baseline(state: State) -> Trial | None:
@@ -399,8 +412,8 @@ def find_baseline(state: State) -> Trial | None:
 def find_reference(state: State) -> Trial | None:
     """Return the configuration that is measured regularly to detect drift.
 
-    It is the best configuration known before the search. No other fixed configuration is closer to the
-    compared ones, and a poor one takes longer to measure.
+    It is the best configuration known before the search. A worse one would be less similar to the
+    compared configurations, and take longer to measure.
     """
     if references := state.list_finished(Phase.REFERENCE):
         # All measurements of a series must use the same configuration.
@@ -415,7 +428,7 @@ def find_reference(state: State) -> Trial | None:
 
 
 def estimate_study_drift(state: State) -> StudyDrift:
-    """Return the drift of the stack since the study started, from its reference.
+    """Return the drift of the stack since the study started, estimated from repeats of the reference.
 
     On several test beds, the shifts also include the differences between beds.
     """
@@ -434,20 +447,22 @@ def estimate_study_drift(state: State) -> StudyDrift:
 
 
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
-    """Return the drift of each of the state's `stacks`."""
+    """Return the drift of each test bed, or of the only stack (``None``)."""
     reference = find_reference(state)
-    measured: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
-    numbers: dict[str | None, list[int]] = {bed: [] for bed in measured}
+    peaks_by_bed: dict[str | None, dict[int, Estimate]] = {bed: {} for bed in state.stacks}
+    trial_numbers_by_bed: dict[str | None, list[int]] = {bed: [] for bed in peaks_by_bed}
     for trial in state.trials:
-        if trial.bed in numbers:
-            numbers[trial.bed].append(trial.number)
-    # The measurement that selected the reference is excluded. It is probably too high, so that later
-    # ones would look like a decline.
+        if trial.bed in trial_numbers_by_bed:
+            trial_numbers_by_bed[trial.bed].append(trial.number)
+    # The measurement that selected the reference is excluded. It is probably too high, and later
+    # measurements would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
         is_reference = reference and state.configuration_number(trial) == reference.number
-        if is_reference and trial.bed in measured and trial.peak:
-            measured[trial.bed][trial.number] = trial.peak.estimate
-    return {bed: estimate_drift(measured[bed], numbers[bed]) for bed in measured}
+        if is_reference and trial.bed in peaks_by_bed and trial.peak:
+            peaks_by_bed[trial.bed][trial.number] = trial.peak.estimate
+    return {
+        bed: estimate_drift(peaks_by_bed[bed], trial_numbers_by_bed[bed]) for bed in peaks_by_bed
+    }
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
@@ -461,8 +476,8 @@ def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
 def list_bed_readings(state: State) -> list[BedReading]:
     """Return the readings that show differences between test beds.
 
-    These readings did not select their configuration, or are readings of a bed's baseline. Peaks are
-    corrected for the drift of their bed.
+    No reading that selected its own configuration is included, because its peak is probably too high.
+    Peaks are corrected for the drift of their bed.
     """
     drifts, baseline = estimate_bed_drifts(state), find_baseline(state)
     return [
@@ -483,14 +498,14 @@ def list_confirmations(
 ) -> list[SideMeasurement]:
     """Return the alternating measurements so far in order, from one test bed or from the only stack.
 
-    Their sd includes the noise of the study: the model's noise is added, and the result is at least the
-    spread of repeats. The sd of a benchmark command's values already includes all of their noise
+    Their sd includes the noise of the study: the model's noise is added, and the sum is at least the
+    spread of repeats. The sd of values from a benchmark command already includes all of their noise
     (`measure.repeats`).
     """
     model_noise = repeat_noise = 0.0
     if not state.values:
         model_noise, repeat_noise = (
-            _model_noise(state),
+            _get_model_noise(state),
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
     estimates = [
@@ -510,7 +525,7 @@ def list_confirmations(
 def list_proof_failures(state: State) -> list[Trial]:
     """Return the measurements of the proof in which a configuration failed or missed the objective.
 
-    Failures of the benchmark, and a load that was too low, show nothing about the configuration.
+    Benchmark failures and insufficient load are excluded, because the configuration did not cause them.
     """
     return [
         trial
@@ -522,17 +537,17 @@ def list_proof_failures(state: State) -> list[Trial]:
 def fails_in_proof(state: State, challenger: int) -> bool:
     """True if the winner fails in the proof more often than the baseline.
 
-    Measurements in which such a winner met the objective then prove nothing. A random disturbance would
+    If so, the measurements in which it met the objective prove nothing. A random disturbance would
     affect winner and baseline equally often.
     """
     failures = list_proof_failures(state)
-    own_count = sum(state.configuration_number(trial) == challenger for trial in failures)
-    return 2 * own_count > len(failures)
+    winner_failures = sum(state.configuration_number(trial) == challenger for trial in failures)
+    return 2 * winner_failures > len(failures)
 
 
-def _keep_whole_pairs(measured: list[SideMeasurement]) -> list[SideMeasurement]:
+def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
     """Return only the measurements that form whole pairs."""
-    return measured[: len(measured) // 2 * 2]
+    return measurements[: len(measurements) // 2 * 2]
 
 
 def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
@@ -552,36 +567,64 @@ def baseline_meets_slo(state: State) -> bool:
     return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
 
 
+def misses_slo(state: State) -> bool:
+    """True if the baseline was measured and did not meet the objective at any rate."""
+    baseline = find_baseline(state)
+    return (
+        baseline is not None and baseline.peak is not None and baseline.peak.verdict == "unmeetable"
+    )
+
+
+def list_repeats(state: State, challenger: int) -> list[Trial]:
+    """Return the repeats of a trial after the search, except repeats that measured nothing."""
+    return [
+        trial
+        for trial in state.list_finished(Phase.FINALIST)
+        if state.configuration_number(trial) == challenger and not trial.is_unmeasured
+    ]
+
+
+def is_reproduced(state: State, challenger: int) -> bool:
+    """True if repeats show that a trial meets an objective that the baseline misses."""
+    repeats = list_repeats(state, challenger)
+    if not all(trial.is_feasible for trial in repeats):
+        return False
+    if not misses_slo(
+        state
+    ):  # the baseline was never measured, so there is nothing to compare with
+        return bool(repeats)
+    failed_baselines = [t for t in state.list_finished(Phase.BASELINE) if not t.is_unmeasured]
+    return min(len(repeats), len(failed_baselines)) >= REPRODUCTIONS
+
+
 def decide_verdict(state: State) -> Verdict:
     """Return the verdict of a study after its last measurement."""
     challenger, meets_slo = find_best_trial(state), baseline_meets_slo(state)
     if challenger is None:
-        return _conclude("no-improvement" if meets_slo else "unmeetable", None)
+        return _build_verdict("no-improvement" if meets_slo else "unmeetable", None)
     if not meets_slo:
-        # If the baseline has no capacity, meeting the objective is the improvement. A second,
-        # independent measurement must confirm it.
-        repeats = estimate_peaks(state, state.list_finished(Phase.FINALIST))
-        was_repeated = any(trial == challenger for trial, _ in repeats)
-        return _conclude("improved" if was_repeated else "unmeetable", challenger)
+        # If the baseline has no capacity, meeting the objective is the improvement.
+        verdict_name = "improved" if is_reproduced(state, challenger) else "unmeetable"
+        return _build_verdict(verdict_name, challenger)
     if fails_in_proof(state, challenger):
-        return _conclude("no-improvement", challenger)
+        return _build_verdict("no-improvement", challenger)
     proof = collect_proof(state, challenger)
     gains = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
     verdict = (
-        _conclude("improved", challenger, proof.compute_proven_gain())
+        _build_verdict("improved", challenger, proof.compute_proven_gain())
         if proof.is_proven
-        else _conclude("no-improvement", challenger, proof.compute_gain())
+        else _build_verdict("no-improvement", challenger, proof.compute_gain())
     )
     return replace(verdict, beds=gains, disagree=proof.beds_disagree if gains else None)
 
 
-def _conclude(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
+def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
     """Return a verdict whose displayed peaks come from the proof alone."""
     return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 
 
 def collect_proof(state: State, challenger: int) -> Proof:
-    """Return the proof so far."""
+    """Return the proof measurements made so far, by test bed."""
     return Proof(
         {
             bed: _keep_whole_pairs(list_confirmations(state, challenger, bed=bed))

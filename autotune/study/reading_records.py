@@ -22,7 +22,7 @@ CALL_PURPOSE = "call"  # purpose of a reading from a benchmark command
 
 @dataclass(frozen=True)
 class RecordedReading:
-    """A reading of load: its trial, time (ISO 8601), purpose, content and the usage of hosts.
+    """A recorded load reading: trial, time (ISO 8601), purpose, content and host usage.
 
     `Reading` describes the fields from ``rate`` to ``example``. Bin edges of ``histogram`` are in
     milliseconds, which keeps the records short.
@@ -50,8 +50,8 @@ class RecordedReading:
     def reading(self) -> Reading:
         """Return the reading without its trial and hosts."""
         fields = {name: getattr(self, name) for name in Reading.__dataclass_fields__}
-        edges = {float(edge) / 1000: count for edge, count in self.histogram.items()}
-        return Reading(**{**fields, "histogram": edges})
+        histogram = {float(edge) / 1000: count for edge, count in self.histogram.items()}
+        return Reading(**{**fields, "histogram": histogram})
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,29 @@ class RecordedCall:
 def record_reading(
     trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
 ) -> RecordedReading:
-    """Return the record of a reading."""
+    """Return the record of a reading, with the bin edges in milliseconds."""
     fields = {name: getattr(reading, name) for name in Reading.__dataclass_fields__}
-    edges = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
-    return RecordedReading(trial, at, purpose, **{**fields, "histogram": edges, "hosts": hosts})
+    histogram = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
+    return RecordedReading(trial, at, purpose, **{**fields, "histogram": histogram, "hosts": hosts})
 
 
 def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) -> dict[str, Any]:
-    """Return the JSON object of a call. Its keys depend on the kind of answer."""
-    origin = {"trial": trial, "at": at, "purpose": CALL_PURPOSE, "seconds": round(seconds, 3)}
-    return {**origin, **dataclasses.asdict(answer)}
+    """Return the JSON object of a command call. Its keys depend on the kind of answer."""
+    common_fields = {
+        "trial": trial,
+        "at": at,
+        "purpose": CALL_PURPOSE,
+        "seconds": round(seconds, 3),
+    }
+    return {**common_fields, **dataclasses.asdict(answer)}
 
 
 def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
     """Return the seconds of a call and its answer. The keys depend on the kind of answer."""
     if call.value is not None:
         return {"seconds": call.seconds, "value": call.value, "sd": call.sd}
-    reason: dict[str, float | str | None] = {"seconds": call.seconds, "why": call.why}
-    return reason if call.said is None else {**reason, "said": call.said}
+    failure_fields: dict[str, float | str | None] = {"seconds": call.seconds, "why": call.why}
+    return failure_fields if call.said is None else {**failure_fields, "said": call.said}
 
 
 def load_records(directory: Path) -> list[RecordedReading | RecordedCall]:

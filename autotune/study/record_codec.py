@@ -1,4 +1,5 @@
-"""JSON records as frozen dataclasses, because other people may have written a study.
+"""Conversion between JSON records and frozen dataclasses. Decoding checks the records, because a study
+may come from other people.
 
 The fields of a dataclass define the keys, the types and the optional keys of a record. A field with a
 default may be missing or null. Other keys are ignored.
@@ -39,15 +40,17 @@ def named(key: str, default: object = dataclasses.MISSING) -> Any:
 def encode(record: Any) -> dict[str, Any]:
     """Return the JSON object of a dataclass instance."""
     encoded_record = {}
-    for item in dataclasses.fields(record):
-        value = getattr(record, item.name)
-        if not _is_omitted(item, value):
-            encoded_record[item.metadata.get(KEY) or item.name] = _encode_value(value)
+    for record_field in dataclasses.fields(record):
+        value = getattr(record, record_field.name)
+        if not _is_omitted(record_field, value):
+            encoded_record[record_field.metadata.get(KEY) or record_field.name] = _encode_value(
+                value
+            )
     return encoded_record
 
 
-def _is_omitted(item: dataclasses.Field[Any], value: object) -> bool:
-    return bool(item.metadata.get(OMIT_IF_EMPTY)) and value in (None, (), {})
+def _is_omitted(record_field: dataclasses.Field[Any], value: object) -> bool:
+    return bool(record_field.metadata.get(OMIT_IF_EMPTY)) and value in (None, (), {})
 
 
 def _encode_value(value: Any) -> Any:
@@ -60,12 +63,12 @@ def _encode_value(value: Any) -> Any:
     return value
 
 
-def decode(kind: type[T], record: Mapping[str, Any]) -> T:
-    """Return the instance of a dataclass for a JSON object.
+def decode(record_type: type[T], record: Mapping[str, Any]) -> T:
+    """Return an instance of dataclass ``record_type`` for a JSON object.
 
-    Raises ValueError, which names the location, if the object lacks required content.
+    Raises ValueError, with the location in the object, if required content is missing or invalid.
     """
-    hint: Any = kind
+    hint: Any = record_type
     decoded: T = _select_decoder(hint)(record, "")
     return decoded
 
@@ -88,19 +91,19 @@ def _build_generic_decoder(origin: Any, arguments: tuple[Any, ...]) -> Decoder:
     return _build_mapping_decoder(*arguments)
 
 
-def _build_plain_decoder(kind: Any) -> Decoder:
-    if kind is object:
+def _build_plain_decoder(plain_type: Any) -> Decoder:
+    if plain_type is object:
         return lambda value, _: value
-    if issubclass(kind, tuple):
-        return _build_named_tuple_decoder(kind)
-    if issubclass(kind, enum.Enum):
-        return lambda value, _: kind(value)
-    return _build_scalar_decoder((kind,))
+    if issubclass(plain_type, tuple):
+        return _build_named_tuple_decoder(plain_type)
+    if issubclass(plain_type, enum.Enum):
+        return lambda value, _: plain_type(value)
+    return _build_scalar_decoder((plain_type,))
 
 
-def _build_scalar_decoder(kinds: tuple[type, ...]) -> Decoder:
-    accepted_types = (*kinds, int) if float in kinds else kinds
-    names = " or ".join(TYPE_NAMES[kind] for kind in kinds)
+def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
+    accepted_types = (*scalar_types, int) if float in scalar_types else scalar_types
+    names = " or ".join(TYPE_NAMES[scalar_type] for scalar_type in scalar_types)
 
     def decode_scalar(value: Any, location: str) -> Any:
         if isinstance(value, bool):
@@ -134,8 +137,10 @@ def _build_tuple_decoder(arguments: tuple[Any, ...]) -> Decoder:
     return _build_fixed_tuple_decoder(arguments, tuple)
 
 
-def _build_named_tuple_decoder(kind: Any) -> Decoder:
-    return _build_fixed_tuple_decoder(tuple(get_type_hints(kind).values()), lambda v: kind(*v))
+def _build_named_tuple_decoder(tuple_type: Any) -> Decoder:
+    return _build_fixed_tuple_decoder(
+        tuple(get_type_hints(tuple_type).values()), lambda v: tuple_type(*v)
+    )
 
 
 def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], Any]) -> Decoder:
@@ -146,14 +151,17 @@ def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], An
             raise ValueError(f"{location}: expected {len(decoders)} values")
         decoders_with_items = zip(decoders, value, strict=True)
         return build(
-            [item(each, f"{location}[{n}]") for n, (item, each) in enumerate(decoders_with_items)]
+            [
+                decoder(item, f"{location}[{n}]")
+                for n, (decoder, item) in enumerate(decoders_with_items)
+            ]
         )
 
     return decode_items
 
 
 def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
-    """Return the decoder of a mapping; keys of JSON are text, which ``int`` converts."""
+    """Return the decoder of a mapping. JSON keys are text, so integer keys are converted."""
     item_decoder, convert = _select_decoder(value_hint), int if key_hint is int else str
 
     def decode_mapping(value: Any, location: str) -> Any:
@@ -167,13 +175,13 @@ def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
     return decode_mapping
 
 
-def _build_record_decoder(kind: Any) -> Decoder:
-    hints = get_type_hints(kind)
+def _build_record_decoder(record_type: Any) -> Decoder:
+    hints = get_type_hints(record_type)
     fields = [
-        (item.name, item.metadata.get(KEY) or item.name, _select_decoder(hints[item.name]),
-         _is_required(item))
-        for item in dataclasses.fields(kind) if item.init
-    ]  # fmt: skip
+        (f.name, f.metadata.get(KEY) or f.name, _select_decoder(hints[f.name]), _is_required(f))
+        for f in dataclasses.fields(record_type)
+        if f.init
+    ]
 
     def decode_record(value: Any, location: str) -> Any:
         if not isinstance(value, Mapping):
@@ -184,13 +192,16 @@ def _build_record_decoder(kind: Any) -> Decoder:
                 raise ValueError(f"{location}.{key} is missing".lstrip("."))
             if required or value.get(key) is not None:
                 content[name] = decoder(value[key], f"{location}.{key}".lstrip("."))
-        return kind(**content)
+        return record_type(**content)
 
     return decode_record
 
 
-def _is_required(item: dataclasses.Field[Any]) -> bool:
-    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+def _is_required(record_field: dataclasses.Field[Any]) -> bool:
+    return (
+        record_field.default is dataclasses.MISSING
+        and record_field.default_factory is dataclasses.MISSING
+    )
 
 
 def _check_list(value: Any, location: str) -> Any:
@@ -200,7 +211,7 @@ def _check_list(value: Any, location: str) -> Any:
 
 
 def _is_usable(number: float) -> bool:
-    """True if the number is finite as a float; JSON integers have any length."""
+    """True if the number is finite as a float; a JSON integer may be too large for one."""
     try:
         return isfinite(number)
     except OverflowError:

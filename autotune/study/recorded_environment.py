@@ -63,7 +63,7 @@ def rebuild_environment(
 def find_adopted_record(
     records: Sequence[Mapping[str, Any]], bed: str | None
 ) -> Mapping[str, object] | None:
-    """Return the record of values from the hosts' own files that a study edits, or ``None``.
+    """Return the recorded values from existing files that a study edits on its hosts, or ``None``.
 
     ``bed`` is the test bed, in a study with several beds. In a shared database, each bed has its own
     record.

@@ -1,4 +1,4 @@
-"""Restoration of hosts that a killed study left changed."""
+"""Restore hosts after a study was killed and left its changes in place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
 from autotune.study.entry_check import await_entry
 from autotune.study.study_store import load_state, read_study_start
-from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
+from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
 from autotune.transports.target_hosts import create_transports
 
@@ -49,7 +49,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     ``restore_study``.
     """
     file = read_addresses(target)
-    # `--name` and sweeps give studies other names than the target's.
+    # With `--name` and in sweeps, the name of a study differs from the target's name.
     candidates = [
         root / name
         for name in foreign_files.list_names(root)
@@ -94,7 +94,7 @@ def _plan_bed_restores(
         ]
 
     def restore_bed(bed: str) -> list[str]:
-        directory = bed_directory(study, bed)
+        directory = find_bed_directory(study, bed)
         lines = _restore_over_transports(
             file.for_bed(bed), directory, prefers_host_copies=prefers_host_copies
         )
@@ -109,8 +109,8 @@ def _run_all_steps(steps: Sequence[RestoreStep]) -> list[str]:
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # A study and its target report the same restored file; only the study's line starts
-            # with a name. The second line is dropped.
+            # The steps of a study and of its target may report the same restored file. Only the lines of
+            # a study start with its name. Repeated lines are dropped.
             reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in reported_lines]
         except AutotuneError as error:
@@ -141,24 +141,26 @@ def _read_target_path(study: Path) -> Path | None:
 def _plan_study_restore(study: Path) -> list[RestoreStep]:
     """Return steps that restore the hosts of a study, then stop its private servers."""
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
-    directories = (study, *(bed_directory(study, bed) for bed in beds))
+    directories = (study, *(find_bed_directory(study, bed) for bed in beds))
     stop_steps = [partial(_stop_private_servers, study, directory) for directory in directories]
     return [partial(_restore_hosts, study), *stop_steps]
 
 
 def _stop_private_servers(study: Path, directory: Path) -> list[str]:
-    run = run_directories.find_run_directory(directory)
-    if run is None:
+    run_directory = run_directories.find_run_directory(directory)
+    if run_directory is None:
         return []
-    stopped_servers = stop_orphaned(run)
+    stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
     lines = [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
-    # Restore if there are original files, even if the journal is incomplete.
-    beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
+    # Saved original files must be restored even if the journal is incomplete.
+    beds = (
+        find_bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY)
+    )
     if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
         state = load_state(study)
         if state.verdict is not None or not state.started:

@@ -1,4 +1,4 @@
-"""The plan of a run, computed without any change."""
+"""The plan of a run, computed without changing any host."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autotune.space.rules import MEMORY_SHARE, format_bytes
 from autotune.space.space import Candidate
 from autotune.study import plan_documents
 from autotune.study.plan_documents import Plan
-from autotune.study.schedule import MAX_PAIRS, MIN_FINALISTS, max_reserve_seconds
+from autotune.study.schedule import MAX_PAIRS, MIN_FINALISTS, compute_max_reserve_seconds
 from autotune.target.messages import format_count
 from autotune.transports.curl import describe_answer
 from autotune.unified_diff import format_file_diff
 
 
 def build_plan(environment: Environment) -> Plan:
-    """Return files, actions, active rules, memory and budget as one JSON object."""
+    """Return the plan as one JSON object: files, actions, active rules, memory and budget."""
     if environment.file.target.command_goal is not None:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
@@ -71,10 +71,12 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
     }
 
 
-def _add_differences(plan: Plan, preview: Preview, stock: Settings, recommended: Settings) -> None:
-    """Add the difference between the recommended settings and the hosts, or else the baseline."""
+def _add_differences(
+    plan: Plan, preview: Preview, baseline: Settings, recommended: Settings
+) -> None:
+    """Add to ``plan`` what the recommended settings change on the hosts, or else in the baseline."""
     if preview.compute_changes is None:
-        files = preview.render_files(stock), preview.render_files(recommended)
+        files = preview.render_files(baseline), preview.render_files(recommended)
         plan["diff"] = format_file_diff(*files, "baseline", "recommended")
         return
     changes = preview.compute_changes(recommended)
@@ -161,7 +163,7 @@ def _describe_budget(environment: Environment) -> plan_documents.BudgetObject:
     return {
         "trials": budget.trials,
         "seconds": budget.time,
-        "proof_seconds": max_reserve_seconds(budget),
+        "proof_seconds": compute_max_reserve_seconds(budget),
         "finalists": MIN_FINALISTS,
         "most_pairs": MAX_PAIRS,
     }
@@ -213,7 +215,7 @@ def _format_parameter_counts(plan: Plan) -> str:
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:
-    """Yield the parameters that are searched first, by service. The others follow later."""
+    """Yield the parameters that are searched first, by service. The other parameters follow later."""
     if len(plan["core"]) == len(plan["tunable"]):
         return
     services: dict[str, list[str]] = {}
@@ -253,15 +255,15 @@ def _format_actions(plan: Plan) -> Iterator[str]:
 
 
 def _describe_deployment(
-    environment: Environment, preview: Preview, chosen: Settings
+    environment: Environment, preview: Preview, deployment_settings: Settings
 ) -> plan_documents.DeploymentObject:
     """Return the services of one deployment, and the rules that limit its recommended settings."""
     candidate = environment.space.build_candidate(
-        environment.space.preset_settings("recommended", chosen)
+        environment.space.preset_settings("recommended", deployment_settings)
     )
     services = {path.partition("/")[0] for path in preview.render_files(candidate.settings)}
     return {
-        "services": dict(chosen),
+        "services": dict(deployment_settings),
         "servers": [server for server in preview.servers if server in services],
         "parameters": len(
             environment.space.active_parameters(candidate.settings)
@@ -274,14 +276,14 @@ def _describe_deployment(
 def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator[str]:
     """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
-        needed, allowed, memory = map(
+        needed_text, allowed_text, memory_text = map(
             format_bytes, (host["needed"], host["allowed"], host["memory"])
         )
         if host["of_baseline"]:
-            reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
+            reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory_text}"
         else:
-            reason = f"{MEMORY_SHARE} of {memory}"
-        yield f"  memory of {host['host']}: {needed} of the allowed {allowed} ({reason})"
+            reason = f"{MEMORY_SHARE} of {memory_text}"
+        yield f"  memory of {host['host']}: {needed_text} of the allowed {allowed_text} ({reason})"
 
 
 def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) -> Iterator[str]:
@@ -298,17 +300,23 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
 
 
 def _group_services_by_action(
-    environment: Environment, old: Candidate, new: Candidate
+    environment: Environment, old_candidate: Candidate, new_candidate: Candidate
 ) -> dict[str, list[str]]:
     """Return the services by the action that their changed parameters need."""
-    needed: dict[str, Action] = {}
-    active_names = environment.space.active_parameters(new.settings)
+    action_by_service: dict[str, Action] = {}
+    active_names = environment.space.active_parameters(new_candidate.settings)
     for dimension in environment.space.dimensions:
-        is_changed = old.settings[dimension.name] != new.settings[dimension.name]
+        is_changed = (
+            old_candidate.settings[dimension.name] != new_candidate.settings[dimension.name]
+        )
         if is_changed and dimension.name in active_names:
             service = ParameterName.parse(dimension.name).service_prefix
-            needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
+            action_by_service[service] = max(
+                action_by_service.get(service, Action.NONE), dimension.parameter.action
+            )
     return {
-        action.name.lower(): sorted(name for name, minimum in needed.items() if minimum is action)
+        action.name.lower(): sorted(
+            name for name, minimum in action_by_service.items() if minimum is action
+        )
         for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }

@@ -28,6 +28,7 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     MIN_CONFIGURATIONS,
+    REPRODUCTIONS,
     baseline_meets_slo,
     collect_proof,
     estimate_candidates,
@@ -42,6 +43,8 @@ from autotune.study.ranking import (
     is_undecided,
     list_confirmations,
     list_measured_trials,
+    list_repeats,
+    misses_slo,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -56,21 +59,21 @@ MAX_FINALISTS = 4
 # drift, so PRUNED_TRIALS_DIVISOR of them count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
-# Maximum share of the time that is reserved for finals and proof, at the study's pace so far.
+# Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, each measurement may take this fraction of the time: some for the search, and the
-# minimum number of pairs.
+# If pages are slow, a measurement may take the time budget divided by this. That leaves time for a
+# short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
-MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement shows nothing
+MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
-# MAX_PROOF_SHARE of the time.
+# MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-# A measurement may be shortened to the average time divided by this.
+# A measurement may be shortened to the average duration divided by this.
 MAX_SHORTENING_FACTOR = 3.0
 # A pair starts only if it is expected to finish within this multiple of the time budget.
 MAX_OVERRUN_FACTOR = 1.05
-SHORT_PROOF_SHARE = 0.75  # share of the usual proof if a rough finalist is measured again
+SHORT_PROOF_SHARE = 0.75  # share of the usual proof time, if a rough finalist is measured again
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
@@ -79,13 +82,12 @@ MAX_RUNNER_UP_PAIRS = 2
 # Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
 # reserved during the comparison with the best preset, and the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Maximum number of measurements that revert one change, and the possible log loss that justifies one.
+# Maximum number of measurements that revert one change, and the possible log loss that justifies such
+# a measurement.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements, for example of a starved generator, that are
-# repeated.
+# Maximum number of failed confirmation measurements that are repeated. A starved load generator is one
+# cause.
 MAX_FAILED_CONFIRMATIONS = 2
-# Maximum number of measurements of the best trial if the baseline missed the objective.
-MAX_REPRODUCTIONS = 3
 # Maximum share of the trials for known configurations, so that enough remain for the search.
 MAX_OPENING_SHARE = 0.5
 
@@ -209,7 +211,7 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     return None
 
 
-# Trials that another bed cannot repeat: baseline and reference of each bed, and one side of a pair.
+# Phases whose trials another bed cannot repeat: they belong to one bed, or to a pair on one bed.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
@@ -232,8 +234,8 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 def _plan_opening(
     state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return a measurement of the next configuration known before the search; each deployment is
-    tried early.
+    """Return a measurement of the next configuration that is known before the search, so that each
+    deployment is tried early.
 
     Advised and published configurations are tried only if their deployment may be the best. After the
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
@@ -247,63 +249,63 @@ def _plan_opening(
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in opening_trials):
         return MeasureStep(Phase.BASELINE, space.baseline)
     tried_deployments = [(t.phase, _select_deployment(t.settings, space)) for t in opening_trials]
-    maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
-    tried, clamped = list[Settings](), space.with_clamps(state.clamps)
-    effects: list[Settings] = []  # effective settings of the configurations tried so far
+    max_tried = max(3, int(MAX_OPENING_SHARE * budget.trials))
+    tried_settings, clamped_space = list[Settings](), space.with_clamps(state.clamps)
+    tried_effects: list[Settings] = []  # effective settings of the configurations tried so far
     for phase, settings in _list_presets(space):
-        active, effect = (
+        active_settings, effective_settings = (
             space.select_active(settings),
-            space.select_active(clamped.get_effective(settings)),
+            space.select_active(clamped_space.get_effective(settings)),
         )
-        if active in tried:
+        if active_settings in tried_settings:
             continue
         is_new = (
             phase,
             _select_deployment(settings, space),
-        ) not in tried_deployments and effect not in effects
-        tried.append(active)
-        effects.append(effect)
+        ) not in tried_deployments and effective_settings not in tried_effects
+        tried_settings.append(active_settings)
+        tried_effects.append(effective_settings)
         is_required = phase in (Phase.BASELINE, Phase.RECOMMENDED)
         if (
             is_new
-            and len(tried) <= maximum
+            and len(tried_settings) <= max_tried
             and (is_required or _may_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
-    untried_settings = _find_untried(state, space, clamped, tried)
+    untried_settings = _find_untried(state, space, clamped_space, tried_settings)
     return MeasureStep(Phase.TRY_FIRST, untried_settings) if untried_settings is not None else None
 
 
 def _find_untried(
-    state: State, space: SearchSpace, clamped: SearchSpace, tried: Sequence[Settings]
+    state: State, space: SearchSpace, clamped_space: SearchSpace, tried_settings: Sequence[Settings]
 ) -> Settings | None:
     """Return the next configuration of the user or of an earlier study, or ``None`` after the last.
 
-    Configurations with the same effect as a measured one are left out. ``clamped`` is the space with
-    the clamps from deployments.
+    Configurations with the same effect as a measured one are left out. ``clamped_space`` is the space
+    with the clamps from deployments.
     """
-    pending_candidates, seen_settings = list[Settings](), list(tried)
+    pending_candidates, seen_settings = list[Settings](), list(tried_settings)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (acts := space.select_active(settings)) not in seen_settings:
-            seen_settings.append(acts)
+        if (active_settings := space.select_active(settings)) not in seen_settings:
+            seen_settings.append(active_settings)
             pending_candidates.append(settings)
 
     def find_effect(settings: Settings) -> Settings:
-        return space.select_active(clamped.get_effective(settings))
+        return space.select_active(clamped_space.get_effective(settings))
 
     measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # A trial belongs to the first pending configuration, unless that was left out: clamps may be
-        # discovered later.
-        first_new = next(
+        # The trial measured the first configuration that was new then. Clamps discovered later may
+        # exclude that configuration now.
+        first_new_index = next(
             (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
             len(pending_candidates),
         )
-        candidates = pending_candidates[: first_new + 1]
+        candidates = pending_candidates[: first_new_index + 1]
         if candidates:
             shared_counts = [
-                _count_shared_settings(trial.settings, s, clamped.get_effective(s))
+                _count_shared_settings(trial.settings, s, clamped_space.get_effective(s))
                 for s in candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
@@ -316,16 +318,16 @@ def _count_shared_settings(settings: Settings, *others: Settings) -> int:
 
 
 def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
-    """True if a deployment may be the best, according to its measurements so far."""
+    """True if the deployment of ``settings`` may be the best, according to measurements so far."""
     deployment = _select_deployment(settings, space)
     usable_trials = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
     bed_levels = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable_trials}}
-    lows = [
+    lower_bounds = [
         bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
     ]
-    highs = [bed_levels[t.bed] * t.peak.high for t in usable_trials
+    upper_bounds = [bed_levels[t.bed] * t.peak.high for t in usable_trials
              if t.peak and _select_deployment(t.settings, space) == deployment]  # fmt: skip
-    return not lows or max(highs, default=0.0) >= max(lows)
+    return not lower_bounds or max(upper_bounds, default=0.0) >= max(lower_bounds)
 
 
 def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
@@ -354,7 +356,7 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a precise measurement of a rough incumbent, once the peak is unlikely to rise by large
+    """Return a precise measurement of a rough incumbent, once the best peak no longer rises by large
     factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
@@ -398,8 +400,10 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     # A rough trial is short, and drift is small compared with its uncertainty.
     rough_count = sum(t.peak is not None and t.peak.is_rough for t in later_trials)
     full_count = len(later_trials) - pruned_count - rough_count
-    count = full_count + pruned_count / PRUNED_TRIALS_DIVISOR + ROUGH_TRIAL_SHARE * rough_count
-    if count < REFERENCE_INTERVAL_TRIALS:
+    weighted_count = (
+        full_count + pruned_count / PRUNED_TRIALS_DIVISOR + ROUGH_TRIAL_SHARE * rough_count
+    )
+    if weighted_count < REFERENCE_INTERVAL_TRIALS:
         return None
     return MeasureStep(
         Phase.REFERENCE, reference.settings, source_trial=state.configuration_number(reference)
@@ -414,45 +418,56 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
-    minimum = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # With only a baseline, there is nothing to prove yet.
     reserved_seconds = (
         compute_reserve_seconds(state, budget)
         if counted_trials > 1
         else 2 * MIN_MEASUREMENT_SECONDS
     )
-    fits_budget = elapsed + minimum <= budget.time - reserved_seconds
+    fits_budget = elapsed + min_trial_seconds <= budget.time - reserved_seconds
     return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
 
 
 def compute_reserve_seconds(state: State, budget: Budget) -> float:
-    """Return the seconds reserved to repeat the leaders, and to simplify and prove the winner."""
+    """Return the seconds that are reserved to repeat the leaders, and to simplify and prove the
+    winner.
+    """
     if misses_slo(state):
-        reproduction_seconds = MAX_REPRODUCTIONS * average_trial_seconds(state)
-        return min(reproduction_seconds + MIN_MEASUREMENT_SECONDS, max_reserve_seconds(budget))
-    trial_count = _measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
-    needed_seconds = trial_count * average_trial_seconds(state) + min_proof_seconds(state)
-    return min(needed_seconds, max_reserve_seconds(budget))
+        # The first measurement of the baseline already counts as a failure.
+        reproduction_seconds = (2 * REPRODUCTIONS - 1) * compute_average_trial_seconds(state)
+        return min(
+            reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
+        )
+    trial_count = _count_measurements_per_bed(state, MIN_FINALISTS) + RESERVED_BLOCKS
+    needed_seconds = trial_count * compute_average_trial_seconds(state) + compute_min_proof_seconds(
+        state
+    )
+    return min(needed_seconds, compute_max_reserve_seconds(budget))
 
 
-def max_reserve_seconds(budget: Budget) -> float:
-    """Return the maximum seconds that may be reserved and are not available to the search."""
+def compute_max_reserve_seconds(budget: Budget) -> float:
+    """Return the maximum number of seconds that may be withheld from the search for finals and proof."""
     return max(
         MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
     )
 
 
-def min_proof_seconds(state: State) -> float:
+def compute_min_proof_seconds(state: State) -> float:
     """Return the seconds needed for the minimum number of pairs."""
-    return 2 * _measurements_per_bed(state, confirmation.MIN_PAIRS) * average_trial_seconds(state)
+    return (
+        2
+        * _count_measurements_per_bed(state, confirmation.MIN_PAIRS)
+        * compute_average_trial_seconds(state)
+    )
 
 
 def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> float | None:
     """Return the rate in requests/s at which a measurement also measures the latency; ``None`` if
     latency is not measured.
 
-    The proof measures it at the target's rate, or else at a share of the baseline's capacity. Without a
-    study, only the target's rate is known.
+    The proof uses the target's rate, or else a share of the baseline's capacity. `measure` has no
+    baseline, so it uses only the target's rate.
     """
     if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
         return None
@@ -464,8 +479,8 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     return float(f"{TODAY_CAPACITY_SHARE * baseline.peak.peak:.3g}")
 
 
-def average_trial_seconds(state: State) -> float:
-    """Return the average seconds of a trial on its test bed, as if no trial were rough.
+def compute_average_trial_seconds(state: State) -> float:
+    """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
     them.
@@ -476,13 +491,13 @@ def average_trial_seconds(state: State) -> float:
     return spent_seconds / full_count if full_count else 0.0
 
 
-def _measurements_per_bed(state: State, count: int) -> int:
+def _count_measurements_per_bed(state: State, count: int) -> int:
     """Return the number of measurements of the busiest bed if the active beds share ``count`` of them."""
     return -(-count // max(1, len(state.active_beds)))
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
-    """Return the maximum seconds of a measurement.
+    """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
     measurements share this time.
@@ -492,12 +507,12 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
         missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
         return max(
             MIN_MEASUREMENT_SECONDS,
-            remaining_seconds / max(1, _measurements_per_bed(state, missing_pairs)),
+            remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
         )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
         # The first measurement must leave enough time for at least one more.
         first_reserve = max(
-            max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
+            compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
         reserved_seconds = (
             compute_reserve_seconds(state, budget)
@@ -505,10 +520,10 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
             else first_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
-    # If time is short, the limit of a block of changes is that of a measurement in the proof.
+    # If time is short, a measurement that reverts changes may take as long as one in the proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
-        remaining_seconds - min_proof_seconds(state),
+        remaining_seconds - compute_min_proof_seconds(state),
         remaining_seconds * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
     )
 
@@ -518,20 +533,22 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
         return None
     finalists = state.list_started(Phase.FINALIST)
     measured_numbers = {trial.source_trial for trial in finalists}
-    trial_seconds = max(average_trial_seconds(state), 1e-9)
-    proof = min_proof_seconds(state)
+    trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
+    proof_seconds = compute_min_proof_seconds(state)
     # Rough finalists are measured again first, even if this shortens the measurements of the proof.
-    proof *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
-    fitting_trials = int((budget.time - elapsed - proof) / trial_seconds)
-    # The leaders take precedence over blocks of changes.
+    proof_seconds *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
+    fitting_trials = int((budget.time - elapsed - proof_seconds) / trial_seconds)
+    # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
         fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
     )
     available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
-    maximum = min(available_trials, MAX_FINALISTS)
-    # A single repeated finalist would decide nothing.
+    max_finalists = min(available_trials, MAX_FINALISTS)
+    # Repeating only one finalist would decide nothing.
     for number in (
-        select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
+        select_finalists(state, max_finalists, MIN_FINALISTS)
+        if max_finalists >= MIN_FINALISTS
+        else ()
     ):
         if number not in measured_numbers:
             return MeasureStep(
@@ -549,7 +566,7 @@ def _has_rough_finalist(state: State) -> bool:
 
 def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
-    number, simplified = find_leader(state), state.simplification
+    number, simplification = find_leader(state), state.simplification
     simplified_count = len(state.list_started(Phase.SIMPLIFIED))
     if (
         number is None
@@ -560,9 +577,9 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         return None
     if not baseline_meets_slo(state):
         return None
-    if simplified is None or simplified_count > simplified.measured:
+    if simplification is None or simplified_count > simplification.measured:
         return SimplifyStep(number)
-    needed_seconds = average_trial_seconds(state) + min_proof_seconds(state)
+    needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
     # The first block contains settings of low documented impact. Its measurement may shorten the
     # proof.
     needed_seconds = (
@@ -572,12 +589,12 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     )
     latest_end = budget.time * (1.0 if simplified_count else MAX_OVERRUN_FACTOR)
     if (
-        not simplified.reverted
+        not simplification.reverted
         or simplified_count >= MAX_BLOCKS
         or elapsed + needed_seconds > latest_end
     ):
         return None
-    return MeasureStep(Phase.SIMPLIFIED, simplified.settings, source_trial=number)
+    return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=number)
 
 
 def _plan_reversal(
@@ -597,7 +614,8 @@ def _plan_reversal(
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
         or len(reversals) >= MAX_REVERSALS
-        or elapsed + average_trial_seconds(state) + min_proof_seconds(state) > budget.time
+        or elapsed + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
+        > budget.time
     ):
         return None
     if state.cost_trial != number:
@@ -621,33 +639,37 @@ def _list_uncertain_changes(state: State) -> list[str]:
     return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
-def misses_slo(state: State) -> bool:
-    """True if the baseline was measured and did not meet the objective at any rate."""
-    stock = find_baseline(state)
-    return stock is not None and stock.peak is not None and stock.peak.verdict == "unmeetable"
-
-
 def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
-    No gain over such a baseline can be computed, so the time reserved for the proof is available. The
-    baseline is measured once more, because a disturbance may have been the cause. The best trial is
-    then measured until its result is reproduced.
+    No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
+    The baseline is measured again, because a disturbance may have been the cause. The best trial is then
+    repeated until one repeat misses the objective, or enough have met it.
     """
-    trial_seconds = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
         return None
-    stock, challenger = find_baseline(state), find_best_trial(state)
-    if stock is not None and len(state.list_started(Phase.BASELINE)) <= len(state.stacks):
-        return MeasureStep(Phase.BASELINE, stock.settings, source_trial=stock.number)
+    baseline, challenger = find_baseline(state), find_best_trial(state)
+    baselines = state.list_started(Phase.BASELINE)
+    if baseline is not None and _needs_more(baselines, max(REPRODUCTIONS, len(state.stacks) + 1)):
+        return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None:
         return None
     repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
-    reproduced_trials = [t for t in repeats if t.is_finished and t.peak and t.peak.is_feasible]
-    if reproduced_trials or len(repeats) >= MAX_REPRODUCTIONS:
+    has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
+    if has_failed or not _needs_more(repeats, REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
+
+
+def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
+    """True if fewer trials than needed measured something, and a few more may be started."""
+    measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
+    return (
+        len(measured_trials) < needed_count
+        and len(started_trials) < needed_count + MAX_FAILED_CONFIRMATIONS
+    )
 
 
 def _plan_confirmation(
@@ -664,7 +686,7 @@ def _plan_confirmation(
         return None
     proof = collect_proof(state, challenger)
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
-    trial_seconds = average_trial_seconds(state)
+    trial_seconds = compute_average_trial_seconds(state)
     pair_seconds = 2 * (
         trial_seconds if has_min_pairs else min(trial_seconds, MIN_MEASUREMENT_SECONDS)
     )
@@ -692,15 +714,17 @@ def _plan_runner_up(
     finalist_pair = select_finalist_pair(state)
     if finalist_pair is None or state.list_started(Phase.CONFIRM):
         return None
-    reserved_seconds = min_proof_seconds(state) + MIN_BLOCKS * average_trial_seconds(state)
-    is_over = elapsed + 2 * average_trial_seconds(state) + reserved_seconds > budget.time
+    reserved_seconds = compute_min_proof_seconds(
+        state
+    ) + MIN_BLOCKS * compute_average_trial_seconds(state)
+    is_over = elapsed + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
     is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
     is_over = is_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
-    """Return the number of pairs, including running ones."""
+    """Return the number of pairs that have started, including unfinished ones."""
     started_trials = state.list_started(phase)
     counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-count // 2) for count in counts)

@@ -37,8 +37,8 @@ def record_outcome(
 ) -> None:
     """Report the outcome of a trial to the sampler.
 
-    ``moves`` are the changes that its bottleneck suggests, and ``capacities`` the measured capacities
-    of service instances.
+    ``moves`` are the changes that the trial's bottleneck suggests, and ``capacities`` the measured
+    capacities of service instances.
     """
     if trial.is_unmeasured:
         # The result of the configuration is still unknown, so the sampler must not learn from it.
@@ -76,7 +76,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
     """Report the outcomes that are still missing in a search."""
-    recorded_trials = searcher.recorded_trials()
+    recorded_trials = searcher.list_recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded_trials:
             record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -43,8 +43,8 @@ class HeartbeatPolicy:
     """The heartbeat interval, and the number of missed heartbeats after which a bed is removed.
 
     At each of its heartbeats, a worker counts the missed heartbeats of other workers. An event that
-    stops both workers, such as CPU steal or an unavailable database, therefore removes no bed, and no
-    clocks are compared.
+    stops all workers, such as CPU steal or an unavailable database, therefore removes no bed. The
+    clocks of workers are not compared.
     """
 
     interval_seconds: float = 5.0
@@ -55,26 +55,29 @@ class HeartbeatMonitor:
     """The number of consecutive heartbeats that each worker has missed, updated at each check."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[Lease, int]] = {}
+        self._last_leases: dict[str, tuple[Lease, int]] = {}
         self._check_counts: Counter[str] = Counter()
 
     def count_missed(self, bed: str, lease: Lease) -> int:
-        earlier, count = self._last.get(bed, (None, 0))
-        is_same = earlier is not None and (earlier.worker, earlier.heartbeats) == (
+        earlier_lease, missed_count = self._last_leases.get(bed, (None, 0))
+        is_same = earlier_lease is not None and (
+            earlier_lease.worker,
+            earlier_lease.heartbeats,
+        ) == (
             lease.worker,
             lease.heartbeats,
         )
-        self._last[bed] = lease, count + 1 if is_same else 0
+        self._last_leases[bed] = lease, missed_count + 1 if is_same else 0
         self._check_counts[bed] += 1
-        return self._last[bed][1]
+        return self._last_leases[bed][1]
 
     def is_alive(self, bed: str) -> bool:
         """True if the bed's worker sent a heartbeat between the last two checks."""
-        return self._check_counts.get(bed, 0) > 1 and self._last[bed][1] == 0
+        return self._check_counts.get(bed, 0) > 1 and self._last_leases[bed][1] == 0
 
     def reset(self) -> None:
         """Reset all counts: heartbeats that an unavailable database rejected do not count as missed."""
-        self._last.clear()
+        self._last_leases.clear()
 
 
 def check_same_study(directory: Path, study: SharedStudy) -> None:
@@ -102,17 +105,21 @@ class SharedStore(StudyStore):
         directory: Path,
         database: StudyDatabase,
         study: SharedStudy,
-        pulse: HeartbeatPolicy | None = None,
+        heartbeat_policy: HeartbeatPolicy | None = None,
     ) -> None:
         check_same_study(directory, study)
         super().__init__(directory)
-        self.study, self.database, self.pulse = study, database, pulse or HeartbeatPolicy()
+        self.study, self.database, self.heartbeat_policy = (
+            study,
+            database,
+            heartbeat_policy or HeartbeatPolicy(),
+        )
         location = f"process {getpid()} on {socket.gethostname()}"
         self._lease = Lease(uuid.uuid4().hex, location)
-        self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
-        self._waiting: dict[str | None, list[dict[str, Any]]] = {}
+        self._record_count = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
+        self._waiting_records: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        # These records are large, and each trial replaces them. Only the last one is sent.
+        # A noise record is large and replaces the previous one, so only the last one is sent.
         self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
@@ -120,11 +127,13 @@ class SharedStore(StudyStore):
             bytes
         ] = []  # lines that are in the database but not in the journal yet
         self._monitor = HeartbeatMonitor()
-        self._heart = PeriodicTask("heartbeat", self.pulse.interval_seconds, self._try_heartbeat)
+        self._heartbeat_task = PeriodicTask(
+            "heartbeat", self.heartbeat_policy.interval_seconds, self._try_heartbeat
+        )
         self.refresh()
 
     def close(self) -> None:
-        self._heart.stop()
+        self._heartbeat_task.stop()
         super().close()
 
     def refresh(self) -> None:
@@ -147,14 +156,14 @@ class SharedStore(StudyStore):
                 self.directory, WORKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES
             ).decode()
         durable_files.write_file(path, self._lease.worker.encode(), 0o600)
-        for bed, described in beds.items():
+        for bed, bed_fields in beds.items():
             self._join_bed(
                 bed,
-                {"event": "joined", "at": current_timestamp(), "bed": bed, **described},
+                {"event": "joined", "at": current_timestamp(), "bed": bed, **bed_fields},
                 earlier_worker,
             )
         self.refresh()
-        self._heart.start()
+        self._heartbeat_task.start()
 
     def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
         key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
@@ -166,7 +175,7 @@ class SharedStore(StudyStore):
             if (
                 holder is not None
                 and not is_free
-                and monitor.count_missed(bed, holder) < self.pulse.max_missed
+                and monitor.count_missed(bed, holder) < self.heartbeat_policy.max_missed
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
@@ -179,11 +188,11 @@ class SharedStore(StudyStore):
                     f"bed {bed} is used by {holder.location}",
                     hint="wait for it or stop it; `autotune status --storage URL` shows all workers",
                 )
-            time.sleep(self.pulse.interval_seconds)
+            time.sleep(self.heartbeat_policy.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Store the reason until ``release_bed``, because the lease may be lost or the database
-        unavailable.
+        """Keep the reason until ``release_bed`` records it, because the database may be unavailable
+        now.
         """
         self._exclusion_reasons[bed] = mask_secrets(reason)
 
@@ -204,7 +213,7 @@ class SharedStore(StudyStore):
                 }
                 records = [*self._noise_records, *([] if self.state.verdict else [record])]
                 study_database.append_records(connection, self.study.study_id, uuid.uuid4().hex,
-                               [*self._waiting.pop(bed, ()), *records])  # fmt: skip
+                               [*self._waiting_records.pop(bed, ()), *records])  # fmt: skip
 
         with contextlib.suppress(SQLAlchemyError), self._lock:
             with self.database.engine.begin() as connection:
@@ -222,7 +231,10 @@ class SharedStore(StudyStore):
             leases = study_database.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
             is_other = lease.worker != self._lease.worker
-            if is_other and self._monitor.count_missed(bed, lease) >= self.pulse.max_missed:
+            if (
+                is_other
+                and self._monitor.count_missed(bed, lease) >= self.heartbeat_policy.max_missed
+            ):
                 self._expire_lease(bed, lease)
 
     def _expire_lease(self, bed: str, lease: Lease) -> None:
@@ -241,29 +253,33 @@ class SharedStore(StudyStore):
             self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Its records are stored together or not at all; in that case it runs again."""
+        """Run ``action``. Its records are stored together; if they cannot be stored, it runs again."""
 
         def attempt_decision() -> T:
             with self._lock:
                 self.refresh()  # reads most new records before the lock is taken
-                saved_state = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
+                saved_state = (
+                    self.state,
+                    self._record_count,
+                    {b: [*r] for b, r in self._waiting_records.items()},
+                )
                 try:
                     with self.database.engine.begin() as connection:
                         self._apply_lines(
-                            study_database.lock_decision_lines(
-                                connection, self.study.study_id, self._number
+                            study_database.lock_and_read_lines(
+                                connection, self.study.study_id, self._record_count
                             )
                         )
                         self._decision = connection
-                        result = action()
+                        action_result = action()
                 except BaseException:
-                    self.state, self._number, self._waiting = saved_state
+                    self.state, self._record_count, self._waiting_records = saved_state
                     self._unwritten_lines.clear()
                     raise
                 finally:
                     self._decision = None
                 self._flush_journal()
-                return result
+                return action_result
 
         with self.database.convert_errors():
             return self.database.retry(attempt_decision)
@@ -280,12 +296,12 @@ class SharedStore(StudyStore):
             if event == "noise":
                 self._noise_records = [record]
                 return
-            waiting_records = self._waiting.setdefault(bed, [])
+            waiting_records = self._waiting_records.setdefault(bed, [])
             waiting_records.append(record)
             if event in DEFERRED_EVENTS:
-                self._waiting[bed] = _merge_spent_records(waiting_records)
+                self._waiting_records[bed] = _merge_spent_records(waiting_records)
             else:
-                self._send_records(bed, self._waiting.pop(bed))
+                self._send_records(bed, self._waiting_records.pop(bed))
 
     def _send_records(self, bed: str | None, records: Sequence[Mapping[str, object]]) -> None:
         files, self._files = self._files, {}
@@ -303,7 +319,7 @@ class SharedStore(StudyStore):
             if decision is not None
             else self.database.run_autocommit(append_batch)
         )
-        if number == self._number + 1:  # no other worker has added records since
+        if number == self._record_count + 1:  # no other worker has added records since
             self._apply_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
             self._apply_lines(self._read_new_lines(decision))
@@ -316,11 +332,11 @@ class SharedStore(StudyStore):
         return None if number is None else self.state.find_trial(number).bed
 
     def _read_new_lines(self, connection: Connection) -> list[bytes]:
-        return study_database.read_lines_after(connection, self.study.study_id, self._number)
+        return study_database.read_lines_after(connection, self.study.study_id, self._record_count)
 
     def _apply_lines(self, lines: Sequence[bytes]) -> None:
         self.state = replay_records(study_database.parse_lines(lines), self.state)
-        self._number += len(lines)
+        self._record_count += len(lines)
         self._unwritten_lines += lines
 
     def _flush_journal(self) -> None:

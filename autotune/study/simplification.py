@@ -1,4 +1,4 @@
-"""Select the winner's changes to revert before its proof, using the records."""
+"""Select which of the winner's changes to revert before the proof, based on the study's records."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from autotune.study.winner_changes import Simplification
 def select_next_block(
     state: State, surrogate: SurrogateModel, space: SearchSpace, trial_number: int
 ) -> Simplification:
-    """Return the record of the next measurement for trial ``trial_number``."""
-    leader, earlier = state.find_trial(trial_number), state.simplification or Simplification()
+    """Return the record with the changes of trial ``trial_number`` to revert in the next measurement."""
+    leader, previous_record = (
+        state.find_trial(trial_number),
+        state.simplification or Simplification(),
+    )
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
-    blocks = state.list_finished(Phase.SIMPLIFIED)
-    accepted, without, refused_blocks = earlier.accepted, earlier.without, earlier.refused
-    if (block := earlier.reverted) and blocks:
+    simplified_trials = state.list_finished(Phase.SIMPLIFIED)
+    accepted, without, refused_blocks = (
+        previous_record.accepted,
+        previous_record.without,
+        previous_record.refused,
+    )
+    if (block := previous_record.reverted) and simplified_trials:
         # The model treats an unexpected loss as a disturbance, but a clear loss must count.
-        keeps_peak = select_feasible_trials(blocks[-1:]) and not is_clearly_worse(
-            state, trial_number, blocks[-1]
+        keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
+            state, trial_number, simplified_trials[-1]
         )
         if keeps_peak and is_expendable(surrogate, space, winner, block, without):
-            accepted, without = blocks[-1].number, block
+            accepted, without = simplified_trials[-1].number, block
         else:
             refused_blocks = (*refused_blocks, block)
     simplified_winner = simplify_winner(surrogate, space, winner, without, refused_blocks)

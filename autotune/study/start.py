@@ -128,12 +128,12 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     environment = _prepare_environment(directory, beds)
     trials = load_state(directory).trials
     recorded_settings = trials[0].settings if trials else environment.space.baseline
-    if missing := [
+    if missing_names := [
         d.name for d in environment.space.tunable_dimensions if d.name not in recorded_settings
     ]:
-        others_text = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        others_text = f" and {len(missing_names) - 1} more" if len(missing_names) > 1 else ""
         raise AutotuneError(
-            f"study {directory.name} lacks values of {missing[0]}{others_text}: it was started "
+            f"study {directory.name} lacks values of {missing_names[0]}{others_text}: it was started "
             f"with another version of autotune or on other hosts",
             hint="start a new study with its best configurations: autotune run TARGET --from "
             f"{shlex.quote(directory.name)}",
@@ -168,7 +168,9 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
 
 
 def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
-    """Return the first joined bed that the study's target lists, because workers may add other beds."""
+    """Return the environment of the first joined bed that the study's target lists. Workers may have
+    joined with beds that are not in this target.
+    """
     adopted_by_bed = {r["bed"]:
         r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
                if r["event"] == "joined"}  # fmt: skip
@@ -256,7 +258,7 @@ def _open_timed_search(
 
 
 def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
-    """Deploy a proven winner permanently. Without one, restore everything."""
+    """Deploy a proven winner permanently. Without a proven winner, restore everything."""
     if verdict.verdict != "improved" or verdict.best is None:
         context.progress.note("no configuration is kept: none is proven better than the baseline")
         return

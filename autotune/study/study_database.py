@@ -62,9 +62,9 @@ MIGRATIONS: tuple[str, ...] = (
         study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
-    # A single call does all the work under the lock, so that the lock is never held across the network.
-    # Each statement inside sees everything committed before that statement. NULL means that the lease
-    # is lost.
+    # One call does all the work under the lock, so the lock is never held during a network round trip.
+    # Each statement in the function sees everything that was committed before it. NULL means that the
+    # worker has lost its lease.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -82,8 +82,8 @@ MIGRATIONS: tuple[str, ...] = (
         RETURN last + 1;
     END $$
     """,
-    # A single call waits for the lock and reads the new records. The second statement of a function
-    # sees everything that was committed during the first one.
+    # One call waits for the lock and reads the new records. The second statement of the function sees
+    # everything that was committed during the first one.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -96,12 +96,10 @@ MIGRATIONS: tuple[str, ...] = (
 )
 STATEMENT_PATTERN = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
 SCHEMA_VERSION = len(MIGRATIONS)
-COPY_LOCK_KEY = (
-    0x6175  # first key of the advisory lock for writing Optuna's tables; the second key is a study
-)
-LOCK_KEY = (
-    0x6174  # first key of all other advisory locks; the second key is a study, or 0 for the tables
-)
+# First key of the advisory lock for writing Optuna's tables. The second key is the study's id.
+COPY_LOCK_KEY = 0x6175
+# First key of all other advisory locks. The second key is the study's id, or 0 for the tables.
+LOCK_KEY = 0x6174
 # TCP keepalives detect a dropped connection within a minute.
 CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
@@ -114,11 +112,11 @@ RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
 COMPROMISED_HINT = (
     "the database may be compromised; stop all workers and find out who wrote this record"
 )
-ALIVE_SECONDS = 60.0  # seconds since its last heartbeat for which a worker is shown as running
+ALIVE_SECONDS = 60.0  # a worker is shown as running for this long after its last heartbeat
 
 
 class LeaseLostError(AutotuneError):
-    """The test bed was removed from the study, so that records from this worker are rejected."""
+    """The test bed was removed from the study, so records from its worker are rejected."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class SharedStudy:
 
 
 class StudyDatabase:
-    """A database, identified by a URL without a password: libpq reads that from the environment or from
+    """The database at a URL without a password: libpq reads the password from the environment or
     .pgpass.
 
     A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
@@ -165,8 +163,8 @@ class StudyDatabase:
                 self._create_optuna_tables()
         if (
             is_current
-        ):  # nothing to create, so no lock is needed: hundreds of workers may connect at once
-            # Optuna's check needs two connections, which is the limit of a worker.
+        ):  # hundreds of workers may connect at once, so they take no lock if the tables exist
+            # Optuna's check needs both connections that a worker may have.
             self.engine.dispose()
             self._create_optuna_tables()
 
@@ -179,7 +177,7 @@ class StudyDatabase:
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
-        """Raise database errors in the block as AutotuneError."""
+        """Convert database errors in the block to AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -195,8 +193,8 @@ class StudyDatabase:
     def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
         """Return the result of ``action``, repeated as long as the database is unavailable.
 
-        ``was_reached`` means that an earlier call succeeded. Otherwise the URL may be wrong, so the
-        call is repeated only if a server reports a restart. Raises AutotuneError.
+        ``was_reached`` is true if an earlier call reached the database. Otherwise the URL may be wrong,
+        so ``action`` is repeated only if a server reports a restart. Raises AutotuneError.
         """
         deadline = time.monotonic() + self._retry_seconds
         with ExitStack() as wait_notice:
@@ -214,7 +212,7 @@ class StudyDatabase:
 
     @contextmanager
     def _show_wait_notice(self) -> Iterator[None]:
-        """Show a single line about waiting for the database, however many threads wait."""
+        """Show one notice that autotune waits for the database, even if several threads wait."""
         self._is_waiting = True
         try:
             with wait_notices.wait(
@@ -242,8 +240,8 @@ class StudyDatabase:
             return self.retry(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` with each statement committed separately, with the same
-        retries.
+        """Return the result of ``action`` with each statement committed separately. Retries are the
+        same as in ``run_transaction``.
 
         The locks of each statement are released before the next statement is sent.
         """
@@ -266,18 +264,18 @@ class StudyDatabase:
         """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
         others.
 
-        The storage's only database session holds the writer lock. After this session loses its
-        connection, every write fails.
+        The storage's only database session holds the writer lock. If this session loses its
+        connection, all later writes fail.
         """
-        lock = text("SELECT pg_try_advisory_lock(:first, :second)")
+        lock_query = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.
         with self.engine.connect() as connection:
             connection.detach()
             with connection.begin():
                 # Records that a power failure loses in this storage are written again from the journal.
                 connection.execute(text("SET synchronous_commit = off"))
-                key = {"first": COPY_LOCK_KEY, "second": study.study_id}
-                is_writer = connection.execute(lock, key).scalar_one()
+                lock_parameters = {"first": COPY_LOCK_KEY, "second": study.study_id}
+                is_writer = connection.execute(lock_query, lock_parameters).scalar_one()
             session: Any = connection.connection.dbapi_connection
             sessions = [session]
 
@@ -293,7 +291,7 @@ class StudyDatabase:
                     else None
                 )
             finally:
-                connection.invalidate()  # the connection may be lost, so that a rollback could fail
+                connection.invalidate()  # a rollback could fail, because the connection may be lost
                 session.close()
 
     def list_study_names(self) -> tuple[str, ...]:
@@ -320,8 +318,8 @@ class StudyDatabase:
         )
 
     def create_study(self, name: str, target: str, records: Sequence[Mapping[str, object]]) -> bool:
-        """Create a study with its first records; ``False`` if the name exists in this database or in
-        Optuna.
+        """Create a study with its first records. Return ``False`` if this database or Optuna already
+        uses the name.
         """
 
         def insert_study(connection: Connection) -> bool:
@@ -352,8 +350,8 @@ class StudyDatabase:
 
         Readings are not in the database; only the journals of the workers contain them.
         """
-        location = _resolve_below(directory, study.name)
-        durable_files.make_directory(location, 0o700)
+        study_directory = _resolve_below(directory, study.name)
+        durable_files.make_directory(study_directory, 0o700)
         lines, leases = self.run_transaction(
             lambda connection: (
                 read_lines_after(connection, study.study_id, 0),
@@ -361,37 +359,37 @@ class StudyDatabase:
             )
         )
         target = study.target_text.encode()
-        durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
+        durable_files.write_file(study_directory / TARGET_FILE_NAME, target, 0o600, sync=False)
         ownership.seal_study(
-            location, target, study.first_record
+            study_directory, target, study.first_record
         )  # the user named the database and trusts its targets
         event_lines = b"".join(line + b"\n" for line in lines)
-        durable_files.write_file(location / EVENTS_FILE, event_lines, 0o600, sync=False)
+        durable_files.write_file(study_directory / EVENTS_FILE, event_lines, 0o600, sync=False)
         active_workers = [
             f"{lease.location} on bed {bed}" for bed, lease in leases.items() if lease.is_alive
         ]
         durable_files.write_file(
-            location / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
+            study_directory / WORKERS_FILE, json.dumps(active_workers).encode(), 0o600, sync=False
         )
-        self.copy_files(study, parse_lines(lines), location)
-        return location
+        self.copy_files(study, parse_lines(lines), study_directory)
+        return study_directory
 
     def copy_files(
         self, study: SharedStudy, records: Iterable[Mapping[str, Any]], directory: Path
     ) -> None:
         """Copy the rendered files of trials that are missing in ``directory``."""
-        missing: dict[str, list[Path]] = {}
+        missing_paths: dict[str, list[Path]] = {}
         for record in records:
             for name, digest in _list_file_digests(record):
                 path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
                 if not path.exists():
-                    missing.setdefault(digest, []).append(path)
+                    missing_paths.setdefault(digest, []).append(path)
         rows = self.run_transaction(lambda c: c.execute(
             text("SELECT digest, content FROM autotune_files WHERE study = :study"),
             {"study": study.study_id},
-        ).all()) if missing else ()  # fmt: skip
+        ).all()) if missing_paths else ()  # fmt: skip
         for row in rows:
-            for path in missing.get(row.digest, ()):
+            for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
                 content = _decompress(row.content, MAX_RECORD_BYTES)
                 durable_files.write_file(path, content, 0o600, sync=False)
@@ -411,7 +409,7 @@ class StudyDatabase:
     def _open_optuna_storage(
         self, *, tables_exist: bool = True, **engine_options: Any
     ) -> RDBStorage:
-        """Open a storage; with ``tables_exist``, the tables exist and have the expected version."""
+        """Open Optuna's storage; with ``tables_exist``, its tables are neither created nor checked."""
         options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": CONNECT_OPTIONS,
                    "pool_events": self._connections.pool_events, **engine_options}  # fmt: skip
         storage = RDBStorage(
@@ -449,7 +447,7 @@ def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
 
 
 def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
-    """Take the lease of a test bed, whoever holds it."""
+    """Take the lease of a test bed, even if another worker holds it."""
     connection.execute(text(
         "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
         " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
@@ -484,8 +482,10 @@ def lock_record_count(connection: Connection, study: int) -> int:
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def lock_decision_lines(connection: Connection, study: int, number: int) -> list[bytes]:
-    """Return the lines after ``number``, and block other decisions until the end of this transaction."""
+def lock_and_read_lines(connection: Connection, study: int, number: int) -> list[bytes]:
+    """Return the journal lines after record ``number``, and block other decisions until the end of this
+    transaction.
+    """
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
         {"locks": LOCK_KEY, "study": study, "number": number},
@@ -501,12 +501,12 @@ def append_records(
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests. Return the number of the first record, or 0 if there is
-    none.
+    """Add records, and files by their digests. Return the number of the first added record, or 0 if
+    none was added.
 
     A second call with the same ``key`` adds nothing, so that callers can retry if the result is
-    unknown. ``lease`` contains the worker's id and its bed. Raises LeaseLostError if the worker no
-    longer holds this bed or, for a bed of ``None``, no longer holds any bed.
+    unknown. ``lease`` contains the worker's id and its bed, or ``None`` for any of its beds. Raises
+    LeaseLostError if the worker has lost that lease.
     """
     if not records:
         return 0
@@ -549,8 +549,8 @@ def read_records_after(connection: Connection, study: int, number: int) -> list[
 
 
 def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return the records in these lines. Raises AutotuneError for a line that no journal can contain,
-    because other users write to the database.
+    """Return the records in these lines. Raises AutotuneError for an invalid line, which another user
+    of the database may have written.
     """
     try:
         return [journal.parse_record("the database", line) for line in lines]
@@ -559,7 +559,7 @@ def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the names of the files in a record of a deployment, with their digests."""
+    """Return the name and the digest of each file in the record of a deployment."""
     files = record.get("files")
     if record.get("event") != "deployed" or not isinstance(files, Mapping):
         return []
@@ -575,14 +575,14 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Other writers may insert line breaks, which valid JSON contains only between values.
+    # Other users may insert line breaks: valid in JSON between values, but a journal record is one line.
     return [
         _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ") for content in contents
     ]
 
 
 def _decompress(content: bytes, max_bytes: int) -> bytes:
-    """Return compressed content. Raises AutotuneError if it is invalid or larger than ``max_bytes``."""
+    """Return content decompressed. Raises AutotuneError if it is invalid or exceeds ``max_bytes``."""
     decompressor = zlib.decompressobj()
     try:
         plain_content = decompressor.decompress(content, max_bytes)
@@ -648,10 +648,12 @@ def _unwrap_error(error: BaseException) -> BaseException | None:
 
 def _is_restarting(error: BaseException) -> bool:
     """True if the server reports that it is stopping or starting (SQLSTATE class 57P)."""
-    answer = getattr(_unwrap_error(error), "orig", None)
+    database_error = getattr(_unwrap_error(error), "orig", None)
     # A refused connection has no SQLSTATE, only a message from the server.
-    state = getattr(answer, "sqlstate", None)
-    return state.startswith("57P") if state else "the database system is " in str(answer)
+    sqlstate = getattr(database_error, "sqlstate", None)
+    return (
+        sqlstate.startswith("57P") if sqlstate else "the database system is " in str(database_error)
+    )
 
 
 def _acquire_lock(connection: Connection, key: int) -> None:

@@ -67,10 +67,10 @@ NextStep = tuple[ScheduleStep, Trial | None]
 REPEAT_LOG_SD = 0.10
 # The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
 STOP_PROBABILITY = 0.05
-# Trials that show differences between beds.
+# Phases whose trials show differences between beds.
 COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)
-# From this number of active beds in a shared study, a bed requests its next configuration while it is
-# still measuring. The model then lacks only one of many outcomes.
+# With at least this many active beds in a shared study, a bed requests its next configuration while it
+# is still measuring. The model then lacks only one of many outcomes.
 PREFETCH_MIN_BEDS = 16
 
 
@@ -109,7 +109,7 @@ class StudyLoop:
         self._proposals: dict[str | None, Future[Proposal]] = {}
 
     def run(self, context: TrialContext) -> None:
-        """Measure trials one after the other until there are none left."""
+        """Measure trials one after the other until the study is complete."""
         while True:
             context.wait_for_turn()
             step, trial = self._decide_next_step(context)
@@ -131,8 +131,8 @@ class StudyLoop:
         self._prefetcher.shutdown(cancel_futures=True)
 
     def _decide_next_step(self, context: TrialContext) -> NextStep:
-        """Return the next step after recording it. In a shared study, the model runs without holding
-        the lock.
+        """Record and return the next step. In a shared study, the lock is not held while the model
+        runs.
         """
         prefetched_proposal = self._proposals.pop(context.bed, None)
         with context.clock.time_activity("search"):
@@ -146,10 +146,10 @@ class StudyLoop:
 
     def _prefetch_proposal(self, context: TrialContext, trial: Trial) -> None:
         """Request the next suggestion during a trial of a shared study with many beds."""
-        is_large = (
+        has_many_beds = (
             self._store.is_shared and len(context.store.state.active_beds) >= PREFETCH_MIN_BEDS
         )
-        if is_large and trial.phase in COUNTED_PHASES:
+        if has_many_beds and trial.phase in COUNTED_PHASES:
             self._proposals[context.bed] = self._prefetcher.submit(self._propose_suggestion)
 
     def _propose_suggestion(self) -> Proposal:
@@ -186,10 +186,10 @@ class StudyLoop:
         learn_from_trial(context, self._searcher, trial)
 
     def _record_bed_offsets(self, trial: Trial) -> None:
-        """Record the differences between beds after a trial that gives more information about them.
+        """Record the estimated differences between beds, if this trial adds information about them.
 
-        The finals do not change them, because offsets must stay the same while measurements are
-        compared.
+        Alternating measurements do not change the offsets, because pairs must be compared with the same
+        offsets.
         """
         if _shows_bed_differences(trial):
             state = self._store.state
@@ -213,10 +213,10 @@ def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) ->
 def resolve_next_step(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
 ) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
-    """Return the next step, and record results of the model that it needs.
+    """Return the next step, and record the model's results that this step needs.
 
-    In a shared study, the model is queried without holding the lock. Without a ``proposal`` that is
-    still new, the result is a ``SuggestStep``.
+    In a shared study, the lock is not held while the model runs. Without a ``proposal`` that is still
+    new, the result is a ``SuggestStep``.
     """
     while True:
         state = context.store.state
@@ -324,13 +324,13 @@ def predict_reversal_costs(
 
 
 def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
-    """Return the searched parameters that differ and have an effect in ``winner``."""
+    """Return the searched parameters that differ from ``before`` and have an effect in ``winner``."""
     searched_names = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
     return [name for name in winner if name in searched_names and winner[name] != before.get(name)]
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """Return the expected peak: from an earlier measurement, or else from the incumbent's."""
+    """Return the expected peak, from an earlier measurement of the configuration or the incumbent."""
     earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished())
@@ -370,7 +370,7 @@ def _ask_sampler(
         context.progress.note(f"search finished: {reason}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
-    # Optuna's numbers differ between workers.
+    # Optuna's trial numbers differ between workers.
     number = None if proposal else suggestion.number
     return MeasureStep(
         Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values

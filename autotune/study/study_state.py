@@ -73,7 +73,7 @@ COUNTED_PHASES = frozenset(
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
-LEFT_OUT_REASON = "left out of this session"  # reason for an inactive test bed
+LEFT_OUT_REASON = "left out of this session"  # why a test bed is inactive
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
 
@@ -121,9 +121,9 @@ class Trial:
     @cached_property
     def effective_settings(self) -> Settings:
         """Return the settings with their effective values, in the parameters' own types."""
-        values = {name: _convert_effective_value(self.settings[name], self.effective[name])
+        clamped_values = {name: _convert_effective_value(self.settings[name], self.effective[name])
                   for name in self.clamped_parameters}  # fmt: skip
-        return {**self.settings, **values}
+        return {**self.settings, **clamped_values}
 
     @property
     def learned_settings(self) -> Settings:
@@ -164,26 +164,26 @@ def _convert_effective_value(requested: Value, effective: Value) -> Value:
 
 @dataclass(frozen=True)
 class State:
-    """All records of a study that its decisions depend on.
+    """All recorded facts that the decisions of a study depend on.
 
     - ``transferred``: winning changes from an earlier study, which are tried first.
     - ``stop_reason``: why the search stopped before its budget was used.
     - ``posterior``: the model's estimates after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
     - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
-    - ``minimal_changes``: the winner's changes that its gain needs.
+    - ``minimal_changes``: the winner's changes that its gain depends on.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
-    - ``values``: the values from a benchmark command, by trial, in order.
+    - ``values``: the values that a benchmark command returned in each trial, in call order.
     - ``ceilings``: measured ceilings of the stack or of its caches (``study.ceiling_records``).
     - ``purpose``: ``APPLY_PURPOSE`` or ``MEASURE_PURPOSE`` for a study without a search.
     - ``reference_count``: the number of pages with reference responses in the last session.
-    - ``pages_without_reference``: why pages had none in any session.
-    - ``beds``: the test beds of a study on several; ``offsets`` are their differences.
+    - ``pages_without_reference``: pages without a reference response in some session, and the reason.
+    - ``beds``: the test beds, if there are several; ``offsets``: their estimated differences.
     - ``bed_seconds``: the seconds that each bed has spent.
     - ``exclusion_reasons``: why a bed is inactive in this session.
     - ``is_shared``: the study is in a shared database.
-    - ``missed_seconds``: the elapsed seconds of the study when each bed joined.
+    - ``missed_seconds``: the seconds of study time that each bed missed before it joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -217,8 +217,8 @@ class State:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Return the seconds spent over all sessions. Test beds work concurrently, so the longest time
-        counts.
+        """Return the seconds spent over all sessions. Test beds work concurrently, so the bed with the
+        longest time counts.
         """
         beds: Iterable[str | None] = self.bed_seconds or (None,)
         return max(map(self.bed_elapsed_seconds, beds))
@@ -233,7 +233,7 @@ class State:
 
     @cached_property
     def repeated_numbers(self) -> frozenset[int]:
-        """Return the trials that another test bed has repeated or is repeating.
+        """Return the numbers of trials that another test bed has repeated or is repeating.
 
         In a study with one process, only finished repeats count, because its beds stop together.
         """
@@ -247,12 +247,17 @@ class State:
         """
         total_seconds = sum(self.seconds.values())
         share = self.elapsed_seconds / total_seconds if self.bed_seconds and total_seconds else 1.0
-        return {kind: share * seconds for kind, seconds in self.seconds.items()}
+        return {activity: share * seconds for activity, seconds in self.seconds.items()}
 
     @cached_property
     def active_beds(self) -> tuple[str, ...]:
         """Return the test beds that take part in this session."""
         return tuple(bed for bed in self.beds if bed not in self.exclusion_reasons)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the study ended with a verdict, or if `measure` measured something."""
+        return self.verdict is not None or bool(self.list_finished(Phase.MEASURE))
 
     @property
     def stacks(self) -> tuple[str | None, ...]:
@@ -271,9 +276,9 @@ class State:
 
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
-        active, repeated = frozenset(self.active_beds), self.repeated_numbers
+        active_beds, repeated_numbers = frozenset(self.active_beds), self.repeated_numbers
         return tuple(t for bed, t in self.last_trial_by_bed.items()
-                     if bed in active and not t.is_finished and t.number not in repeated
+                     if bed in active_beds and not t.is_finished and t.number not in repeated_numbers
                      and (not phases or t.phase in phases))  # fmt: skip
 
     def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
@@ -321,7 +326,7 @@ class State:
         return clamps.find_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
-        """Return ``space`` with the process sizes and the value limits that the study showed so far."""
+        """Return ``space`` limited by the process sizes and clamps measured in the study so far."""
         return space.with_measured_memory(self.rss).with_clamps(self.clamps)
 
     @cached_property
@@ -362,28 +367,30 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
     """
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
-    for location, trial in enumerate(trials):
+    for index, trial in enumerate(trials):
         if trial.number == number:
-            return location
+            return index
     raise KeyError(number)
 
 
-def replay_records(journal: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
+def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
     """Return the state after these records in order, starting from ``state`` if given.
 
     Raises AutotuneError if a record lacks required content.
     """
     state = state or State()
-    for record in journal:
+    for record in event_records:
         with _convert_errors(record):
             state = apply_record(state, record)
     return state
 
 
-def decode_valid_record(kind: type[T], record: Mapping[str, Any]) -> T:
-    """Return a record of one kind. Raises AutotuneError if it lacks the required content."""
+def decode_valid_record(record_type: type[T], record: Mapping[str, Any]) -> T:
+    """Return a record as an instance of ``record_type``. Raises AutotuneError if required content is
+    missing.
+    """
     with _convert_errors(record):
-        return decode(kind, record)
+        return decode(record_type, record)
 
 
 @contextmanager
@@ -403,8 +410,8 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
 
     Raises ValueError for a record without the required content of its kind.
     """
-    kind = find_record_type(record)
-    return _apply(decode(kind, record), state) if kind else state
+    record_type = find_record_type(record)
+    return _apply(decode(record_type, record), state) if record_type else state
 
 
 @singledispatch
@@ -470,18 +477,18 @@ def _apply_trial_start(record: records.TrialStart, state: State) -> State:
 
 
 def _intern_names(values: Settings) -> Settings:
-    """Return the values with interned names, because separate copies would dominate memory in long
+    """Return the values with interned names: separate copies would use most of the memory in long
     studies.
     """
     return {intern(name): value for name, value in values.items()}
 
 
 def _replace_trial(state: State, number: int, **changes: Any) -> State:
-    """Return the state with changed fields of a trial; unchanged without this trial."""
+    """Return the state with fields of a trial changed; the same state if the trial is missing."""
     trials = list(state.trials)
     with suppress(LookupError):
-        location = _find_index(trials, number)
-        trials[location] = replace(trials[location], **changes)
+        index = _find_index(trials, number)
+        trials[index] = replace(trials[index], **changes)
     return replace(state, trials=tuple(trials))
 
 
@@ -523,9 +530,17 @@ def _apply_spent(record: records.TimeSpent, state: State) -> State:
     return replace(state, bed_seconds=add_seconds(state.bed_seconds, seconds_by_bed))
 
 
-def add_seconds(seconds: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+def add_seconds(
+    seconds: Mapping[str, float], added_seconds: Mapping[str, float]
+) -> Mapping[str, float]:
     """Return the sums of seconds by activity."""
-    return {**seconds, **{kind: seconds.get(kind, 0.0) + value for kind, value in more.items()}}
+    return {
+        **seconds,
+        **{
+            activity: seconds.get(activity, 0.0) + value
+            for activity, value in added_seconds.items()
+        },
+    }
 
 
 @_apply.register

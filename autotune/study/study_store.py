@@ -1,4 +1,4 @@
-"""The files in a study's directory. Only this module writes to it.
+"""The files in a study's directory. Only this module writes them.
 
 - ``target.yaml``: the target of the run
 - ``events.jsonl``: all events, in order
@@ -66,7 +66,7 @@ def current_timestamp() -> str:
 
 
 class StudyStore:
-    """The writer of a study, for the process that holds its lock; readers use ``load_state``."""
+    """The writer of a study, for the process that holds the study's lock; readers use ``load_state``."""
 
     is_shared = False  # True if other machines write to the study too
 
@@ -81,7 +81,7 @@ class StudyStore:
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
         self._lock = threading.RLock()  # several test beds may record at the same time
-        self._deciding = threading.Lock()
+        self._decision_lock = threading.Lock()
 
     def close(self) -> None:
         self._events.close()
@@ -89,20 +89,20 @@ class StudyStore:
 
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``, which selects and records the next step, while no other test bed does so."""
-        with self._deciding:
+        with self._decision_lock:
             return action()
 
     def release_bed(self, bed: str) -> None:
         """Record that this process no longer measures on this test bed."""
 
-    def record_study_start(self, name: str, target_text: str, **described: Any) -> None:
+    def record_study_start(self, name: str, target_text: str, **environment_fields: Any) -> None:
         """Write the target and the first record of a new study: see ``build_first_record``."""
-        target = target_text.encode()
+        target_bytes = target_text.encode()
         durable_files.write_file(
-            foreign_files.check_writable_path(self.directory, TARGET_FILE_NAME), target, 0o600
+            foreign_files.check_writable_path(self.directory, TARGET_FILE_NAME), target_bytes, 0o600
         )
-        record = build_first_record(name, **described)
-        ownership.seal_study(self.directory, target, record)
+        record = build_first_record(name, **environment_fields)
+        ownership.seal_study(self.directory, target_bytes, record)
         self._record_event(record.pop("event"), **record)
 
     def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
@@ -159,12 +159,14 @@ class StudyStore:
 
     def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
         """Record the effective values, and write the rendered files."""
-        configs = PurePath("configs", str(trial.number))
+        config_directory = PurePath("configs", str(trial.number))
         digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
         for path, content in deployed.files.items():
-            foreign_files.make_directories(self.directory, (configs / path).parent)
-            target = foreign_files.check_writable_path(self.directory, configs / path)
-            durable_files.write_file(target, content, 0o600)
+            foreign_files.make_directories(self.directory, (config_directory / path).parent)
+            written_path = foreign_files.check_writable_path(
+                self.directory, config_directory / path
+            )
+            durable_files.write_file(written_path, content, 0o600)
         self._record_event(
             "deployed",
             trial=trial.number,
@@ -190,7 +192,7 @@ class StudyStore:
         )
 
     def record_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        """Record a warm-up. The peak of a stack that is not warm is less reliable."""
+        """Record a warm-up, because the peak of a stack that is not warm is less reliable."""
         self._record_event(
             "warm-up",
             trial=trial.number,
@@ -251,7 +253,8 @@ class StudyStore:
     def record_capacities(self, trial: Trial, capacities: Mapping[str, InstanceCapacity]) -> None:
         """Record the capacity of each service instance, as measured in this trial.
 
-        Each is the logarithm of requests/s, its sd, and the tiers whose parameters it depends on.
+        A capacity is the logarithm of requests/s, the sd of this logarithm, and the tiers whose
+        parameters affect the capacity.
         """
         if capacities:
             capacity_lists = {name: list(capacity) for name, capacity in capacities.items()}
@@ -264,7 +267,7 @@ class StudyStore:
 
     def record_time_spent(self, seconds: Mapping[str, float], bed: str | None = None) -> None:
         """Record the wall-clock seconds by activity since the last such record, for ``bed`` if given."""
-        rounded_seconds = {kind: round(value, 3) for kind, value in seconds.items()}
+        rounded_seconds = {activity: round(value, 3) for activity, value in seconds.items()}
         self._record_event("spent", seconds=rounded_seconds, **({"bed": bed} if bed else {}))
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:
@@ -295,7 +298,7 @@ class StudyStore:
         self._record_event("settled", at=current_timestamp(), why=reason)
 
     def record_simplification(self, record: Simplification) -> None:
-        """Record the winner's changes to revert next, and those reverted."""
+        """Record which of the winner's changes to revert next, and which were reverted."""
         self._record_event("simplified", at=current_timestamp(), **encode(record))
 
     def record_explanation(self, minimal: MinimalChanges) -> None:
@@ -303,7 +306,7 @@ class StudyStore:
         self._record_event("explained", **encode(replace(minimal, at=current_timestamp())))
 
     def record_ceilings(self, ceilings: Ceilings) -> None:
-        """Record the measured maximum of the stack, or of its caches alone."""
+        """Record the measured maximum throughput of the stack, or of its caches alone."""
         self._record_event("ceilings", at=current_timestamp(), **encode(ceilings))
 
     def record_verdict(self, verdict: Verdict) -> None:
@@ -352,7 +355,7 @@ def build_first_record(
 
 
 def load_state(directory: Path) -> State:
-    """Return the state of a study, which a process may be writing. Raises AutotuneError."""
+    """Return the state of a study, even while a process writes its records. Raises AutotuneError."""
     return replay_records(
         journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE)
     )
@@ -376,14 +379,14 @@ class JournalTail:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / EVENTS_FILE
-        self._read = 0
+        self._read_bytes = 0
         self._state = State()
 
     def __call__(self) -> State:
         with suppress(FileNotFoundError), journal.open_journal(self._path) as events:
-            events.seek(self._read)
+            events.seek(self._read_bytes)
             for line in journal.read_lines(self._path, events):
-                record = journal.parse_record(f"{self._path}, byte {self._read}", line)
+                record = journal.parse_record(f"{self._path}, byte {self._read_bytes}", line)
                 self._state = replay_records([record], self._state)
-                self._read += len(line)
+                self._read_bytes += len(line)
         return self._state

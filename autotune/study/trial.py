@@ -161,18 +161,21 @@ def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -
     return finished_trial
 
 
-def _record_measurement(context: TrialContext, trial: Trial, measured: Measurement) -> None:
+def _record_measurement(context: TrialContext, trial: Trial, measurement: Measurement) -> None:
     store = context.store
-    if measured.bottleneck is not None:
-        store.record_bottleneck(trial, measured.bottleneck)
-    store.record_capacities(trial, measured.capacities)
-    store.record_memory(trial, measured.rss)
-    if measured.noise is not None:
-        store.record_noise(measured.noise)
-    if measured.values:
-        store.record_command_values(trial, measured.values)
+    if measurement.bottleneck is not None:
+        store.record_bottleneck(trial, measurement.bottleneck)
+    store.record_capacities(trial, measurement.capacities)
+    store.record_memory(trial, measurement.rss)
+    if measurement.noise is not None:
+        store.record_noise(measurement.noise)
+    if measurement.values:
+        store.record_command_values(trial, measurement.values)
     store.record_peak(
-        trial, measured.peak, readings=measured.reading_count, load_seconds=measured.load_seconds
+        trial,
+        measurement.peak,
+        readings=measurement.reading_count,
+        load_seconds=measurement.load_seconds,
     )
 
 

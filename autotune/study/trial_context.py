@@ -200,13 +200,13 @@ def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
 
     Studies with a running tuner are not changed. Return the stopped servers as ``study: server``.
     """
-    stopped: list[str] = []
-    for run in run_directories.list_run_directories(root):
-        study = find_study_directory(run.study)
+    stopped_servers: list[str] = []
+    for run_directory in run_directories.list_run_directories(root):
+        study = find_study_directory(run_directory.study)
         if not is_locked(study / "lock"):
-            stopped += [f"{study.name}: {name}" for name in stop_orphaned(run)]
-            run_directories.remove_run_directory(run.study)
-    return tuple(stopped)
+            stopped_servers += [f"{study.name}: {name}" for name in stop_orphaned(run_directory)]
+            run_directories.remove_run_directory(run_directory.study)
+    return tuple(stopped_servers)
 
 
 def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistory:

@@ -1,4 +1,4 @@
-"""A sweep as figures: quantities, axes and series, in pure functions."""
+"""The diagrams of a sweep: quantities, axes and series, in pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.services.base import Value
 from autotune.sweep.plan import SERVICE_AXIS
 from autotune.sweep.results import Mean, Result, SweepResults
 
-OVERLOAD_VIOLATION_SHARE = 0.5  # fraction of violations
+OVERLOAD_VIOLATION_SHARE = 0.5  # share of violations above which a point is not drawn
 
 
 @dataclass(frozen=True)
@@ -51,36 +51,36 @@ class _PlottedQuantity:
 def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
-    The horizontal axis is the first numeric parameter. If only services and host counts vary, it is the
-    throughput, with one diagram for each combination of host counts, as in the reference figures.
+    The horizontal axis is the first numeric parameter. If only services and host counts vary, this axis
+    is the throughput. Each combination of host counts then gets a diagram, as in the reference figures.
     """
     combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
-    charts = [
+    diagrams = [
         _build_diagram(sweep, quantity, hosts)
         for quantity in _list_quantities(sweep)
         for hosts in (combinations if is_split_by_hosts else (None,))
     ]
-    return tuple(panel for panel in charts if any(series.points for series in panel.series))
+    return tuple(diagram for diagram in diagrams if any(series.points for series in diagram.series))
 
 
 def find_horizontal_parameter(sweep: SweepResults) -> str | None:
-    """Return the parameter on the horizontal axis; ``None`` for the throughput."""
+    """Return the name of the parameter on the horizontal axis; ``None`` for the throughput."""
     numeric_names = [axis.name for axis in sweep.plan.axes if axis.is_numeric]
     if numeric_names:
         return numeric_names[0]
     if sweep.plan.rates:
         return None
-    words = [axis.name for axis in sweep.plan.axes]
-    return words[0] if words else "hosts"
+    other_names = [axis.name for axis in sweep.plan.axes]
+    return other_names[0] if other_names else "hosts"
 
 
 def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best result of the sweep.
 
     Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
-    lowest mean response time at the highest sustained rate of any point is best. With the throughput,
-    the highest rate within the SLO is best, then the lowest mean response time.
+    lowest mean response time at the highest rate of any point is best. With the throughput on this
+    axis, the highest rate within the SLO is best, and among equal rates the lowest mean response time.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak and not r.failure]
@@ -114,45 +114,46 @@ def _build_diagram(
     sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None
 ) -> Diagram:
     horizontal_name = find_horizontal_parameter(sweep)
-    dots: dict[str, list[SeriesPoint]] = {}
+    points_by_series: dict[str, list[SeriesPoint]] = {}
     for result in sweep.results:
         if host_counts is not None and result.point.hosts != host_counts:
             continue
-        series = dots.setdefault(
+        series = points_by_series.setdefault(
             format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
         )
         if (
-            dot := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
+            point := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
         ) is not None:
-            series.append(dot)
+            series.append(point)
     x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
     title = (
         f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}"
         if host_counts
         else quantity.title
     )
-    series_list = tuple(Series(name, tuple(points)) for name, points in dots.items())
+    series_list = tuple(Series(name, tuple(points)) for name, points in points_by_series.items())
     return Diagram(title, x_label, quantity.unit, series_list, quantity.is_main)
 
 
 def _build_point(
-    sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None
+    sweep: SweepResults, result: Result, horizontal: str | None, mean: Mean | None
 ) -> SeriesPoint | None:
-    if y is None or result.failure:
+    if mean is None or result.failure:
         return None
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _format_host_counts(result.point.hosts))
-        return SeriesPoint(label, y.value, y.low, y.high)
+        return SeriesPoint(label, mean.value, mean.low, mean.high)
     # A curve over the throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
-    return SeriesPoint(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
+    return SeriesPoint(result.throughput.value * sweep.plan.keys, mean.value, mean.low, mean.high)
 
 
 def format_series_name(
     sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
 ) -> str:
-    """Return the short names of everything that varies, except on the horizontal axis.
+    """Return the short names and values of all varied settings, except the setting on the horizontal
+    axis.
 
     With ``is_only_series``, the diagram's title already shows the host counts.
     """

@@ -12,12 +12,13 @@ from autotune.services.base import Value
 from autotune.sweep import figures
 from autotune.sweep.figures import Diagram, Series, SeriesPoint
 from autotune.sweep.results import Result, SweepResults
+from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
 MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
 # Maximum number of diagrams below one another; more are drawn side by side.
 MAX_STACKED_DIAGRAMS = 6
-LOG_AXIS_RATIO = 15.0  # ratio between largest and smallest value from which an axis is logarithmic
+LOG_AXIS_RATIO = 15.0  # minimum ratio of the largest to the smallest value of a logarithmic axis
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
@@ -59,16 +60,17 @@ def format_headline(sweep: SweepResults) -> str:
         return "no measurement succeeded"
     labels = [f"{name} {label}" for name, label in best.point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in best.point.hosts.items()]
-    settings = f"with {', '.join(labels)}"
+    settings_text = f"with {', '.join(labels)}"
     if best.peak:
         bound_text = "at least " if best.limit else ""
         limit_text = f" (limited by {best.limit})" if best.limit else ""
-        return f"highest capacity: {bound_text}{best.peak.value:,.0f} requests/s{limit_text}, {settings}"
+        capacity_text = f"{bound_text}{best.peak.value:,.0f} requests/s{limit_text}"
+        return f"highest capacity: {capacity_text}, {settings_text}"
     assert best.response is not None
-    time = f"{1000 * best.response.value:.2f} ms"
+    time_text = f"{1000 * best.response.value:.2f} ms"
     if figures.find_horizontal_parameter(sweep) is None:
-        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time}, {settings}"
-    return f"lowest response time at {best.rate:,.0f} requests/s: {time}, {settings}"
+        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time_text}, {settings_text}"
+    return f"lowest response time at {best.rate:,.0f} requests/s: {time_text}, {settings_text}"
 
 
 def _format_lines(sweep: SweepResults) -> Iterator[str]:
@@ -77,9 +79,10 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
     if sweep.target.simulated is not None:
         yield "The stack is simulated; no host was touched."
     # Load averages are shown only on the page and in the JSON.
+    count_text = format_count(sweep.plan.repeat, "reading")
     for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
         yield ""
-        yield f"{panel.title} ({panel.y_label}), mean of {sweep.plan.repeat}"
+        yield f"{panel.title} ({panel.y_label}), mean of {count_text}"
         yield from (
             _format_curves(panel)
             if figures.find_horizontal_parameter(sweep) is None
@@ -95,12 +98,14 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
 
 def _format_grid(diagram: Diagram) -> Iterator[str]:
     """Yield a row for each value on the horizontal axis, with one column per series."""
-    rows: list[Value] = list(dict.fromkeys(dot.x for s in diagram.series for dot in s.points))
+    rows: list[Value] = list(dict.fromkeys(point.x for s in diagram.series for point in s.points))
     rows.sort(key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0))
     for start in range(0, len(diagram.series), MAX_SERIES_COLUMNS):
         series = diagram.series[start : start + MAX_SERIES_COLUMNS]
-        cells = [{dot.x: _format_cell(dot) for dot in of.points} for of in series]
-        table = [[diagram.x_label, *(of.name for of in series)]]
+        cells = [
+            {point.x: _format_cell(point) for point in one_series.points} for one_series in series
+        ]
+        table = [[diagram.x_label, *(one_series.name for one_series in series)]]
         table += [[str(row), *(cell.get(row, "–") for cell in cells)] for row in rows]
         yield from _align_columns(table)
 
@@ -109,9 +114,9 @@ def _format_curves(diagram: Diagram) -> Iterator[str]:
     """Yield a row for each point, because the series do not share their horizontal values."""
     table = [["", diagram.x_label, diagram.y_label]]
     for series in diagram.series:
-        for number, dot in enumerate(series.points):
-            assert not isinstance(dot.x, str)
-            table.append(["" if number else series.name, f"{dot.x:,.0f}", _format_cell(dot)])
+        for number, point in enumerate(series.points):
+            assert not isinstance(point.x, str)
+            table.append(["" if number else series.name, f"{point.x:,.0f}", _format_cell(point)])
     yield from _align_columns(table)
 
 
@@ -149,26 +154,28 @@ def render_page(sweep: SweepResults) -> str:
 
 def build_diagram_data(diagram: Diagram) -> dict[str, Any]:
     """Return the data for the page's script: axes, and series with their intervals."""
-    dots = [dot for series in diagram.series for dot in series.points]
-    words = any(isinstance(dot.x, str | bool) for dot in dots)
-    values = [value for dot in dots for value in (dot.y, dot.high) if value is not None]
+    points = [point for series in diagram.series for point in series.points]
+    has_text_axis = any(isinstance(point.x, str | bool) for point in points)
+    values = [value for point in points for value in (point.y, point.high) if value is not None]
     return {
         "x": diagram.x_label,
         "y": diagram.y_label,
-        "words": words,
+        "words": has_text_axis,
         "log": min(values) > 0 and max(values) / min(values) > LOG_AXIS_RATIO,
-        "series": [_build_series_data(series, has_word_axis=words) for series in diagram.series],
+        "series": [
+            _build_series_data(series, has_word_axis=has_text_axis) for series in diagram.series
+        ],
     }
 
 
 def _build_series_data(series: Series, *, has_word_axis: bool) -> dict[str, Any]:
-    dots = series.points
+    points = series.points
     return {
         "name": series.name,
-        "x": [str(dot.x) if has_word_axis else dot.x for dot in dots],
-        "y": [dot.y for dot in dots],
-        "above": [None if dot.high is None else dot.high - dot.y for dot in dots],
-        "below": [None if dot.low is None else dot.y - dot.low for dot in dots],
+        "x": [str(point.x) if has_word_axis else point.x for point in points],
+        "y": [point.y for point in points],
+        "above": [None if point.high is None else point.high - point.y for point in points],
+        "below": [None if point.low is None else point.y - point.low for point in points],
     }
 
 

@@ -14,8 +14,8 @@ from autotune.services.base import Settings, Value
 from autotune.study import journal
 
 HostCounts = Mapping[str, int]
-SERVICE_AXIS = "service"  # the axis of all tiers' deployments
-SWEEP_PURPOSE = "sweep"  # purpose of the readings that count
+SERVICE_AXIS = "service"  # name of the axis whose values are deployments of all tiers
+SWEEP_PURPOSE = "sweep"  # purpose of the readings that enter the results
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class AxisValue:
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """A parameter by its full name, or ``service`` for the deployments of all tiers."""
+    """An axis of the grid: a parameter by its full name, or ``service`` for the deployments of all
+    tiers.
+    """
 
     name: str
     choices: tuple[AxisValue, ...]
@@ -123,9 +125,9 @@ def order_measurements(
 ) -> Iterator[tuple[HostCounts, tuple[PointMeasurement, ...]]]:
     """Yield the measurements in order, in blocks with the same host counts.
 
-    Every point is measured once before any point is repeated, so that drift spreads over the whole
-    figure. Within a repeat the order is random, so that neighbours on an axis are not measured one
-    after the other. Host counts change least often, because a change is costly.
+    Every point is measured once before any point is repeated, so that drift affects all points alike.
+    Within a repeat the order is random, so that neighbours on an axis are not measured one after the
+    other. Host counts change least often, because a change is costly.
     """
     rng = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
     points = plan.points

@@ -57,29 +57,30 @@ def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
 
 
 def _parse_request(document: YamlDocument) -> SweepRequest:
-    def entries(key: str) -> dict[str, Any]:
+    def read_entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
             raise document.build_error([key], f"{key}: expected a mapping")
         return mapping
 
-    def value(key: str, parse: Callable[[Any], T], default: object) -> T:
+    def parse_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
         try:
             return parse(document.root.get(key, default))
         except ValueError as error:
             raise document.build_error([key], f"{key}: {error}") from None
 
-    axis_entries = entries("over")
+    axis_entries = read_entries("over")
     return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
         over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
-            tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()
+            tier: _parse_counts(document, tier, counts)
+            for tier, counts in read_entries("hosts").items()
         },
-        settings=entries("with"),
-        rates=value("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
-        repeat=value("repeat", _parse_repeat, 3),
-        seconds=value("seconds", parse_duration, "5s"),
+        settings=read_entries("with"),
+        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
+        repeat=parse_entry("repeat", _parse_repeat, 3),
+        seconds=parse_entry("seconds", parse_duration, "5s"),
     )
 
 
@@ -186,13 +187,13 @@ def _build_title(request: SweepRequest) -> str:
 
 def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a comma-separated list."""
-    low, *further = text.split(":")
-    if not further:
-        return [part.strip() for part in text.split(",") if part.strip()]
+    low, *further_parts = text.split(":")
+    if not further_parts:
+        return [value_text.strip() for value_text in text.split(",") if value_text.strip()]
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
-            (parse_decimal(word.strip()) for word in further),
+            (parse_decimal(word.strip()) for word in further_parts),
         )
     except ValueError:
         raise UsageError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
@@ -204,7 +205,7 @@ def expand_values(text: str) -> list[str]:
 
 def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
     """Return the grid of a request. Raises UsageError for names that are not in the target."""
-    tiers, data = file.target.tiers, file.target.data
+    tiers, data_set = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
         raise UsageError(
             "the sweep varies nothing",
@@ -221,7 +222,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
                 f"{format_count(maximum, 'host')})"
             )
     # The number of keys per request is known only for the reference application.
-    reference = any(tier.app == "reference" for tier in tiers.values())
+    is_reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
         title=request.title,
         axes=tuple(build_axis(name, values, space) for name, values in request.over.items()),
@@ -232,7 +233,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         repeat=request.repeat,
         seconds=request.seconds,
         seed=file.target.search.seed,
-        keys=data.keys_per_request if reference else 1,
+        keys=data_set.keys_per_request if is_reference else 1,
     )  # fmt: skip
     for axis in plan.axes:
         _check_effect(axis, plan, space)
@@ -274,8 +275,10 @@ def parse_value(dimension: Dimension, text: object) -> Value:
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
-            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
-            if switch or str(choice) == str(text):
+            is_switch_word = (
+                isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
+            )
+            if is_switch_word or str(choice) == str(text):
                 return choice
         allowed_text = f"expected one of: {', '.join(map(str, choices))}"
         raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed_text)
@@ -311,10 +314,12 @@ def choose_directory_name(path: Path, file: TargetFile) -> str:
 
 def format_sweep_size(plan: SweepPlan) -> str:
     """Return a text with the number of points and measurements, to show before the sweep starts."""
-    readings = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
-    kind = readings if plan.rates else "a capacity search"
-    measurements = len(plan.points) * plan.repeat
-    seconds = measurements * len(plan.rates) * plan.seconds
-    points = format_count(len(plan.points), "point")
-    load = f", {fmt.format_duration(seconds)} under load" if seconds else ""
-    return f"{points}, each measured {format_count(plan.repeat, 'time')}: {measurements} × {kind}{load}."
+    readings_text = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
+    load_text = readings_text if plan.rates else "a capacity search"
+    measurement_count = len(plan.points) * plan.repeat
+    seconds = measurement_count * len(plan.rates) * plan.seconds
+    points_text = format_count(len(plan.points), "point")
+    duration_text = f", {fmt.format_duration(seconds)} under load" if seconds else ""
+    repeats_text = format_count(plan.repeat, "time")
+    measurements_text = f"each measured {repeats_text}: {measurement_count} × {load_text}"
+    return f"{points_text}, {measurements_text}{duration_text}."

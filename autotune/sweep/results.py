@@ -44,14 +44,14 @@ class Mean:
 
 @dataclass(frozen=True)
 class Result:
-    """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
+    """The result of a point at one rate, or the point's capacity ``peak`` if ``rate`` is ``None``.
 
     - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
     - ``p50``, ``p99``: percentiles in seconds, over all repeats together.
-    - ``violations``: share of the requests that were late or failed. ``met``: true if they met the
-      SLO.
-    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``violations``: share of the requests that were late or failed. ``met``: true if the requests met
+      the SLO.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of these hosts.
     - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
       reading is cut short before its queues reach their full length.
     - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.
@@ -88,10 +88,10 @@ def load_results(directory: Path) -> SweepResults:
     records = list(journal.read_records(directory / "events.jsonl"))
     replay_records(records)  # raises an error for invalid records
     plan, target = read_plan(directory), read_recorded_target(directory).target
-    measured: dict[int, list[int]] = defaultdict(list)
+    trials_by_point: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":
-            measured[record["point"]].append(record["trial"])
+            trials_by_point[record["point"]].append(record["trial"])
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
         readings: dict[int, list[RecordedReading]] = defaultdict(list)
@@ -99,26 +99,28 @@ def load_results(directory: Path) -> SweepResults:
             if reading.purpose == SWEEP_PURPOSE:
                 readings[reading.trial].append(reading)
         results = [
-            _summarize_rate(point, rate, measured[point.number], readings, failures, target)
+            _summarize_rate(point, rate, trials_by_point[point.number], readings, failures, target)
             for point in plan.points
             for rate in plan.rates
         ]
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
-        results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
-    remaining_count = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
+        results = [
+            _summarize_capacity(p, trials_by_point[p.number], peaks, failures) for p in plan.points
+        ]
+    remaining_count = len(plan.points) * plan.repeat - sum(map(len, trials_by_point.values()))
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
 
 
 def compute_mean(values: Sequence[float]) -> Mean | None:
-    """Return the mean of ``values``; ``None`` if there are none."""
+    """Return the mean of ``values``, or ``None`` without values."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
-    centre, count = fmean(values), len(values)
+    mean, count = fmean(values), len(values)
     half_width = (
         float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
     )
-    return Mean(centre, centre - half_width, centre + half_width, count)
+    return Mean(mean, mean - half_width, mean + half_width, count)
 
 
 def _summarize_rate(
@@ -129,18 +131,18 @@ def _summarize_rate(
     failures: Mapping[int, str],
     target: Target,
 ) -> Result:
-    offered = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
-    # A reading whose load was not sent does not describe the servers.
-    records_at_rate = [record for record in offered if record.reading.is_valid]
-    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in offered)]
+    samples = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
+    # A reading whose load could not be generated is not evidence about the servers.
+    records_at_rate = [record for record in samples if record.reading.is_valid]
+    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in samples)]
     failure = _describe_failed_repeats(
         [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
     )
     if not records_at_rate:
-        reasons = (record.limited or record.disturbed for record in offered)
+        reasons = (record.limited or record.disturbed for record in samples)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
     responses = [
-        time for record in records_at_rate if (time := mean_response_seconds(record)) is not None
+        mean for record in records_at_rate if (mean := compute_mean_seconds(record)) is not None
     ]
     if failure is None and not responses:
         failure = "no request got a correct response"
@@ -189,7 +191,7 @@ def _describe_missing_peak(record: Record) -> str:
 
 
 def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
-    """Return the first reason for which repeats of a point failed; ``None`` if none failed.
+    """Return the first reason why repeats of a point failed, or ``None`` if no repeat failed.
 
     The mean of the other repeats does not represent such a point.
     """
@@ -202,7 +204,7 @@ def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None
     )
 
 
-def mean_response_seconds(reading: RecordedReading) -> float | None:
+def compute_mean_seconds(reading: RecordedReading) -> float | None:
     """Return the mean time of correct responses in seconds, from the histogram's upper edges."""
     answered_requests = sum(reading.histogram.values())
     if not answered_requests:
@@ -212,17 +214,17 @@ def mean_response_seconds(reading: RecordedReading) -> float | None:
 
 
 def _average_by_tier(
-    readings: Sequence[RecordedReading], target: Target, figure: str
+    readings: Sequence[RecordedReading], target: Target, metric: str
 ) -> dict[str, Mean]:
-    """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
-    tiers: dict[str, Mean] = {}
+    """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
+    means_by_tier: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         values_by_reading = [
-            [float(getattr(r.hosts[host], figure)) for host in tier.hosts if host in r.hosts]
+            [float(getattr(r.hosts[host], metric)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (
-            over := compute_mean([fmean(values) for values in values_by_reading if values])
+            tier_mean := compute_mean([fmean(values) for values in values_by_reading if values])
         ) is not None:
-            tiers[name] = over
-    return tiers
+            means_by_tier[name] = tier_mean
+    return means_by_tier

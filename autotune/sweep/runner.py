@@ -39,7 +39,7 @@ NO_FILES: Mapping[str, bytes] = {}
 def run_sweep(
     file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter
 ) -> None:
-    """Start a sweep, or continue the one in ``directory``, which contains its ``plan``.
+    """Start a sweep. Without ``plan``, continue the sweep whose plan is recorded in ``directory``.
 
     Recorded measurements are not repeated. An interrupted measurement starts again.
     """
@@ -47,9 +47,9 @@ def run_sweep(
     check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
-    # Repeats with the same hosts share one session.
-    for hosts, blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
-        remaining_measurements = [measurement for _, block in blocks for measurement in block
+    # Successive repeats with the same host counts share one session.
+    for hosts, host_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+        remaining_measurements = [measurement for _, block in host_blocks for measurement in block
                      if measurement not in finished_measurements]  # fmt: skip
         if not remaining_measurements:
             continue
@@ -87,9 +87,11 @@ def _measure_point(
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    order = [planned for _, block in order_measurements(plan) for planned in block]
-    location = f"[{order.index(measurement) + 1}/{len(order)}]"
-    context.progress.note(f"{location} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
+    planned_order = [planned for _, block in order_measurements(plan) for planned in block]
+    progress_text = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
+    context.progress.note(
+        f"{progress_text} {', '.join(labels)}: {_describe_outcome(trial) or outcome}"
+    )
     context.record_time_spent()
 
 
@@ -105,9 +107,9 @@ def _describe_outcome(trial: Trial) -> str:
 def _offer_rates(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> tuple[Trial, str]:
-    """Deploy a point, offer it every rate in random order, and return the outcome of each."""
+    """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
     store = context.store
-    context.space.validate_settings(point.settings)  # the settings may come from a record
+    context.space.validate_settings(point.settings)  # settings from a record may be invalid
     try:
         candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
         changed_bindings = [b for b in candidate.repairs if b.parameter in point.settings]
@@ -133,7 +135,7 @@ def _offer_rates(
 def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     """Return why the point cannot be deployed; ``None`` if it was deployed.
 
-    A sweep keeps no files, because its settings render to the same files again.
+    A sweep stores no rendered files, because the same settings render the same files again.
     """
     try:
         with context.clock.time_activity("deploy"):

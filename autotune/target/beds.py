@@ -10,9 +10,9 @@ from autotune.target.model import Host, Simulated, Target
 
 BED_PLACEHOLDER = "{bed}"
 ALL_BEDS = "all"
-# Directory in a study with one subdirectory per bed, for the original files of its hosts.
+# Directory in a study with one subdirectory per bed, for the original files of the bed's hosts.
 BEDS_DIRECTORY = "beds"
-# Difference between the seeds of the models of two beds, unless they set their own.
+# Difference between the model seeds of adjacent beds that set no seed.
 SEED_STEP = 1000
 
 
@@ -33,11 +33,11 @@ def select_beds(target: Target, names: str) -> tuple[str, ...]:
 
 
 def build_bed_target(target: Target, name: str) -> Target:
-    """Return the target with the hosts, or the model, of one of its beds."""
+    """Return the target with the hosts or the model of a bed."""
     bed = target.beds[name]
     hosts = {
-        host: _fill_bed_name(described, name)
-        for host, described in {**target.hosts, **bed.hosts}.items()
+        host: _fill_bed_name(host_model, name)
+        for host, host_model in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
     addresses = {key: address.replace(BED_PLACEHOLDER, name)
@@ -57,14 +57,14 @@ def needs_bed(target: Target) -> bool:
     return any(BED_PLACEHOLDER in host.address for host in target.hosts.values())
 
 
-def bed_directory(study: Path, bed: str) -> Path:
+def find_bed_directory(study: Path, bed: str) -> Path:
     """Return the directory in a study for the files of one bed's hosts."""
     return study / BEDS_DIRECTORY / bed
 
 
 def find_study_directory(directory: Path) -> Path:
-    """Return the study that a directory with originals belongs to: the directory, or the parent of
-    `beds/NAME`.
+    """Return the study directory to which a directory with original files belongs: the directory
+    itself, or the parent of `beds/NAME`.
     """
     return directory.parents[1] if directory.parent.name == BEDS_DIRECTORY else directory
 

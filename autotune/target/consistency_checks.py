@@ -24,7 +24,7 @@ from autotune.target.parameter_rule import WILDCARD
 from autotune.target.quantities import format_duration, format_fraction, format_rate
 from autotune.target.yaml_document import Location
 
-# Keys that only a stack may have, and keys that only a command may have.
+# Keys that are valid only for a stack, and keys that are valid only for a command.
 STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
@@ -47,7 +47,7 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """Yield the violated rules. Those about the kind of target come first; the others are unordered."""
+    """Yield the violated rules. If a key does not fit the kind of target, other rules are not checked."""
     mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
@@ -161,7 +161,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Yield beds that share a host, unless all of them are simulated."""
+    """Yield mistakes in beds, such as an address that two beds share although no bed is simulated."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -182,9 +182,9 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
                 yield TargetMistake(("beds", name), message, hint)
     if target.beds:
         return
-    for name, described in target.hosts.items():
-        if BED_PLACEHOLDER in described.address:
-            message = f"{BED_PLACEHOLDER} in {described.address} needs `beds:`"
+    for name, host_model in target.hosts.items():
+        if BED_PLACEHOLDER in host_model.address:
+            message = f"{BED_PLACEHOLDER} in {host_model.address} needs `beds:`"
             yield TargetMistake(
                 ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
             )
@@ -207,11 +207,11 @@ def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_names_exist(
-    location: tuple[str, ...], kind: str, names: tuple[str, ...], existing: Mapping[str, object]
+    location: tuple[str, ...], noun: str, names: tuple[str, ...], existing: Mapping[str, object]
 ) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
         if name not in existing:
-            message = f"unknown {kind} {name!r}"
+            message = f"unknown {noun} {name!r}"
             yield TargetMistake((*location, index), message, suggest_name(name, existing))
     yield from _check_duplicates(location, names)
 
@@ -230,7 +230,7 @@ def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
-    # A tier that needs itself is reported by another check.
+    # Another check reports a tier that depends on itself.
     needed_tiers = {
         name: [
             needed for needed in tier.required_tiers if needed in target.tiers and needed != name
@@ -258,12 +258,12 @@ def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _check_ports(target: Target) -> Iterator[TargetMistake]:
-    users: dict[tuple[str, int], str] = {}
+    tier_by_port: dict[tuple[str, int], str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            owner = users.setdefault((target.hosts[host].address, tier.port), name)
+            owner = tier_by_port.setdefault((target.hosts[host].address, tier.port), name)
             if owner != name:
                 message = f"port {tier.port} on host {host!r} is already used by tier {owner!r}"
                 hint = "remove `port:` to use a free port"
@@ -274,15 +274,16 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.objective, target.request_timeout
     # Short timeouts would hide the real latency and relieve an overloaded server.
     if timeout < MIN_TIMEOUT_LIMITS * slo.limit:
-        minimum = format_duration(MIN_TIMEOUT_LIMITS * slo.limit)
+        min_timeout = format_duration(MIN_TIMEOUT_LIMITS * slo.limit)
         message = (
             f"timeout: {format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
         yield TargetMistake(
-            ("load", "timeout"), message, f"raise it: `load: {{timeout: {minimum}}}`"
+            ("load", "timeout"), message, f"raise it: `load: {{timeout: {min_timeout}}}`"
         )
-    # Errors also count as late (Slo.allowed_violations), so a larger allowance would have no effect.
+    # Errors also count as late (Slo.allowed_violations), so a larger error limit would have no
+    # effect.
     if slo.errors > slo.allowed_violations + 1e-12:
         message = (
             f"errors: {format_fraction(slo.errors)} exceeds the "

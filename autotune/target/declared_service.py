@@ -99,7 +99,7 @@ class ServiceParameter(TargetModel):
     safe: tuple[Scalar, Scalar] | None = None
     """Range that guides consider safe."""
     on_demand: StrictBoolean = False
-    """Tune it only if `parameters:` gives it a range or choices."""
+    """Tune the parameter only if `parameters:` sets its range or choices."""
     capped_by: Literal["net.core.somaxconn"] | None = None
     """Kernel setting that caps the value."""
     when: dict[Text, ConditionValues] = Field(default={})
@@ -137,7 +137,7 @@ class Answers(TargetModel):
     command: CommandArguments
     """Program and arguments, without a shell. `{host}` and `{port}` are replaced."""
     values: Annotated[dict[Text, ValuePattern], Field(min_length=1)]
-    """Names, each with a regular expression. Its only group matches the value."""
+    """Names, each with a regular expression whose only group matches the value."""
 
 
 class Counters(Answers):
@@ -210,7 +210,9 @@ class ServiceSpec(TargetModel):
     @model_validator(mode="after")
     def _check_references(self) -> ServiceSpec:
         names = {name for answers in self.read for name in answers.values}
-        names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
+        names |= {
+            word.rstrip("+-") for parameter_names in self.helps.values() for word in parameter_names
+        }
         names |= {condition_name for p in self.parameters.values() for condition_name in p.when}
         if unknown := sorted(names - {*self.parameters}):
             raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")

@@ -30,12 +30,12 @@ _Statuses = Annotated[
 
 
 class Expect(TargetModel):
-    """Properties of a correct response. A response that lacks one of them is a violation."""
+    """Properties of a correct response. A response that lacks one of these properties is a violation."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     status: _Statuses = ()
-    """Correct status, or a list of correct statuses. Default: any 2xx."""
+    """Expected HTTP status, or a list of them. Default: any 2xx."""
     header: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
@@ -91,7 +91,7 @@ class Expect(TargetModel):
             yield f"{size} bytes, fewer than {format_size(self.min_bytes)}"
 
     def __str__(self) -> str:
-        """Return the properties as text: ``status 200, body with 'Shop', at least 10KB``."""
+        """Return the properties as text, such as ``status 200, body with 'Shop', at least 10KB``."""
         phrases = [f"status {_join_statuses(self.status or ('2xx',))}"]
         phrases += [
             f"header {name} with {format_value(text)}" for name, text in self.header.items()

@@ -1,4 +1,4 @@
-"""Types of the values in a target, such as names, strings and quantities, and errors that name a key."""
+"""Types of values in a target, such as names, strings and quantities, and errors at a key."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ def unknown_key_error(key: str) -> ValidationError:
 
 
 def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
-    """Return a validator that refuses durations below the one in ``text``."""
-    minimum = parse_duration(text)
+    """Return a validator that refuses durations below the duration in ``text``."""
+    min_seconds = parse_duration(text)
 
     def check(value: float) -> float:
-        if value < minimum:
+        if value < min_seconds:
             raise ValueError(f"must be at least {text}{reason}, not {format_duration(value)}")
         return value
 
@@ -151,11 +151,11 @@ def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
 
 
 def max_duration_validator(text: str) -> AfterValidator:
-    """Return a validator that refuses a duration above the one in ``text``."""
-    maximum = parse_duration(text)
+    """Return a validator that refuses durations above the duration in ``text``."""
+    max_seconds = parse_duration(text)
 
     def check(value: float) -> float:
-        if value > maximum:
+        if value > max_seconds:
             raise ValueError(f"must be at most {text}, not {format_duration(value)}")
         return value
 
@@ -171,35 +171,40 @@ def _validate_positive(value: float) -> float:
 PositiveValidator = AfterValidator(_validate_positive)
 
 
-def _quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
+def _build_quantity_schema(kind: str, *, is_unit_optional: bool = False) -> WithJsonSchema:
     names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
-    text = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"}
-    number = {"type": "number", "exclusiveMinimum": 0}
-    return WithJsonSchema({"anyOf": [text, number]} if is_unit_optional else text)
+    text_schema = {"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"}
+    number_schema = {"type": "number", "exclusiveMinimum": 0}
+    return WithJsonSchema(
+        {"anyOf": [text_schema, number_schema]} if is_unit_optional else text_schema
+    )
 
 
-def _quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:
+def _build_quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:
     return PlainSerializer(write_quantity, return_type=str)
 
 
 Seconds = Annotated[
     float,
     BeforeValidator(parse_duration),
-    _quantity_serializer(format_duration),
-    _quantity_schema("a duration"),
+    _build_quantity_serializer(format_duration),
+    _build_quantity_schema("a duration"),
 ]
 Bytes = Annotated[
-    int, BeforeValidator(parse_size), _quantity_serializer(format_size), _quantity_schema("a size")
+    int,
+    BeforeValidator(parse_size),
+    _build_quantity_serializer(format_size),
+    _build_quantity_schema("a size"),
 ]
 RatePerSecond = Annotated[
     float,
     BeforeValidator(parse_rate),
-    _quantity_serializer(format_rate),
-    _quantity_schema("a rate", is_unit_optional=True),
+    _build_quantity_serializer(format_rate),
+    _build_quantity_schema("a rate", is_unit_optional=True),
 ]
 Fraction = Annotated[
     float,
     BeforeValidator(parse_fraction),
-    _quantity_serializer(format_fraction),
-    _quantity_schema("a fraction"),
+    _build_quantity_serializer(format_fraction),
+    _build_quantity_schema("a fraction"),
 ]

@@ -44,7 +44,7 @@ def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
 
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the nearest known name, or all of them."""
+    """Return the hint for an unknown name: the nearest known name, or all known names."""
     names = list(names)
     if not names:
         return "none exist"

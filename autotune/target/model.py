@@ -1,4 +1,4 @@
-"""The values of a target file, frozen and in base units."""
+"""Models of the values in a target file, which are immutable and in base units."""
 
 from __future__ import annotations
 
@@ -191,7 +191,9 @@ def _parse_http_version(value: object) -> object:
 
 
 def _parse_tuning(value: object) -> object:
-    """Return the patterns of a list as a tuple; other values are validated unchanged."""
+    """Return a list of patterns as a tuple, and `core` or `all` unchanged. Raises ValueError for
+    other values.
+    """
     if isinstance(value, str) and value not in ("core", "all"):
         raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
     if not isinstance(value, str) and not (isinstance(value, list | tuple) and value):
@@ -391,10 +393,10 @@ class SloSpec(TargetModel):
         if not 0.5 <= quantile < 1:
             raise error_at_key(first, "the percentile must be at least p50 and below p100")
         try:
-            limit = parse_duration(value[first])
+            limit_seconds = parse_duration(value[first])
         except ValueError as error:
             raise error_at_key(first, f"{first}: {error}") from None
-        if limit <= 0:
+        if limit_seconds <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
@@ -414,14 +416,17 @@ class SloSpec(TargetModel):
         schema = handler.resolve_ref_schema(handler(core))
         properties = schema["properties"]
         del properties["quantile"]
-        limit = {**properties.pop("limit"), "description": "Latency limit at this percentile."}
-        limit.pop("title", None)
+        limit_schema = {
+            **properties.pop("limit"),
+            "description": "Latency limit at this percentile.",
+        }
+        limit_schema.pop("title", None)
         del schema["required"]
         return {
             **schema,
-            # An editor suggests these two. Any other percentile is valid too.
-            "properties": {"p99": limit, "p95": limit, **properties},
-            "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
+            # Editors suggest these two percentiles, but any other percentile is valid too.
+            "properties": {"p99": limit_schema, "p95": limit_schema, **properties},
+            "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit_schema},
             "maxProperties": 2,
             "not": {"propertyNames": {"const": "errors"}},  # requires a percentile
         }
@@ -435,10 +440,10 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# Keys that a stack requires. For a command they have defaults, so that code for stacks need not check
-# for None. `consistency_checks` requires them for a stack.
-DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, if the latency limit allows it
-MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout in latency limits
+DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, unless the latency limit requires more
+MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
+# A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
+# code for stacks need not check for None.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
     "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],

@@ -11,13 +11,13 @@ from autotune.errors import UsageError
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
-# Options, and the target key that each one overrides.
+# The target key that each option overrides.
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-# Keys of a parameter's rule that an override keeps; the fixed value replaces all others.
+# Keys of a parameter's rule that an override keeps; the fixed value replaces all other keys.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
 
 Override = tuple[str, str]

@@ -76,11 +76,13 @@ class ParameterRule(TargetModel):
         present_keys = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not present_keys:
             raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
-        kinds = [
+        value_keys = [
             key for key in present_keys if key in ("range", "choices", "fixed", "derive", "drop")
         ]
-        if len(kinds) > 1:
-            raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` cannot be combined")
+        if len(value_keys) > 1:
+            raise error_at_key(
+                value_keys[1], f"`{value_keys[0]}` and `{value_keys[1]}` cannot be combined"
+            )
         exclusions = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, excluded in (
@@ -107,7 +109,7 @@ class ParameterRule(TargetModel):
     def _check_range(self, first: Scalar, last: Scalar) -> None:
         low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
         if low[0] != high[0]:
-            # In `[6, 8MB]`, the unit of 6 is the parameter's own.
+            # In `[6, 8MB]`, the unit of 6 is the unit of the parameter.
             if "a number" not in (low[0], high[0]):
                 raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:

@@ -1,4 +1,4 @@
-"""Quantities with units as users write them, and plain numbers in the base unit.
+"""Convert quantities with units, as users write them, to and from numbers in base units.
 
 Base units are seconds, bytes, requests/s and fractions of one. A bare number is refused if a unit is
 required.
@@ -38,27 +38,31 @@ EXAMPLES_BY_KIND = {
 
 
 def parse_duration(text: object) -> float:
-    """Return seconds from ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
+    """Return the seconds in a text such as ``50ms``, ``3 s``, ``45m`` or ``2h``. Raises ValueError
+    without a unit.
+    """
     return _parse_quantity(text, "a duration")
 
 
 def parse_size(text: object) -> int:
-    """Return bytes from ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a
-    unit.
+    """Return the bytes in a text such as ``64MB``, ``30 MB`` or ``2GB`` (powers of 1024). Raises
+    ValueError without a unit.
     """
     return round(_parse_quantity(text, "a size"))
 
 
 def parse_rate(text: object) -> float:
-    """Return requests/s from ``2000/s``, ``600/min`` or a bare number. Raises ValueError."""
+    """Return the requests/s in a text such as ``2000/s``, ``600/min`` or a bare number. Raises
+    ValueError.
+    """
     is_number = isinstance(text, str | int | float) and not isinstance(text, bool)
     match = _QUANTITY_PATTERN.fullmatch(str(text)) if is_number else None
     return _parse_quantity(f"{match[1]}/s" if match and not match[2] else text, "a rate")
 
 
 def parse_fraction(text: object) -> float:
-    """Return a fraction of one from ``0.1%``. Raises ValueError without a percent sign or above 100
-    %.
+    """Return the fraction of one in a text such as ``0.1%``. Raises ValueError for a text without a
+    percent sign, or above 100 %.
     """
     value = _parse_quantity(text, "a fraction")
     if value > 1:
@@ -85,9 +89,9 @@ def parse_magnitude(value: object) -> tuple[str, float] | None:
 def convert_to_unit(value: object, unit: str) -> object:
     """Return ``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
 
-    Text that is not a quantity (such as the choice ``dynamic``) is returned unchanged. So are bare
-    numbers, which are already in the parameter's own unit. Raises ValueError for a unit of another
-    kind.
+    Text that is not a quantity (such as the choice ``dynamic``) is returned unchanged. Bare numbers
+    are also returned unchanged, because they are already in the parameter's unit. Raises ValueError
+    for a unit of another kind.
     """
     match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if match is None or not match[2]:
@@ -118,7 +122,7 @@ def _parse_quantity(text: object, kind: str) -> float:
 
 
 def _scale_amount(number: str, unit: float) -> float:
-    # With Decimal, 0.7% becomes the float 0.007, not a neighbouring one.
+    # With Decimal, 0.7% becomes the float 0.007, not a neighbouring float.
     amount = float(Decimal(number) * Decimal(repr(unit)))
     if amount > MAX_NUMBER:
         raise ValueError(f"{number} is too large")
@@ -126,17 +130,17 @@ def _scale_amount(number: str, unit: float) -> float:
 
 
 def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
-    """Return ``value`` in the first of the named units in which it is at least one, or else in the
-    last.
+    """Return ``value`` in the first of the named units in which the number is at least 1, or else
+    in the last unit.
 
     Parsing the result gives exactly ``value`` again.
     """
     for name in names:
         if value >= units[name] or name == names[-1]:
             break
-    # Units that are powers of ten only move the decimal point.
-    digits = Decimal(repr(value)) / Decimal(repr(units[name]))
-    plain_number = format(digits, "f")
+    # These units are powers of ten, so the division only moves the decimal point.
+    amount = Decimal(repr(value)) / Decimal(repr(units[name]))
+    plain_number = format(amount, "f")
     return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{name}"
 
 

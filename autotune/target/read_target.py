@@ -1,4 +1,4 @@
-"""Reader and validator of target files, with the position in the file for each error."""
+"""Read and validate target files. Each error contains its position in the file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ ERROR_TYPE_HINTS = {
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# Pattern of an invalid value or of an unknown key → hint.
+# PATTERN_HINTS: violated pattern, pattern of the invalid value → hint. NAME_HINTS: pattern of an
+# unknown key → hint.
 PATTERN_HINTS = (
     (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
     (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
@@ -136,7 +137,7 @@ def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """Read and check a target file, with overrides from options.
 
     Raises TargetError with ``file:line:column`` for the first mistake, and with all others
-    attached. For a misspelt name, its hint is the nearest known one.
+    attached. If a name is misspelt, the error's hint contains the nearest known name.
     """
     overrides = tuple(overrides)
     return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
@@ -145,19 +146,19 @@ def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
 def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> TargetFile:
     target = _add_user_services(validate_document(document, Target))
     mistakes = TargetErrorCollector()
-    for finding in find_mistakes(target):
+    for mistake in find_mistakes(target):
         with mistakes.collect():
-            raise document.build_error(finding.location, finding.message, hint=finding.hint)
+            raise document.build_error(mistake.location, mistake.message, hint=mistake.hint)
     mistakes.raise_all()
     return TargetFile(target, document, overrides)
 
 
 def read_recorded_target(study: Path) -> TargetFile:
-    """Return the target that a study recorded in its directory, even if other users may have written
-    it.
+    """Return the target that a study recorded in its directory, even if other users may have
+    written the file.
 
-    Raises the errors of ``read_target``, and ForeignFileError if it is not a regular file in that
-    directory.
+    Raises the errors of ``read_target``, and ForeignFileError if the target is not a regular file
+    in that directory.
     """
     try:
         return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
@@ -273,16 +274,16 @@ def _build_error(
 ) -> TargetError:
     location = [step for step in problem["loc"] if step != "[key]"]
     if problem["type"] == "extra_forbidden":
-        return _unknown_key_error(document, location, model)
+        return _build_unknown_key_error(document, location, model)
     if problem["type"] == "missing":
-        return _missing_key_error(document, location)
-    message, name = _format_problem(problem), _last_key(location)
+        return _build_missing_key_error(document, location)
+    message, name = _format_problem(problem), _find_last_key(location)
     if name and not message.startswith((f"{name}:", f"'{name}'")):
         message = f"{name}: {message}"
     return document.build_error(location, message, hint=_select_hint(problem, location, model))
 
 
-def _unknown_key_error(
+def _build_unknown_key_error(
     document: YamlDocument, location: Location, model: type[TargetModel]
 ) -> TargetError:
     name = str(location[-1])
@@ -291,12 +292,14 @@ def _unknown_key_error(
             location, f"{name!r} does not belong in a target", hint=LOGIN_HINT
         )
     keys = list_keys_at(location[:-1], model)
-    if hint := _key_hint(document, location, name, keys):
+    if hint := _find_key_hint(document, location, name, keys):
         return document.build_error(location, f"unknown key {name!r}", hint=hint)
     return document.unknown_name_error(location, "key", keys)
 
 
-def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
+def _find_key_hint(
+    document: YamlDocument, location: Location, name: str, keys: list[str]
+) -> str | None:
     """Return the hint for an unknown key that has no similar valid key."""
     for pattern, hint in NAME_HINTS:
         if re.search(pattern, name):
@@ -304,23 +307,23 @@ def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[
     if find_nearest_name(name, keys):
         return None
     value = document.get_value(location)
-    if value is None and document.text_before(location).endswith(","):
+    if value is None and document.find_text_before(location).endswith(","):
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if location[0] == "parameters" and isinstance(value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
     return OTHER_TOOLS_KEYS.get(name.lower())
 
 
-def _missing_key_error(document: YamlDocument, location: Location) -> TargetError:
+def _build_missing_key_error(document: YamlDocument, location: Location) -> TargetError:
     key = location[-1]
     if isinstance(key, int):
         hint = (
             "`range: [LOWEST, HIGHEST]`, with a ',' between"
-            if _last_key(location) == "range"
+            if _find_last_key(location) == "range"
             else None
         )
         return document.build_error(
-            location, f"{_last_key(location)}: a value is missing", hint=hint
+            location, f"{_find_last_key(location)}: a value is missing", hint=hint
         )
     return document.build_error(
         location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING_KEY_EXAMPLES[key]}`"
@@ -350,32 +353,32 @@ def _format_problem(problem: ErrorDetails) -> str:
         is_secret = "@" in value or (is_login and ":" in value)
         value_text = "this" if is_secret else format_value(value)
         return f"{value_text} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
-    words = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
-    return words.format(**{"got": format_value(value), **context})
+    template = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
+    return template.format(**{"got": format_value(value), **context})
 
 
-def _last_key(location: Location) -> str:
+def _find_last_key(location: Location) -> str:
     return next((step for step in reversed(location) if isinstance(step, str)), "")
 
 
 def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetModel]) -> str | None:
-    kind, value = problem["type"], problem["input"]
-    if kind == "model_type":
-        return _mapping_hint(location, value, model)
-    if kind == "string_type" and isinstance(value, bool | int | float):
+    error_type, value = problem["type"], problem["input"]
+    if error_type == "model_type":
+        return _build_mapping_hint(location, value, model)
+    if error_type == "string_type" and isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
-    if kind in ("int_type", "int_from_float", "float_type"):
-        return _number_hint(value)
-    if kind == "literal_error" and isinstance(value, str):
+    if error_type in ("int_type", "int_from_float", "float_type"):
+        return _find_number_hint(value)
+    if error_type == "literal_error" and isinstance(value, str):
         nearest_name = find_nearest_name(
             value, re.findall(r"'([^']*)'", problem["ctx"]["expected"])
         )
         return f"did you mean {nearest_name!r}?" if nearest_name else None
-    pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
-    return _pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(kind)
+    pattern = problem["ctx"]["pattern"] if error_type == "string_pattern_mismatch" else None
+    return _find_pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(error_type)
 
 
-def _number_hint(value: object) -> str | None:
+def _find_number_hint(value: object) -> str | None:
     """Return the hint for a number in quotes, or for a fraction where an integer is required."""
     try:
         number = float(value) if isinstance(value, str | float) else float("nan")
@@ -386,14 +389,14 @@ def _number_hint(value: object) -> str | None:
     return f"write it as {number:.0f}" + (", without quotes" if isinstance(value, str) else "")
 
 
-def _pattern_hint(pattern: str | None, value: str) -> str | None:
+def _find_pattern_hint(pattern: str | None, value: str) -> str | None:
     for refused_by, value_pattern, hint in PATTERN_HINTS:
         if refused_by == pattern and re.search(value_pattern, value):
             return hint
     return None
 
 
-def _mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
+def _build_mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
     if value is None:
         return "remove the key to use its defaults"
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):

@@ -19,7 +19,7 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 def build_schema() -> dict[str, Any]:
     """Return the schema. Quantities are texts with a unit; ``slo`` accepts keys such as ``p99``."""
-    # Docstrings use double backticks, editors show single ones.
+    # Docstrings use double backticks, but editors show single backticks.
     generated_schema = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
     for name, definition in {**generated_schema["$defs"], "Target": generated_schema}.items():
         _set_defaults(getattr(model, name), definition["properties"])

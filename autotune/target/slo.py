@@ -9,10 +9,10 @@ from typing import Protocol
 class LoadOutcome(Protocol):
     """Counts of the offered requests, from one reading or from several.
 
-    ``violations`` counts the late, failed and unsent requests among the ``intended`` ones;
-    ``error_count`` counts the errors among them. ``truncated`` is true if the reading was cut short
-    after a clear failure. ``is_valid`` is true if neither the load generator nor a disturbance of the
-    hosts affected it.
+    ``violations`` counts the late, failed and unsent requests among the ``intended`` requests;
+    ``error_count`` counts the errors among the violations. ``truncated`` is true if the reading was
+    cut short after a clear failure. ``is_valid`` is true if neither the load generator nor a
+    disturbance of the hosts affected it.
     """
 
     @property

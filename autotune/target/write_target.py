@@ -1,7 +1,7 @@
-"""A target as a file, and the differences between two targets.
+"""Write a target as a file, and list the differences between two targets.
 
-A study records its target as such a file, and compares it with later versions to decide whether its
-readings are still valid.
+A study records its target as a target file, and compares it with later versions to decide whether
+its readings are still valid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.model import Target
 _PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
-# Keys of `load:` that are alternatives to others: defaults of the others are not written.
+# Each key of `load:` replaces the keys in its set, whose defaults are then not written.
 _EXCLUDED_LOAD_KEYS = {
     "command": {"generator"},
     "url": {"path", "host"},
@@ -51,9 +51,9 @@ def dump_yaml(target: Target) -> str:
     yaml = YAML(typ="rt")
     yaml.width = 10_000  # keeps each rule on one line
     yaml.default_flow_style = None  # keeps lists and innermost mappings on one line
-    text = StringIO()
-    yaml.dump(_quote_text(target_to_tree(target)), text)
-    return text.getvalue()
+    output = StringIO()
+    yaml.dump(_quote_text(target_to_tree(target)), output)
+    return output.getvalue()
 
 
 def _quote_text(node: Any) -> Any:
@@ -71,8 +71,8 @@ def _quote_text(node: Any) -> Any:
     return node
 
 
-# Changes of these keys do not invalidate readings. All others change the stack, the load or the search
-# space.
+# Changes to these keys do not invalidate readings. All other keys affect the stack, the load or the
+# search space.
 ALLOWED_CHANGES = (
     ("name",),
     ("budget",),
@@ -88,7 +88,8 @@ ALLOWED_CHANGES = (
 
 @dataclass(frozen=True)
 class TargetDifference:
-    """One setting that differs, with both values as in the files; ``None`` if it is missing.
+    """One setting that differs, with both values as in the files. A value is ``None`` if the
+    setting is missing.
 
     ``invalidates_readings`` is true if readings with the old target are not valid for the new one.
     """

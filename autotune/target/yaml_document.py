@@ -24,10 +24,10 @@ LineColumn = tuple[int, int]
 MAX_VALUES = 20_000  # limits nested aliases, whose expansion grows exponentially
 MAX_MERGES = 1000  # limits nested merges
 MAX_DEPTH = 20
-MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this
+MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
 START_HINT = "`autotune init` writes a target to start from"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
-# Pattern in the parser's message → message, hint. The first match is used.
+# Pattern in the parser's message → message, hint. The first matching pattern is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
@@ -70,7 +70,7 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
-# A mistake in one of these is reported at its start, not where the parser stopped.
+# A mistake in one of these constructs is reported at its start, not where the parser stopped.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
@@ -80,7 +80,7 @@ SECRET_LINE_PATTERN = re.compile(
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
 )
 MAX_EXCERPT_WIDTH = 100  # maximum number of characters shown from a line
-MAX_SEARCHED_LENGTH = 2000  # searched for secrets; longer lines would take seconds
+MAX_SEARCHED_LENGTH = 2000  # longer lines are never shown, because searching them is slow
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class YamlDocument:
             value = value[step]
         return value
 
-    def text_before(self, location: Location) -> str:
-        """Return the text of the line before the node at ``location``."""
+    def find_text_before(self, location: Location) -> str:
+        """Return the text in the line to the left of the node at ``location``."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
@@ -178,8 +178,9 @@ def load_yaml(
     """Read a YAML 1.2 mapping, with the position of each node.
 
     ``description`` names the expected content, and ``start_hint`` explains how to create it.
-    ``foreign`` means that other users may be able to write to its directory, so no link is followed.
-    Raises TargetError (file:line:column) if it is not a mapping, and ForeignFileError.
+    ``foreign`` means that other users may be able to write to the file's directory, so no link is
+    followed. Raises TargetError (file:line:column) if the file is not a mapping, and
+    ForeignFileError.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)
@@ -195,7 +196,7 @@ def load_yaml(
     return YamlDocument(path, root, tree.places, text)
 
 
-def _missing_file_hint(path: Path, start_hint: str) -> str:
+def _find_missing_file_hint(path: Path, start_hint: str) -> str:
     """Return the hint for a file that does not exist."""
     files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {file.stem: file for file in files}
@@ -218,7 +219,9 @@ def read_text(
         raise TargetError(f"{path}: {error.reason}", hint=hint) from None
     except OSError as error:
         hint = (
-            _missing_file_hint(path, start_hint) if isinstance(error, FileNotFoundError) else None
+            _find_missing_file_hint(path, start_hint)
+            if isinstance(error, FileNotFoundError)
+            else None
         )
         if isinstance(error, IsADirectoryError):
             hint = (
@@ -259,7 +262,7 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark, message, hint = explain_yaml_error(error)
-        raise _error_at_position(path, text, _mark_position(mark), message, hint) from None
+        raise _error_at_position(path, text, _find_mark_position(mark), message, hint) from None
     except ReaderError as error:
         location = _format_end_position(text[: error.position])
         message = f"invalid character (code {error.character})"
@@ -295,7 +298,9 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of ``text`` in a target if it is a single value, otherwise the text itself."""
+    """Return the value of ``text`` as in a target file if it is a single value, or else the text
+    itself.
+    """
     path = Path()
     try:
         node = _parse_yaml(path, text)
@@ -328,8 +333,10 @@ class _TreeBuilder:
                     for index, item in enumerate(node.value)]  # fmt: skip
         return self._build_scalar(node)
 
-    def _build_positioned_value(self, location: tuple[str | int, ...], at: Node, node: Node) -> Any:
-        self.places[location] = _mark_position(at.start_mark)
+    def _build_positioned_value(
+        self, location: tuple[str | int, ...], position_node: Node, node: Node
+    ) -> Any:
+        self.places[location] = _find_mark_position(position_node.start_mark)
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
@@ -347,7 +354,7 @@ class _TreeBuilder:
                 )
             key = str(key_node.value)
             if key in entries:
-                line, _ = _mark_position(entries[key][0].start_mark)
+                line, _ = _find_mark_position(entries[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
             entries[key] = (key_node, item)
         return {**merged_entries, **entries}
@@ -369,35 +376,35 @@ class _TreeBuilder:
 
     def _build_scalar(self, node: Node) -> Any:
         text: str = node.value
-        kind = str(node.tag).removeprefix(CORE_TAG_PREFIX)
-        if kind == "null":
+        tag_name = str(node.tag).removeprefix(CORE_TAG_PREFIX)
+        if tag_name == "null":
             return None
-        if kind in ("str", "timestamp"):
+        if tag_name in ("str", "timestamp"):
             return text
-        if kind == "bool" and text.lower() in ("true", "false"):
+        if tag_name == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        if kind not in ("int", "float"):
+        if tag_name not in ("int", "float"):
             raise self._build_error(node, f"unsupported tag '{node.tag}'")
-        number = _parse_number(text, kind)
+        number = _parse_number(text, tag_name)
         if number is None:
             raise self._build_error(node, f"{format_value(text)} is not a usable number")
         return number
 
     def _build_error(self, node: Node, message: str, hint: str | None = None) -> TargetError:
         return _error_at_position(
-            self.path, self.text, _mark_position(node.start_mark), message, hint
+            self.path, self.text, _find_mark_position(node.start_mark), message, hint
         )
 
 
-def _parse_number(text: str, kind: str) -> int | float | None:
+def _parse_number(text: str, tag_name: str) -> int | float | None:
     try:
-        if kind == "float":
+        if tag_name == "float":
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         number_base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
         number = int(text, number_base)
     except ValueError:
         return None
-    # No parameter is that large, and larger integers overflow when converted to floats.
+    # No parameter needs larger integers, and they may overflow when converted to floats.
     return number if abs(number) < 2**63 else None
 
 
@@ -407,5 +414,5 @@ def _format_end_position(before: str) -> LineColumn:
     return len(lines), len(lines[-1]) + 1
 
 
-def _mark_position(mark: StreamMark | None) -> LineColumn:
+def _find_mark_position(mark: StreamMark | None) -> LineColumn:
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)

@@ -67,7 +67,7 @@ class Transport(Protocol):
 
 
 class HostUnreachable(AutotuneError):
-    """Error: a host did not respond, refused the connection or exceeded the time limit."""
+    """A host did not respond, refused the connection or exceeded the time limit."""
 
 
 class HostKeyRejected(HostUnreachable):

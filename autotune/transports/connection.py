@@ -28,8 +28,8 @@ from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
 from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey, parse_certificate
 from autotune.transports.ssh_settings import read_ssh_settings
 
-_KEEPALIVE_SECONDS = 10  # s between keep-alive messages on an idle connection
-_DEAD_PEER_SECONDS = 20.0  # s without an acknowledgement before the connection counts as lost
+_KEEPALIVE_SECONDS = 10  # time between keep-alive messages on an idle connection
+_DEAD_PEER_SECONDS = 20.0  # time without an acknowledgement after which a connection counts as lost
 _GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
@@ -79,7 +79,9 @@ def _translate_error(
     host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
 ) -> HostUnreachable:
     """Return the error that states what happened and what to do about it."""
-    address = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
+    address = (
+        f"{connection.user}@{host_keys.format_known_hosts_name(connection.host, connection.port)}"
+    )
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
     ssh_command = f"`ssh {port}{connection.user}@{connection.host}`"
     match error:
@@ -119,9 +121,9 @@ def _find_reason(error: SSHException | OSError | EOFError) -> str:
 
 
 def _build_connection(
-    host: SshHost, read: Callable[[SshHost], Config], visited_hosts: tuple[str, ...]
+    host: SshHost, read_settings: Callable[[SshHost], Config], visited_hosts: tuple[str, ...]
 ) -> Connection:
-    config = read(host)
+    config = read_settings(host)
     options = config.base_ssh_config.lookup(host.address)
     if host.identity_file and not Path(host.identity_file).expanduser().exists():
         raise HostUnreachable(f"{host.name}: key file {host.identity_file} does not exist")
@@ -131,7 +133,7 @@ def _build_connection(
         user=host.user,
         port=host.port,
         config=config,
-        gateway=_build_gateway(host, options, read, visited_hosts),
+        gateway=_build_gateway(host, options, read_settings, visited_hosts),
         forward_agent=False,
         connect_timeout=math.ceil(host.connect_timeout),
         connect_kwargs={
@@ -145,12 +147,12 @@ def _build_connection(
     )
     files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
-    name = alias or host_keys.known_hosts_name(connection.host, connection.port)
+    name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
     policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
-    connection.connect_kwargs["transport_factory"] = policy.transport
-    # ~/.ssh/config may list keys that do not exist; the target's key was checked above.
+    connection.connect_kwargs["transport_factory"] = policy.create_transport
+    # ~/.ssh/config may list keys that do not exist. The key in ``identity_file`` was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -159,7 +161,7 @@ def _build_connection(
 def _build_gateway(
     host: SshHost,
     options: Mapping[str, Any],
-    read: Callable[[SshHost], Config],
+    read_settings: Callable[[SshHost], Config],
     visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
     """Return the last jump host as a connection, a proxy command, or ``False`` for neither."""
@@ -167,24 +169,24 @@ def _build_gateway(
     if jump_hosts == "none":
         command = options.get("proxycommand", "none")
         return False if command == "none" else str(command)
-    (*before, last) = jump_hosts.split(",")
-    (user, _, address) = last.strip().rpartition("@")
+    (*previous_jumps, last_jump) = jump_hosts.split(",")
+    (user, _, address) = last_jump.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
     if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # an IPv6 address, whose colon does not separate a port
+        (name, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
     name = name.strip("[]")
     if host.jump_host is None and name in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.
         return False
     jump_host = replace(
         host,
-        name=f"{host.name} (jump host {last.strip()})",
+        name=f"{host.name} (jump host {last_jump.strip()})",
         address=name,
         user=user or None,
         port=int(port) if port else None,
-        jump_host=",".join(before) or None,
+        jump_host=",".join(previous_jumps) or None,
     )
-    return _build_connection(jump_host, read, (*visited_hosts, host.address))
+    return _build_connection(jump_host, read_settings, (*visited_hosts, host.address))
 
 
 def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -201,7 +203,7 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The SSH library is given no known keys, so it always calls
+    """Policy that checks every host key. The SSH library knows no host keys, so it always calls
     this policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
@@ -212,43 +214,43 @@ class _HostKeyPolicy:
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a host certificate from a known authority, or else check the host key as ssh does."""
-        offered, entries = HostKey(key.get_name(), key.get_base64()), self.known_keys()
+        offered_key, entries = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
             host_keys.reject_revoked(self.host, certificate.authority, entries)
-            refusal = certificate.find_rejection(self.principal, self.authorities())
+            refusal = certificate.find_rejection(self.principal, self.find_authorities())
             if refusal is None:
-                host_keys.reject_revoked(self.host, offered, entries)
+                host_keys.reject_revoked(self.host, offered_key, entries)
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            host_keys.check_host_key(self.host, self.name, offered, entries, self.files[0])
+            host_keys.check_host_key(self.host, self.name, offered_key, entries, self.files[0])
         except HostKeyRejected as error:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
-    def transport(self, sock: socket.socket, **options: Any) -> Transport:
+    def create_transport(self, sock: socket.socket, **options: Any) -> Transport:
         """Return an SSH transport that prefers the key types in the host's known_hosts entries.
 
         Certificates come first if known_hosts contains an authority for the host.
         """
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        entries = {entry.key.kind for entry in self.known_keys() if not entry.is_authority}
+        entries = {entry.key.kind for entry in self.find_known_keys() if not entry.is_authority}
         if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
             entries |= {"rsa-sha2-512", "rsa-sha2-256"}
-        kinds = security.key_types
-        ordered_kinds = sorted(kinds, key=lambda kind: kind not in entries)
+        key_types = security.key_types
+        ordered_kinds = sorted(key_types, key=lambda kind: kind not in entries)
         certificate_kinds = (
-            [kind + CERTIFICATE_SUFFIX for kind in kinds] if self.authorities() else []
+            [kind + CERTIFICATE_SUFFIX for kind in key_types] if self.find_authorities() else []
         )
         security.key_types = [*certificate_kinds, *ordered_kinds]
         return transport
 
-    def known_keys(self) -> list[KnownKey]:
+    def find_known_keys(self) -> list[KnownKey]:
         return host_keys.find_known_keys(self.name, self.files)
 
-    def authorities(self) -> list[KnownKey]:
+    def find_authorities(self) -> list[KnownKey]:
         """Return the certificate authorities for the host, on this port or on any port."""
-        all_keys = [*self.known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
+        all_keys = [*self.find_known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
         return [entry for entry in all_keys if entry.is_authority]

@@ -1,4 +1,4 @@
-"""Send one HTTP request from a host, which may reach addresses that this machine cannot."""
+"""Send one HTTP request from a host, which may reach addresses that this machine cannot reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.transports.request import DEFAULT_TIMEOUT_SECONDS, Request
 _ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_MAX_BODY_BYTES = 1 << 20  # bytes of a response body that are checked
+_MAX_BODY_BYTES = 1 << 20  # maximum number of body bytes that are checked
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def send_request(
     """Return the response to one request (or to a GET of a URL), or the reason for the failure as
     text.
 
-    Every call opens a new connection. ``timeout`` is in seconds, and defaults to the request's own.
-    Raises ``HostUnreachable`` if the host cannot be reached.
+    Every call opens a new connection. ``timeout`` is in seconds, and defaults to the request's own
+    timeout. Raises ``HostUnreachable`` if the host cannot be reached.
     """
     if timeout is None:
         timeout = DEFAULT_TIMEOUT_SECONDS if isinstance(request, str) else request.timeout
@@ -112,8 +112,8 @@ def send_request(
         argv = request.with_trusted_ca(argv)
     config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
-    body, _, last = command_result.stdout.rpartition("\n")
-    status, _, rest = last.partition(" ")
+    body, _, status_line = command_result.stdout.rpartition("\n")
+    status, _, rest = status_line.partition(" ")
     seconds, _, location = rest.partition(" ")
     if not command_result.ok or not is_uint(status):
         return (

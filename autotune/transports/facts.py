@@ -16,10 +16,10 @@ from autotune.transports.parallel_hosts import run_on_all
 
 DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
-# The output consists of `name value` lines. The limits of all enclosing groups apply, so the script
-# reads every level. Version 2 has one tree of groups; version 1 has one tree per resource. In a
-# container, the visible tree starts at the container's group. A unit ($1 is `unit`) shares only the
-# outermost group with this login.
+# The output consists of `name value` lines. The limits of all enclosing control groups apply, so
+# the script reads every level. Version 2 of control groups uses one tree; version 1 uses one tree
+# per resource. In a container, the visible tree starts at the container's group. A unit ($1 is
+# `unit`) shares only the outermost group with this login.
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
@@ -64,18 +64,20 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     limits, units get at most the descriptor limit of systemd itself. Raises ``AutotuneError`` if
     the host reports no facts.
     """
-    result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
-    host = parse_facts(result.stdout, units=units)
-    if host is None:
-        words = f": {result.error_text[:200]}" if result.error_text else ""
+    command_result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
+    facts = parse_facts(command_result.stdout, units=units)
+    if facts is None:
+        details = f": {command_result.error_text[:200]}" if command_result.error_text else ""
         raise AutotuneError(
-            f"{transport.name} returned no CPU count or memory size{words}",
+            f"{transport.name} returned no CPU count or memory size{details}",
             hint="autotune needs Linux with coreutils and /proc on every host",
         )
     if not units:
-        return host
-    settings = read_kernel_values(transport, KERNEL_KEYS)
-    return replace(host, kernel_values=settings.values, unsettable=settings.unsettable)
+        return facts
+    kernel_settings = read_kernel_values(transport, KERNEL_KEYS)
+    return replace(
+        facts, kernel_values=kernel_settings.values, unsettable=kernel_settings.unsettable
+    )
 
 
 def read_facts(
@@ -136,9 +138,9 @@ def _is_positive(text: str) -> bool:
     return is_uint(text) and int(text) > 0
 
 
-# The output has one line for each file of a key: state, path and value. Paths are quoted arguments.
-# The shell reads the script from its input, so the account only needs permission to run `sh` as
-# root.
+# The output contains one line for each file of a key: state, path and value. Paths are quoted
+# arguments. The shell reads the script from its input, so the account only needs permission to run
+# `sh` as root.
 _KERNEL_SCRIPT = r"""
 newline='
 '

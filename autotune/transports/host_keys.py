@@ -1,7 +1,7 @@
 """Check host keys against known_hosts, and host certificates against the certificate authorities in
 known_hosts.
 
-Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
+sshd(8) and OpenSSH's PROTOCOL.certkeys describe the formats. The SSH library's own checks ignore
 revoked keys, patterns, and all key types except the first. The library's messages lack fingerprints
 and hints.
 """
@@ -30,7 +30,7 @@ _REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
 
 @dataclass(frozen=True)
 class HostKey:
-    """A public key: ``kind``, such as ``ssh-ed25519``, and its bytes in base64."""
+    """A public key: its ``kind``, such as ``ssh-ed25519``, and its bytes in base64."""
 
     kind: str
     data: str
@@ -67,7 +67,8 @@ class KnownKey:
 
 
 def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
-    """Return the entries for ``address`` (``name``, or ``[name]:port`` off port 22) in ``files``.
+    """Return the entries for ``address`` (``name``, or ``[name]:port`` for a port other than 22) in
+    ``files``.
 
     Missing files are skipped.
     """
@@ -130,12 +131,12 @@ def format_accept_command(address: str, key: HostKey, file: Path) -> str:
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
 
-def known_hosts_name(host: str, port: int) -> str:
+def format_known_hosts_name(host: str, port: int) -> str:
     """Return the name under which known_hosts lists a host and port."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
-def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | None:
+def _parse_line(line: str, address: str, path: Path, line_number: int) -> KnownKey | None:
     fields = line.split()
     marker = fields.pop(0) if fields and fields[0] in (_REVOKED_MARKER, _AUTHORITY_MARKER) else ""
     # Comments, unknown markers and truncated lines contain no usable key.
@@ -152,7 +153,7 @@ def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | 
     return KnownKey(
         HostKey(fields[1], fields[2]),
         path,
-        number,
+        line_number,
         marker == _REVOKED_MARKER,
         marker == _AUTHORITY_MARKER,
     )
@@ -162,7 +163,7 @@ def _matches_address(names: str, address: str) -> bool:
     """True if the first field of a line (names, patterns or one hash) matches ``address``."""
     if names.startswith("|1|"):
         return _matches_hash(names, address)
-    # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
+    # Only * and ? are special in known_hosts; fnmatch would read [host] as a set of characters.
     patterns = names.lower().replace("[", "[[]").split(",")
     matching_patterns = [
         p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
@@ -233,19 +234,19 @@ class HostCertificate:
 def parse_certificate(blob: bytes) -> HostCertificate | None:
     """Return the certificate in the public key ``blob``, or ``None`` if it contains no certificate."""
     try:
-        return _parse_fields(blob)
+        return _parse_certificate_fields(blob)
     except (SSHException, ValueError, KeyError, IndexError):
         return None
 
 
-def _parse_fields(blob: bytes) -> HostCertificate | None:
+def _parse_certificate_fields(blob: bytes) -> HostCertificate | None:
     message = Message(blob)
     kind = message.get_text()
     if not kind.endswith(CERTIFICATE_SUFFIX):
         return None
     message.get_string()  # nonce
     plain_kind = kind.removesuffix(CERTIFICATE_SUFFIX)
-    # The number of strings that follow the key type in a public key.
+    # Skip the strings that follow the key type in a public key.
     for _ in range(
         2 if plain_kind.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain_kind]
     ):
@@ -261,10 +262,12 @@ def _parse_fields(blob: bytes) -> HostCertificate | None:
     message.get_string()  # extensions; none are defined for host certificates
     message.get_string()  # reserved
     authority = message.get_string()
-    signed, signature = message.get_so_far(), message.get_string()
-    if len(signed) + 4 + len(signature) != len(blob):  # truncated: the library pads missing data
+    signed_bytes, signature = message.get_so_far(), message.get_string()
+    if len(signed_bytes) + 4 + len(signature) != len(
+        blob
+    ):  # truncated: the library pads missing data
         return None
     return HostCertificate(
         role, name, tuple(principals), valid_after, valid_before, critical_options,
-        HostKey.from_blob(authority), signed, signature,
+        HostKey.from_blob(authority), signed_bytes, signature,
     )  # fmt: skip

@@ -53,7 +53,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # Report it as a shell does: the command failed, not the connection to the host.
+            # Report the error as a shell does, because the command failed and not the connection.
             status = (
                 NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
             )
@@ -87,12 +87,12 @@ class LocalTransport:
     def _put_as_root(self, content: bytes, target: Path, mode: int) -> None:
         staged_path = target.with_name(f".{target.name}.{os.getpid()}.new")
         file_exists = self.run(["test", "-e", str(target)], sudo=True).ok
-        owner = (
+        owner_command = (
             ["chown", f"--reference={target}", "--", str(staged_path)] if file_exists else ["true"]
         )
         for argv, stdin in (
             (["install", f"--mode={mode:o}", "/dev/stdin", str(staged_path)], content),
-            (owner, None),
+            (owner_command, None),
             (["mv", "--no-target-directory", "--", str(staged_path), str(target)], None),
         ):
             command_result = self.run(argv, input=stdin, sudo=True)
@@ -100,8 +100,8 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {command_result.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
-        AutotuneError if this account may not read it.
+        """Return the content of a file as bytes, or ``None`` if the file does not exist. Raises
+        AutotuneError if this account may not read the file.
         """
         try:
             return Path(path).read_bytes()

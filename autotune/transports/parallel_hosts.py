@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, join_errors
 
 T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_POLL_SECONDS = 0.2  # s between checks for a pending signal
+_POLL_SECONDS = 0.2  # time between checks for a pending signal
 
 
 class NamedHost(Protocol):
@@ -54,19 +54,19 @@ def run_on_all(
     has finished. Interrupts are also delayed until all running work has finished, but no further
     work starts. Unfinished work could otherwise change a host after the caller has restored it.
     """
-    gathered: HostResults[T] = HostResults()
-    with _defer_signals() as pending, ThreadPoolExecutor(max_workers=max_parallel) as pool:
+    host_results: HostResults[T] = HostResults()
+    with _defer_signals() as pending_signals, ThreadPoolExecutor(max_workers=max_parallel) as pool:
         futures = {pool.submit(work, host): host for host in hosts}
-        while wait(futures, timeout=_POLL_SECONDS).not_done and not pending:
+        while wait(futures, timeout=_POLL_SECONDS).not_done and not pending_signals:
             pass
-        if pending:
+        if pending_signals:
             pool.shutdown(cancel_futures=True)
     for future, host in futures.items():
         try:
-            gathered.results[host.name] = future.result()
+            host_results.results[host.name] = future.result()
         except AutotuneError as error:
-            gathered.errors[host.name] = error
-    return gathered
+            host_results.errors[host.name] = error
+    return host_results
 
 
 @contextmanager
@@ -76,17 +76,19 @@ def _defer_signals() -> Iterator[list[int]]:
 
     Only the main thread handles signals.
     """
-    pending: list[int] = []
+    pending_signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        handlers = {number: old for number, old in handlers.items() if callable(old)}
+        handlers = {
+            number: old_handler for number, old_handler in handlers.items() if callable(old_handler)
+        }
     for number in handlers:
-        signal.signal(number, lambda number, _: pending.append(number))
+        signal.signal(number, lambda number, _: pending_signals.append(number))
     try:
-        yield pending
+        yield pending_signals
     finally:
-        for number, old in handlers.items():
-            signal.signal(number, old)
-    if pending:
-        signal.raise_signal(pending[0])
+        for number, old_handler in handlers.items():
+            signal.signal(number, old_handler)
+    if pending_signals:
+        signal.raise_signal(pending_signals[0])

@@ -28,7 +28,7 @@ _STATUS_PATTERN = re.compile(rb"(\d{1,3}) ")
 _LOGIN_SHELL_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
 
 
-def shell_script(
+def build_shell_script(
     argv: Argv,
     *,
     timeout: float,
@@ -52,8 +52,8 @@ def shell_script(
     if not argv or any("\0" in word for word in (*words, cwd or "")):
         raise AutotuneError(f"invalid command: {list(argv)!r}")
     timeout_words = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
-    directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
-    return directory + " ".join(map(shlex.quote, timeout_words))
+    change_directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
+    return change_directory + " ".join(map(shlex.quote, timeout_words))
 
 
 def encode_word(text: str) -> str:

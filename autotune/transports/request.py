@@ -24,8 +24,8 @@ SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
 
 @dataclass(frozen=True)
 class TlsOptions:
-    """TLS verification. ``ca`` (PEM text) replaces the host's trusted authorities; ``insecure``
-    skips verification.
+    """Options for TLS verification. ``ca`` (PEM text) replaces the host's trusted authorities;
+    ``insecure`` skips verification.
     """
 
     ca: str | None = None
@@ -77,8 +77,8 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """Return the Host header for a URL that contains the address. ``None`` means the URL's own
-        host.
+        """Return the value of the Host header for requests to the entry's address. ``None`` means
+        the host in the URL.
         """
         is_default_port = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return (

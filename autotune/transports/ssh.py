@@ -18,25 +18,25 @@ from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
 from autotune.transports import wait_notices
 from autotune.transports.base import Argv, CommandResult, HostUnreachable, SshHost
-from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_script
+from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
 _MAX_SESSIONS = 8
-_TRANSFER_SECONDS = 60.0  # s to transfer one file
+_TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
 _FINAL_STATUS_SECONDS = (
-    1.0  # s to wait for the exit status of a command that ended or was killed at the last moment
+    1.0  # time to wait for the exit status of a command that exits at the time limit
 )
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
-_CHUNK_BYTES = 1 << 16  # bytes per read
-_POLL_SECONDS = 0.1  # s between checks of states that no file descriptor signals
-# A command's child may keep its pipes open. Reading stops after this time and this many checks
-# without output. The number of checks matters because this machine may have been suspended in
-# between.
-_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # s; checks
+_CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
+_POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
+# A child process may keep the pipes of a command open. Reading stops after this time and this many
+# checks without output. The time alone is not enough, because this machine may have been suspended
+# in between.
+_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # seconds, and number of checks
 
-# Writes its input to a temporary file, then renames it. The size shows whether the connection was
-# lost, which looks like the end of input. The leading dot hides the temporary file from patterns
-# such as conf.d/*.conf.
+# The script writes its input to a temporary file, then renames the file. A lost connection looks
+# like the end of input, so the script checks the size. The leading dot hides the temporary file
+# from patterns such as conf.d/*.conf.
 _PUT_SCRIPT = """
 set -eu
 path=$1 mode=$2 size=$3
@@ -67,7 +67,7 @@ class ConnectionLost(HostUnreachable):
 
 
 class CommandExchange:
-    """Transfers a command's input and output over one SSH channel, without extra threads."""
+    """The transfer of a command's input and output over one SSH channel, without extra threads."""
 
     def __init__(
         self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks
@@ -84,7 +84,7 @@ class CommandExchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        # the time since which the login shell has exited without output
+        # the time from which no output has arrived after the login shell's exit
         silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
@@ -105,9 +105,9 @@ class CommandExchange:
                 0.002 if self._is_sending() else _POLL_SECONDS, max(0.0, self.deadline - now)
             )
             select.select([self.channel.fileno()], [], [], pause)
-        return self._status()
+        return self._read_status()
 
-    def _status(self) -> int:
+    def _read_status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
             self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
@@ -144,15 +144,15 @@ class CommandExchange:
             self.stderr.add_output(channel.recv_stderr(_CHUNK_BYTES))
             has_transferred = True
         if self._is_sending() and channel.send_ready():
-            has_transferred = self._send() or has_transferred
+            has_transferred = self._send_input() or has_transferred
         return has_transferred
 
-    def _send(self) -> bool:
+    def _send_input(self) -> bool:
         try:
             count = self.channel.send(self._unsent[:_CHUNK_BYTES])
         except TimeoutError:
             return False
-        except OSError:  # the command exited or does not read; its status will show it
+        except OSError:  # the command exited or does not read; its exit status shows why
             self._unsent = self._unsent[:0]
             return False
         self._unsent = self._unsent[count:]
@@ -193,10 +193,10 @@ class SshTransport:
     def __init__(self, host: SshHost) -> None:
         self.host = host
         self._connection: Connection | None = None
-        self._connecting = threading.Lock()
-        self._sessions = threading.BoundedSemaphore(_MAX_SESSIONS)
+        self._connection_lock = threading.Lock()
+        self._session_slots = threading.BoundedSemaphore(_MAX_SESSIONS)
         # Idle extra connections. They are opened if sshd allows only a few sessions per connection.
-        self._further: deque[Connection] = deque()
+        self._extra_connections: deque[Connection] = deque()
 
     @property
     def name(self) -> str:
@@ -212,10 +212,12 @@ class SshTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """Run a command, and kill it at the timeout unless sudo runs it as another user."""
+        """Run a command, and kill it after ``timeout`` seconds unless sudo runs it as another user."""
         with wait_notices.command(self.name, argv, timeout):
             is_other_account = sudo and not self._is_root()
-            script = shell_script(argv, timeout=timeout, sudo=is_other_account, cwd=cwd, env=env)
+            script = build_shell_script(
+                argv, timeout=timeout, sudo=is_other_account, cwd=cwd, env=env
+            )
             return self._run(script, argv[0], input, timeout).decode(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
@@ -223,10 +225,10 @@ class SshTransport:
         argv = ["sh", "-c", _PUT_SCRIPT, "sh", path, f"{mode:04o}", str(len(content))]
         command_result = self._transfer(argv, content, sudo=sudo).decode(argv)
         if not command_result.ok:
-            raise self._file_error(f"{path} cannot be written", command_result)
+            raise self._build_file_error(f"{path} cannot be written", command_result)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Return the content of a file as bytes, or ``None`` if it does not exist. Raises
+        """Return the content of a file as bytes, or ``None`` if the file does not exist. Raises
         ``AutotuneError`` if an existing file cannot be read.
         """
         argv = ["env", "LC_ALL=C", "cat", "--", path]
@@ -236,23 +238,23 @@ class SshTransport:
             return answer.stdout
         if command_result.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
-        raise self._file_error(f"{path} cannot be read", command_result)
+        raise self._build_file_error(f"{path} cannot be read", command_result)
 
     def close(self) -> None:
-        with self._connecting:
+        with self._connection_lock:
             self._disconnect()
-        while self._further:
-            connections.close_connection(self._further.popleft())
+        while self._extra_connections:
+            connections.close_connection(self._extra_connections.popleft())
 
     def _is_root(self) -> bool:
-        return bool(self._live_connection().user == "root")
+        return bool(self._get_live_connection().user == "root")
 
     def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _RawResult:
         with (
             wait_notices.about("transfer of a file"),
             wait_notices.command(self.name, argv, _TRANSFER_SECONDS),
         ):
-            script = shell_script(
+            script = build_shell_script(
                 argv, timeout=_TRANSFER_SECONDS, sudo=sudo and not self._is_root()
             )
             try:
@@ -262,7 +264,7 @@ class SshTransport:
 
     def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _RawResult:
         start, marks = time.monotonic(), OutputMarks()
-        with self._sessions, self._channel(timeout) as channel:
+        with self._session_slots, self._open_channel(timeout) as channel:
             exchange = CommandExchange(
                 channel, content or b"", start + timeout + _FINAL_STATUS_SECONDS, marks
             )
@@ -270,89 +272,93 @@ class SshTransport:
             try:
                 channel.exec_command(marks.build_line(script))
             except (SSHException, EOFError, OSError):
-                raise self._connection_lost_error(command) from None
+                raise self._build_connection_lost_error(command) from None
             try:
                 status = exchange.finish()
             except TimeoutError:
                 status = _KILLED_STATUS
             except (SSHException, EOFError, OSError):
-                raise self._connection_lost_error(command) from None
+                raise self._build_connection_lost_error(command) from None
         timed_out = status == _KILLED_STATUS and time.monotonic() - start >= timeout
         if not exchange.stdout.started:
-            raise self._login_shell_error(command, exchange, timeout if timed_out else None)
+            raise self._build_login_shell_error(command, exchange, timeout if timed_out else None)
         if timed_out:
             raise HostUnreachable(f"{self.name}: {command} did not finish within {timeout:g} s")
         return _RawResult(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
 
-    def _login_shell_error(
+    def _build_login_shell_error(
         self, command: str, exchange: CommandExchange, waited_seconds: float | None
     ) -> LoginShellFailed:
         """Return the error for a login shell or profile that exits or hangs before the command
         starts.
         """
-        login = self._live_connection()
+        connection = self._get_live_connection()
         printed_text = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
-        words = printed_text.decode(errors="replace")[-300:]
+        printed_tail = printed_text.decode(errors="replace")[-300:]
         within = f" within {waited_seconds:g} s" if waited_seconds is not None else ""
         return LoginShellFailed(
-            f"{self.name}: the login shell of {login.user} did not run {command}{within}"
-            + (f": it printed {words!r}" if words else ""),
-            hint=f"`ssh {login.user}@{login.host} echo ok` must print ok; the account needs a shell and "
-            "a profile without `exit` or a prompt",
+            f"{self.name}: the login shell of {connection.user} did not run {command}{within}"
+            + (f": it printed {printed_tail!r}" if printed_tail else ""),
+            hint=f"`ssh {connection.user}@{connection.host} echo ok` must print ok; the account needs a "
+            "shell and a profile without `exit` or a prompt",
         )
 
-    def _connection_lost_error(self, command: str) -> ConnectionLost:
+    def _build_connection_lost_error(self, command: str) -> ConnectionLost:
         return ConnectionLost(
             f"{self.name}: the connection was lost while {command} ran",
             hint="the command may have taken effect",
         )
 
     @contextlib.contextmanager
-    def _channel(self, timeout: float) -> Iterator[Channel]:
-        limit = min(timeout, self.host.connect_timeout)
+    def _open_channel(self, timeout: float) -> Iterator[Channel]:
+        limit_seconds = min(timeout, self.host.connect_timeout)
         try:
-            (channel, further) = self._open_session(limit), None
+            (channel, extra_connection) = self._open_session(limit_seconds), None
         except ChannelException:  # sshd's limit per connection is reached (MaxSessions)
-            (channel, further) = self._open_on_another(limit)
+            (channel, extra_connection) = self._open_on_another(limit_seconds)
         try:
             yield channel
         finally:
             channel.close()
-            if further is not None:
-                self._further.append(further)
+            if extra_connection is not None:
+                self._extra_connections.append(extra_connection)
 
-    def _open_session(self, limit: float) -> Channel:
-        used_connection = self._live_connection()
+    def _open_session(self, limit_seconds: float) -> Channel:
+        used_connection = self._get_live_connection()
         try:
-            return used_connection.transport.open_session(timeout=limit)
+            return used_connection.transport.open_session(timeout=limit_seconds)
         except ChannelException:  # the connection still works, and other threads may be using it
             raise
         except (SSHException, EOFError, OSError):
-            with self._connecting:
+            with self._connection_lock:
                 if self._connection is used_connection:  # no other thread has replaced it yet
                     self._disconnect()
-            new_connection = self._live_connection()
+            new_connection = self._get_live_connection()
             with connections.translate_errors(self.host, new_connection):
-                return new_connection.transport.open_session(timeout=limit)
+                return new_connection.transport.open_session(timeout=limit_seconds)
 
-    def _open_on_another(self, limit: float) -> tuple[Channel, Connection]:
+    def _open_on_another(self, limit_seconds: float) -> tuple[Channel, Connection]:
         """Open a session on an existing extra connection, or on a new connection."""
-        while self._further:
-            further_connection = self._further.popleft()
+        while self._extra_connections:
+            extra_connection = self._extra_connections.popleft()
             try:
-                return further_connection.transport.open_session(timeout=limit), further_connection
+                return extra_connection.transport.open_session(
+                    timeout=limit_seconds
+                ), extra_connection
             except (SSHException, EOFError, OSError):
-                connections.close_connection(further_connection)
-        further_connection = connections.open_connection(self.host)
+                connections.close_connection(extra_connection)
+        extra_connection = connections.open_connection(self.host)
         try:
-            with connections.translate_errors(self.host, further_connection):
-                return further_connection.transport.open_session(timeout=limit), further_connection
+            with connections.translate_errors(self.host, extra_connection):
+                return extra_connection.transport.open_session(
+                    timeout=limit_seconds
+                ), extra_connection
         except BaseException:
-            connections.close_connection(further_connection)
+            connections.close_connection(extra_connection)
             raise
 
-    def _live_connection(self) -> Connection:
-        with self._connecting:
+    def _get_live_connection(self) -> Connection:
+        with self._connection_lock:
             if self._connection is not None and not self._connection.is_connected:
                 self._disconnect()
             if self._connection is None:
@@ -360,16 +366,14 @@ class SshTransport:
             return self._connection
 
     def _disconnect(self) -> None:
-        """Close the connection if it exists. The caller must hold ``_connecting``."""
+        """Close the connection if it exists. The caller must hold ``_connection_lock``."""
         if self._connection is not None:
             connections.close_connection(self._connection)
             self._connection = None
 
-    def _file_error(self, action: str, done: CommandResult) -> AutotuneError:
+    def _build_file_error(self, action: str, command_result: CommandResult) -> AutotuneError:
         hint = None
-        if done.stderr.startswith("sudo:"):
-            hint = (
-                f"allow {self._live_connection().user} to run it with `sudo -n` on {self.name}, or log "
-                "in as root"
-            )
-        return AutotuneError(f"{self.name}: {action}: {done.error_text}", hint=hint)
+        if command_result.stderr.startswith("sudo:"):
+            account = self._get_live_connection().user
+            hint = f"allow {account} to run it with `sudo -n` on {self.name}, or log in as root"
+        return AutotuneError(f"{self.name}: {action}: {command_result.error_text}", hint=hint)

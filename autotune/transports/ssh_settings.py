@@ -1,5 +1,5 @@
 """Read a host's settings from the OpenSSH configuration with `ssh -G`, so that OpenSSH itself
-parses it.
+parses the configuration.
 
 Includes, patterns, matches and canonical names behave exactly as in `ssh`.
 """
@@ -44,9 +44,9 @@ def read_ssh_settings(host: SshHost) -> Config:
     lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
     settings = [(key, value) for key, value in lines
                 if key in _USED_KEYS and (key, value) not in _UNSET_VALUES]  # fmt: skip
-    keys = [value for key, value in settings if key == "identityfile"]
-    # These are only the defaults, and the agent's keys come before them.
-    if len(keys) > 1 and _DEFAULT_IDENTITIES.issuperset(keys):
+    identity_files = [value for key, value in settings if key == "identityfile"]
+    # These are only the default keys. They are omitted, so that the agent's keys come first.
+    if len(identity_files) > 1 and _DEFAULT_IDENTITIES.issuperset(identity_files):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
     text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
     return Config(ssh_config=SSHConfig.from_text(text))

@@ -1,6 +1,6 @@
 """Notices about commands on a host that take long: the awaited command and its time limit.
 
-Transports report every command. One thread watches all of them, and sleeps while no command is
+Transports report every command. One thread watches all commands, and sleeps while no command is
 late.
 """
 
@@ -15,8 +15,8 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # s that a command may take without a notice
-REPEAT_SECONDS = (22.0, 60.0)  # s until the next notice; the last interval repeats
+FIRST_NOTICE_SECONDS = 8.0  # time that a command may take without a notice
+REPEAT_SECONDS = (22.0, 60.0)  # time until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
@@ -40,8 +40,8 @@ class Wait:
 
 
 class Watcher:
-    """Notifies the most recent listener about late commands. Only one listener is notified, so that
-    no line appears twice.
+    """A watcher that notifies the most recent listener about late commands. Only one listener is
+    notified, so that no line appears twice.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Watcher:
         self._changed = threading.Condition()
         self._waits: dict[int, Wait] = {}
         self._listeners: list[Listener] = []
-        self._next = inf  # when the thread checks again
+        self._next = inf  # time of the thread's next check
         self._thread: threading.Thread | None = None
         self._local = threading.local()
 
@@ -65,29 +65,33 @@ class Watcher:
             self._listeners.remove(listener)
 
     @contextmanager
-    def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
-        """Describe this thread's commands within the ``with`` block as ``what``. Each command
+    def describe(self, purpose: str = "", *, usual: float = 0.0) -> Iterator[None]:
+        """Describe this thread's commands within the ``with`` block as ``purpose``. Each command
         usually takes ``usual`` seconds.
         """
         previous_description = self._describe_current()
-        self._local.described = what or previous_description[0], usual
+        self._local.described = purpose or previous_description[0], usual
         try:
             yield
         finally:
             self._local.described = previous_description
 
     @contextmanager
-    def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
-        """Watch a command that runs within the ``with`` block, for at most ``maximum`` seconds."""
-        what, usual = self._describe_current()
-        with self.watch(host, what or name_command(argv), maximum, usual=usual):
+    def watch_command(self, host: str, argv: Argv, max_seconds: float) -> Iterator[None]:
+        """Watch a command that runs within the ``with`` block, for at most ``max_seconds`` seconds."""
+        purpose, usual = self._describe_current()
+        with self.watch(host, purpose or name_command(argv), max_seconds, usual=usual):
             yield
 
     @contextmanager
-    def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
-        """Watch a wait for ``what`` within the ``with`` block, for at most ``maximum`` seconds."""
+    def watch(
+        self, host: str, purpose: str, max_seconds: float, *, usual: float = 0.0
+    ) -> Iterator[None]:
+        """Watch a wait for ``purpose`` within the ``with`` block, for at most ``max_seconds`` seconds."""
         current_time = self._clock()
-        wait = Wait(what, host, current_time, maximum, current_time + usual + self._unnoticed)
+        wait = Wait(
+            purpose, host, current_time, max_seconds, current_time + usual + self._unnoticed
+        )
         self._add_wait(wait)
         try:
             yield
@@ -95,7 +99,7 @@ class Watcher:
             with self._changed:
                 del self._waits[id(wait)]
             if wait.line_count:
-                self._notify(f"{host}: {what} took {self._clock() - wait.start_time:.0f} s")
+                self._notify(f"{host}: {purpose} took {self._clock() - wait.start_time:.0f} s")
 
     def notify_due(self) -> None:
         """Send a notice about every command that is late now."""

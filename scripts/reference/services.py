@@ -40,7 +40,7 @@ EVERYWHERE = {
     " into two tiers.",
     "A value outside the range in the catalogue": "Set a wider `range` for it under `parameters:`.",
     "A value that is a variable or an expression": "Its result is unknown. Write a number instead.",
-    "A file that cannot be read or is not UTF-8": "It may override any value.",
+    "A file that cannot be read": "It may override any value.",
     "A file behind a link in a directory that other accounts can write to": "Another account could"
     " redirect the link.",
     "Passwords, addresses, accounts and access rules": "They affect security.",

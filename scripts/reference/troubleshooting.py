@@ -64,7 +64,7 @@ def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 def _with_names(text: str) -> str:
     """Return a text with its placeholders as words: `{host.name}` becomes NAME."""
-    return PLACEHOLDER.sub(_word, text)
+    return re.sub("…+", "…", PLACEHOLDER.sub(_word, text))
 
 
 def _word(match: re.Match[str]) -> str:

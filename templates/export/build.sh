@@ -171,6 +171,12 @@ show_changes() { # prints only lines that differ; masked words stay masked
     done
     before_file=$work/$1.old.shown after_file=$work/$1.new.shown shown=
   fi
-  diff -U0 --label "$2" --label "$2" -- "$before_file" "$after_file"
-  [ $? -le 1 ]
+  diff -U0 --label "$2" --label "$2" -- "$before_file" "$after_file" >"$work/$1.diff"
+  [ $? -le 1 ] && print_diff "$6" <"$work/$1.diff"
+}
+# KIND: prints a diff without control characters. The lines of a file that is replaced as a whole are those of
+# the host, and may contain secrets.
+print_diff() {
+  case $1 in whole) hide='3,$s/^-.*/- (a line of this host, which is not shown)/' ;; *) hide= ;; esac
+  sed "$hide" | tr -d '\000-\010\013-\037\177'
 }

@@ -71,7 +71,7 @@ function limitLabel() {
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
 
-// Must show the same values as `report --at`.
+// This function must show the same values as `report --at`.
 function atRate(fit, asked) {
   const { rate: rates, capacity } = fit, last = rates.length - 1;
   if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
@@ -118,7 +118,7 @@ function drawProgress() {
     name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  // A chart that contains only failures is useless.
+  // A chart that contains only failures is not drawn.
   draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
@@ -227,11 +227,11 @@ function drawSlices() {
 
 const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".1f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
 
-// One panel per figure with hosts in rows, so that names fit for any number of hosts.
+// Each panel shows one figure, with the hosts in rows, so that all host names fit.
 function drawHosts() {
   const sides = SIDES.filter(([side]) => data.hosts[side]);
   const names = [...new Set(sides.flatMap(([side]) => Object.keys(data.hosts[side])))];
-  // A figure without data gets no panel; a model has no memory figures.
+  // A figure without data gets no panel; a model does not report memory.
   const figures = FIGURES.filter(([figure]) => sides.some(([side]) => names.some((name) => data.hosts[side][name]?.[figure])));
   const columns = matchMedia("(max-width: 40rem)").matches ? 1 : 2, rows = Math.ceil(figures.length / columns);
   const high = 30 * names.length + 20, height = rows * (high + 70);
@@ -296,7 +296,7 @@ const COLUMNS = [
 ];
 let sorted = { by: 0, up: true };
 
-// Four digits of a factor are enough for a reader.
+// Readers need at most four significant digits of a fraction.
 function setting(value) {
   if (value === null || value === undefined) return "–";
   return String(typeof value === "number" ? Number(value.toPrecision(Number.isInteger(value) ? 17 : 4)) : value);

@@ -9,7 +9,7 @@ async function unpacked() {
   return JSON.parse(await gunzipped(Uint8Array.from(atob(by("data").textContent), (letter) => letter.charCodeAt(0))));
 }
 
-// RFC 1924's base 85, with " instead of <.
+// Digits of base 85 in RFC 1924, with " instead of <.
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
 
 async function plotlyLoaded() {
@@ -29,7 +29,7 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Full labels, as many as fit: 2 and 5 only if there are few decades.
+// Label each decade and, if the axis spans few decades, also its multiples by 2 and 5.
 function logAxis(values, mostDecades) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);
   if (!exponents.length) return { type: "log" };

@@ -43,7 +43,7 @@ def build_fleet(
         probe=EntryProbe(lambda: next(answers)), loads_data=False, boot_times=BootTimes(0.05),
     )  # fmt: skip
     good: Any = SimpleNamespace(desired=SimpleNamespace(hosts={}, settings={}), deployed=None)
-    fleet._in_place = ConfirmedState(good.desired, good.deployed, {"web1": {"app": (1, 0)}})
+    fleet._confirmed_state = ConfirmedState(good.desired, good.deployed, {"web1": {"app": (1, 0)}})
     monkeypatch.setattr(deployments, "roll_back_hosts", lambda *_: {})
     monkeypatch.setattr(deployments, "POLL_SECONDS", 0.001)
     monkeypatch.setattr(BootTimes, "late_limit", property(lambda _: late_limit))
@@ -80,8 +80,8 @@ def test_a_rollback_waits_for_the_stack(monkeypatch: pytest.MonkeyPatch) -> None
     refused = StackNotReady("refused")
     fleet._roll_back(PLANS, refused)
     assert refused.message == "refused"
-    assert fleet._in_place is not None
-    assert fleet._in_place.unit_processes == {}  # its processes are new
+    assert fleet._confirmed_state is not None
+    assert fleet._confirmed_state.unit_processes == {}  # its processes are new
 
 
 def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +89,13 @@ def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.Monk
     notes: list[str] = []
     states = iter([(DOWN,), (DOWN,), ()])
     monkeypatch.setattr(fleet, "_note", notes.append)
-    monkeypatch.setattr(fleet._watch, "find_down", lambda *_: next(states))
+    monkeypatch.setattr(fleet._server_watch, "find_down", lambda *_: next(states))
     monkeypatch.setattr(BootTimes, "late_limit", 600.0)
     fleet.await_service(is_answer_doubtful=False)
     monkeypatch.setattr(BootTimes, "late_limit", 0.05)
     assert [note for note in notes if "app/w1 (HAProxy on lb1)" in note] == notes
     assert len(notes) == 2
-    monkeypatch.setattr(fleet._watch, "find_down", lambda *_: (DOWN,))
+    monkeypatch.setattr(fleet._server_watch, "find_down", lambda *_: (DOWN,))
     with pytest.raises(ServersDown, match=r"still down after 0 s: app/w1"):
         fleet.await_service(is_answer_doubtful=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.account_key import state_directory
+from autotune.account_key import find_state_directory
 from autotune.deploy import private_servers, run_directories
 from autotune.deploy.private_servers import PID_SUFFIX, stop_orphaned
 from autotune.deploy.run_directories import RunDirectory
@@ -51,7 +51,7 @@ def test_a_run_directory_is_there_for_one_study_and_gone_after_it(study: Path) -
     run_directories.remove_run_directory(study)
     assert not again.exists()
     assert run_directories.find_run_directory(study) is None
-    assert list((state_directory() / "runs").iterdir()) == []
+    assert list((find_state_directory() / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("link", ["run", "beds/one/run"])
@@ -100,7 +100,7 @@ def test_one_that_was_killed_before_it_marked_its_directory_is_cleared(study: Pa
 @pytest.mark.parametrize("record", ["{}", "[", '{"study": 5, "directory": []}', ""])
 def test_a_record_that_makes_no_sense_is_passed_over(study: Path, record: str) -> None:
     run_directories.make_run_directory(study, is_shared=False)
-    (each,) = (state_directory() / "runs").iterdir()
+    (each,) = (find_state_directory() / "runs").iterdir()
     each.write_text(record)
     assert run_directories.find_run_directory(study) is None
     assert list(run_directories.list_run_directories(study.parent)) == []

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.preparation import environment_module, prepare
+from autotune.environments.preparation import prepare, select_environment_module
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
 from autotune.study.reading_records import load_readings
@@ -224,5 +224,5 @@ def test_a_target_that_is_no_chain_is_refused(target: Path, old: str, new: str, 
 
 def test_a_target_with_a_model_never_asks_its_hosts(target: Path) -> None:
     file: TargetFile = read_target(target)
-    assert environment_module(file.target) == "simulated"
+    assert select_environment_module(file.target) == "simulated"
     assert prepare(file).facts["web1"].cpus == 4

@@ -75,6 +75,21 @@ def backups(machine: Machine) -> list[Path]:
     return sorted((machine.top / "root/var/backups").glob("*"))
 
 
+def test_lines_of_a_file_that_is_replaced_as_a_whole_are_not_shown(machine: Machine) -> None:
+    own = f"{OWN}\x1b]0;title\x07# a comment\n"
+    machine.conf.write_text(own)
+    file = replace(of_file(own), edits=None, content=NEW.replace(SECRET, "new").encode())
+    file = replace(file, deployed=sha256(file.content).hexdigest())
+    done = machine.run(script_of(file), "--check")
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.splitlines()
+    assert "- (a line of this host, which is not shown)" in shown
+    assert any(line.startswith("+") and "new" in line for line in shown)
+    assert SECRET not in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "a comment" not in done.stdout
+
+
 def test_lines_are_exchanged_and_words_stay_on_the_host(machine: Machine) -> None:
     text = script_of(of_file())
     assert SECRET not in text

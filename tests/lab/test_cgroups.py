@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from autotune.lab.cgroups import (
     CgroupHierarchy,
-    cpu_bandwidth,
+    compute_cpu_bandwidth,
     find_hierarchies,
-    group_limits,
+    list_group_limits,
     parse_mounts,
 )
 from autotune.lab.plan import LabHost
@@ -124,19 +124,19 @@ def test_limits_are_written_where_their_controller_is(
     version: int, controllers: tuple[str, ...], written: dict[str, str]
 ) -> None:
     assert (
-        group_limits(CgroupHierarchy(Path("/x"), version, controllers, is_mounted=True), HOST)
+        list_group_limits(CgroupHierarchy(Path("/x"), version, controllers, is_mounted=True), HOST)
         == written
     )
 
 
 def test_a_host_without_limits_has_none_written() -> None:
     tree = CgroupHierarchy(Path("/x"), 2, ("cpu", "memory"), is_mounted=True)
-    assert group_limits(tree, LabHost("web1", "198.18.0.12")) == {}
+    assert list_group_limits(tree, LabHost("web1", "198.18.0.12")) == {}
 
 
 @given(st.floats(0.01, 256))
 def test_bandwidth_is_what_was_asked_in_what_the_kernel_takes(cpus: float) -> None:
-    (quota, period) = cpu_bandwidth(cpus)
+    (quota, period) = compute_cpu_bandwidth(cpus)
     assert quota >= 1_000
     assert 10_000 <= period <= 1_000_000
     assert quota / period == pytest.approx(cpus, rel=0.01)

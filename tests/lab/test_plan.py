@@ -139,7 +139,7 @@ def test_each_host_gets_a_cable_and_a_card_of_its_own() -> None:
     made = build_plan(LAB, Path("/lab"))
     lines = network.format_link_batch(made, {"web1": 42, "load1": 41}).splitlines()
     tag = made.names.tag
-    (other, card) = (network.hardware_address(made.names, number) for number in (0, 2))
+    (other, card) = (network.derive_hardware_address(made.names, number) for number in (0, 2))
     assert lines == [
         f"link add at{tag}-2 type veth peer name eth0 address {card} netns 42",
         f"link set at{tag}-2 master at{tag}-br up",
@@ -151,10 +151,10 @@ def test_each_host_gets_a_cable_and_a_card_of_its_own() -> None:
 @given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
 def test_cards_are_local_single_and_different(one: int, other: int) -> None:
     lab = derive_names(Path("/lab"))
-    address = network.hardware_address(lab, one)
+    address = network.derive_hardware_address(lab, one)
     assert int(address[:2], 16) & 0b11 == 0b10  # locally administered, one station
-    assert (address == network.hardware_address(lab, other)) == (one == other)
-    assert address != network.hardware_address(replace(lab, tag="000000"), one)
+    assert (address == network.derive_hardware_address(lab, other)) == (one == other)
+    assert address != network.derive_hardware_address(replace(lab, tag="000000"), one)
 
 
 @pytest.mark.parametrize(

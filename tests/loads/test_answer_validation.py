@@ -60,7 +60,7 @@ def test_no_trial_meets_the_slo_with_error_pages(site: str, share: float) -> Non
                 ]
                 look = validator.inspect_answers([0] * count, got)
                 result = LoadResult(1000, 1000, {}, {0.01: 1000})
-                validated = validator.reclassify(result, look, looks.latest_up_to(RATE))
+                validated = validator.reclassify(result, look, looks.pool_latest(RATE))
                 looks.add_inspection(RATE, look)
                 if turn >= 2:
                     readings += 1
@@ -110,22 +110,22 @@ def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
     looks.add_inspection(100.0, AnswerInspection(50, 0))
     looks.add_inspection(400.0, AnswerInspection(50, 25, "at 400"))
     looks.add_inspection(200.0, AnswerInspection(50, 1, "at 200"))
-    assert looks.latest_up_to(200.0) == AnswerInspection(100, 1, "at 200")
-    assert looks.latest_up_to(50.0) == AnswerInspection()
+    assert looks.pool_latest(200.0) == AnswerInspection(100, 1, "at 200")
+    assert looks.pool_latest(50.0) == AnswerInspection()
     validator = validator_of("shop")
     small = validator.reclassify(
-        LoadResult(1000, 1000, {}, {0.01: 1000}), AnswerInspection(50, 0), looks.latest_up_to(200.0)
+        LoadResult(1000, 1000, {}, {0.01: 1000}), AnswerInspection(50, 0), looks.pool_latest(200.0)
     )
     assert small.errors == {WRONG_ANSWER: 7}  # 1 of 150
     assert small.example == "at 200"
     own = validator.reclassify(
         LoadResult(1000, 1000, {}, {0.01: 1000}),
         AnswerInspection(ENOUGH_ANSWERS, 0),
-        looks.latest_up_to(200.0),
+        looks.pool_latest(200.0),
     )
     assert own.errors == {}
     looks.keep_last_inspections(1)
-    assert looks.latest_up_to(1000.0) == AnswerInspection(50, 1, "at 200")
+    assert looks.pool_latest(1000.0) == AnswerInspection(50, 1, "at 200")
 
 
 SIZES = [
@@ -157,7 +157,7 @@ def test_five_per_cent_of_error_pages_show_in_the_mean_size_of_stable_pages() ->
         assert not SLO.is_met(_outcome(validated)), name
         assert validated.example
     # News vary by ±30 %: their mean size says nothing.
-    assert validator_of("news").right_size_range(look) is None
+    assert validator_of("news").find_right_size_range(look) is None
 
 
 def test_pages_are_chosen_in_proportion_to_the_load() -> None:

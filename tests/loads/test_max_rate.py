@@ -208,7 +208,7 @@ def session_of(meter: Any, **options: Any) -> load_session.LoadSession:
 def test_a_session_asks_for_runs_by_their_requests() -> None:
     host = Counting("load1")
     meter = replace(meter_of(host, 500.0), load=script(None))
-    session = session_of(meter, highest_rate=meter.highest_rate)
+    session = session_of(meter, highest_rate=meter.compute_highest_rate)
     assert session.limits.max_rate == 100.0
     with pytest.raises(RateTooHigh, match=r"101 requests/s exceed load\.max_rate \(100/s\)"):
         session.take_reading(101.0, 1.0, Any, "sweep")  # type: ignore[arg-type]

@@ -66,16 +66,16 @@ def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last() -> No
 
 
 @pytest.mark.parametrize("allowed", [0.3, 0.05, 0.01, 0.0001])
-def test_a_soft_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> None:
+def test_a_gradual_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> None:
     short, long = (
-        onset.compute_onset(allowed, LIMIT, seconds).soft_onset for seconds in (2.0, 20.0)
+        onset.compute_onset(allowed, LIMIT, seconds).gradual_onset for seconds in (2.0, 20.0)
     )
     assert short
     assert long
     assert np.all(np.diff(short.logit_sd[:, TABLE_REACH_STEPS]) > 0.0)
     assert np.all(long.logit_sd < short.logit_sd)
     assert np.all((long.logit_sd > 0.3) & (short.logit_sd < logit_normal.MAX_LOGIT_SD))
-    assert onset.compute_onset(allowed, LIMIT, 2.0, is_latency=False).soft_onset is None
+    assert onset.compute_onset(allowed, LIMIT, 2.0, is_latency=False).gradual_onset is None
 
 
 def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
@@ -118,19 +118,23 @@ def test_counts_are_those_of_a_queue_whose_services_matter(offset: float) -> Non
     slope = SOFT_SLOPE * LIMIT * peak
     slopes = [shape.slope for shape in onset.ONSET_SHAPES if shape.is_bursty and shape.floor_share]
     shape = min(range(len(slopes)), key=lambda i: abs(log(slopes[i] / slope)))
-    soft, at = (
-        onset.compute_onset(ALLOWED, LIMIT, seconds).soft_onset,
+    gradual, at = (
+        onset.compute_onset(ALLOWED, LIMIT, seconds).gradual_onset,
         TABLE_REACH_STEPS + round(offset / LOG_RATE_STEP),
     )
-    assert soft
-    counts = soft.mean_logit[shape, at], soft.logit_sd[shape, at]
+    assert gradual
+    counts = gradual.mean_logit[shape, at], gradual.logit_sd[shape, at]
     requests = peak * exp(offset) * seconds
-    assert logit_normal.count_likelihood(0.0, requests, *counts) == pytest.approx(least, abs=0.1)
-    assert logit_normal.exceedance_probability(ALLOWED, *counts) == pytest.approx(most, abs=0.05)
+    assert logit_normal.compute_count_likelihood(0.0, requests, *counts) == pytest.approx(
+        least, abs=0.1
+    )
+    assert logit_normal.compute_exceedance_probability(ALLOWED, *counts) == pytest.approx(
+        most, abs=0.05
+    )
 
 
 def test_before_any_reading_a_faster_server_is_expected_to_be_steeper() -> None:
-    weights = onset.prior_shape_weights(np.array([log(100.0), log(10_000.0)]), LIMIT)
+    weights = onset.build_prior_shape_weights(np.array([log(100.0), log(10_000.0)]), LIMIT)
     slopes = np.array([shape.slope for shape in onset.ONSET_SHAPES])
     slow, fast = slopes @ weights
     assert weights.sum(axis=0) == pytest.approx([1.0, 1.0])

@@ -11,10 +11,10 @@ from autotune.measure.onset import FLAT_FRACTIONS, Onset
 from autotune.measure.posterior import (
     PeakPosterior,
     ViolationCounts,
-    flat_likelihood,
-    lower_bound_likelihood,
-    shape_likelihood,
-    worst_slo_counts,
+    compute_bound_likelihood,
+    compute_flat_likelihood,
+    compute_shape_likelihood,
+    select_worst_counts,
 )
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
@@ -42,7 +42,7 @@ def reading(violations: int, *, rate: float = 1000.0, truncated: bool = False) -
 def test_a_reading_is_judged_by_what_it_comes_closest_to_breaking(
     errors: dict[str, int], violations: int, counts: ViolationCounts
 ) -> None:
-    got = worst_slo_counts(Reading(500.0, 2.0, 1000, violations, errors=errors), SLO)
+    got = select_worst_counts(Reading(500.0, 2.0, 1000, violations, errors=errors), SLO)
     assert (got.violations, got.intended) == (counts.violations, counts.intended)
     assert got.allowed_share == pytest.approx(counts.allowed_share)
 
@@ -120,18 +120,18 @@ def test_chances_of_all_counts_sum_to_one(intended: int, likeness: float) -> Non
     else:
         onset = shown(likeness)
     counts = range(intended + 1)
-    total = sum(shape_likelihood(float(k), float(intended), onset) for k in counts)
+    total = sum(compute_shape_likelihood(float(k), float(intended), onset) for k in counts)
     assert total == pytest.approx(np.ones_like(FRACTION), abs=0.02)
 
 
 def test_chances_of_a_server_without_a_peak_sum_to_one() -> None:
-    total = sum(flat_likelihood(float(k), 200.0, 0.01) for k in range(201))
+    total = sum(compute_flat_likelihood(float(k), 200.0, 0.01) for k in range(201))
     assert total == pytest.approx(np.ones_like(FLAT_FRACTIONS), abs=1e-6)
 
 
 def test_requests_independent_of_each_other_are_binomial() -> None:
     few = Onset(np.array([[0.02]]), np.array([[0.0]]))
-    chances = [shape_likelihood(float(k), 50.0, few)[0, 0] for k in (0, 1, 2)]
+    chances = [compute_shape_likelihood(float(k), 50.0, few)[0, 0] for k in (0, 1, 2)]
     binomial = [0.98**50, 50 * 0.02 * 0.98**49, 1225 * 0.02**2 * 0.98**48]
     assert chances == pytest.approx(binomial, rel=0.04)
 
@@ -141,10 +141,10 @@ def test_busy_periods_make_none_and_many_likelier_than_some() -> None:
     alone, bursts = shown(0.0, fraction), shown(0.3, fraction)
     for violations, likelier in [(0.0, bursts), (20.0, alone), (200.0, bursts)]:
         other = alone if likelier is bursts else bursts
-        more = shape_likelihood(violations, 2000.0, likelier)
-        assert more > 2.0 * shape_likelihood(violations, 2000.0, other)
+        more = compute_shape_likelihood(violations, 2000.0, likelier)
+        assert more > 2.0 * compute_shape_likelihood(violations, 2000.0, other)
 
 
 def test_a_floor_under_the_truth_is_no_evidence_against_it() -> None:
-    table = lower_bound_likelihood(50.0, 100.0, np.array([0.01, 0.5, 0.99]))
+    table = compute_bound_likelihood(50.0, 100.0, np.array([0.01, 0.5, 0.99]))
     assert table[0] < 0.05 < table[1] < table[2]

@@ -100,7 +100,7 @@ def test_what_steal_takes_is_learned(effect: float) -> None:
     assert STEAL_EFFECTS[int(np.argmax(state.summary.steal_effects))] == effect
     assert state.summary.quantile(0.5) == pytest.approx(math.log(1000), abs=0.03)
     # The next search of the study begins with it.
-    assert STEAL_EFFECTS[int(np.argmax(state.updated_noise.steal_prior()))] == effect
+    assert STEAL_EFFECTS[int(np.argmax(state.updated_noise.build_steal_prior()))] == effect
 
 
 def test_without_steal_nothing_is_learned_and_nothing_changes() -> None:

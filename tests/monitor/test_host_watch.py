@@ -73,7 +73,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
     # However busy this machine is.
     monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
     with HostWatch([host(tmp_path, transport)], 600.0) as watch:
-        whoami = Path(watch._streams["a"]._whoami)
+        whoami = Path(watch._streams["a"]._pid_file)
         while not whoami.exists():
             time.sleep(0.01)
         (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")

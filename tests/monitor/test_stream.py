@@ -46,7 +46,7 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     running = SampleStream(LocalTransport(), ProcessOwners(), 600, [str(log), str(absent)])
 
     def meanwhile() -> None:
-        while not Path(running._whoami).exists():
+        while not Path(running._pid_file).exists():
             time.sleep(0.01)
         with log.open("a") as more:
             more.write("== sample ==\n==> /proc/uptime <==\nno uptime\n")
@@ -59,7 +59,7 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     assert found.logs[str(log)].strip() == "== sample ==\n==> /proc/uptime <==\nno uptime"
     assert found.logs[str(absent)] == ""
     assert all(sample.uptime > 0 for sample in found.samples)
-    assert not Path(running._whoami).exists()
+    assert not Path(running._pid_file).exists()
 
 
 def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
     running = SampleStream(LocalTransport(), ProcessOwners(), 600, [str(log)])
 
     def meanwhile() -> None:
-        while not Path(running._whoami).exists():
+        while not Path(running._pid_file).exists():
             time.sleep(0.01)
         log.write_text("after\n" * MAX_LOG_BYTES)
         running.stop()

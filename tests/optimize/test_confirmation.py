@@ -11,8 +11,8 @@ from autotune.optimize.confirmation import (
     Proof,
     SideMeasurement,
     compute_gain,
+    estimate_repeat_sd,
     is_winner_turn,
-    repeat_sd,
 )
 
 
@@ -122,15 +122,15 @@ def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
 def test_the_spread_of_repeats_is_that_of_one_measurement() -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(0, 0.05, (400, 8))
-    spreads = [repeat_sd(list(np.diff(each))) for each in logs]
+    spreads = [estimate_repeat_sd(list(np.diff(each))) for each in logs]
     assert np.mean(spreads) == pytest.approx(0.05, rel=0.1)
 
 
 def test_a_disturbed_repeat_is_no_noise() -> None:
     steps = [0.03, -0.05, 0.02, 0.04, -0.03]
-    assert repeat_sd([*steps, -0.4, 0.38]) == pytest.approx(repeat_sd(steps))
+    assert estimate_repeat_sd([*steps, -0.4, 0.38]) == pytest.approx(estimate_repeat_sd(steps))
     # Where repeats differ that much all the time, it is.
-    assert repeat_sd([0.4, -0.38, 0.35, -0.4]) > 0.25
+    assert estimate_repeat_sd([0.4, -0.38, 0.35, -0.4]) > 0.25
 
 
 @pytest.mark.parametrize("true", [1.06, 1.12, 1.25])

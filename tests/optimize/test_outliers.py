@@ -9,15 +9,15 @@ import pytest
 
 from autotune.estimate import Estimate
 from autotune.optimize.outliers import (
+    compute_max_repeat_difference,
     exceeds_prediction,
     find_outlier_threshold,
-    max_repeat_difference,
 )
 
 
 @pytest.mark.parametrize(("sd", "difference"), [(0.01, 0.15), (0.0375, 0.15), (0.1, 0.4)])
 def test_noisier_repeats_may_differ_more(sd: float, difference: float) -> None:
-    assert max_repeat_difference(sd) == pytest.approx(difference)
+    assert compute_max_repeat_difference(sd) == pytest.approx(difference)
     peaks = [Estimate.from_value(100.0, sd) for _ in range(5)]
     assert find_outlier_threshold(peaks) == pytest.approx(100 * exp(-difference))
 

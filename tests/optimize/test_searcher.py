@@ -129,7 +129,7 @@ def test_what_others_measure_is_believed_until_they_have(storage: RDBStorage) ->
     search.record_outcome(None, values, told(8, 500.0))
     search.add_pending({})
     assert [t.state.name for t in trials(storage)] == ["FAIL", "FAIL", "COMPLETE"]
-    assert search.recorded_trials() == {8}
+    assert search.list_recorded_trials() == {8}
 
 
 def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_baseline(
@@ -155,7 +155,7 @@ def test_a_new_search_knows_what_an_earlier_one_has_recorded(storage: RDBStorage
     again.record_outcome(None, values, told(4, 800.0))
     again.record_outcome(None, values, told(6, None))
     assert [t.value for t in trials(storage)] == [900.0, 700.0, 800.0, pytest.approx(560.0)]
-    assert again.recorded_trials() == searcher(storage).recorded_trials() == {3, 4, 5, 6}
+    assert again.list_recorded_trials() == searcher(storage).list_recorded_trials() == {3, 4, 5, 6}
 
 
 def test_an_unknown_sampler_names_the_nearest() -> None:
@@ -178,7 +178,7 @@ def test_values_that_proved_to_take_no_effect_are_not_suggested(
         suggestion = search.suggest()
         assert float(suggestion.values[name]) <= 20
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
-    assert search.recorded_trials() == frozenset(range(14))
+    assert search.list_recorded_trials() == frozenset(range(14))
 
 
 def test_a_suggestion_is_told_as_it_took_effect(storage: RDBStorage) -> None:

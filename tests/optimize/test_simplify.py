@@ -18,7 +18,7 @@ from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.simplify import (
     ACCEPTED_PROBABILITY,
     PROMISING_PROBABILITY,
-    keep_probabilities,
+    compute_keep_probabilities,
     simplify_winner,
 )
 from autotune.services.base import Action, Effect, Settings
@@ -121,7 +121,9 @@ def test_what_the_model_doubts_is_measured_and_not_reverted_for_that() -> None:
 
 def test_what_carries_the_gain_is_hardly_free() -> None:
     search, winner = searched()
-    needed, idle = keep_probabilities(search.fit_surrogate(), SPACE, winner, [[MATTERS], RESTARTS])
+    needed, idle = compute_keep_probabilities(
+        search.fit_surrogate(), SPACE, winner, [[MATTERS], RESTARTS]
+    )
     assert needed < 0.05
     assert idle > 0.5
 

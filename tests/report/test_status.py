@@ -153,3 +153,12 @@ def test_status_and_panel_show_one_best_at_each_moment(
             shown = view.units.format_short(best["peak"])
             assert f"best {shown} (#{best['trial']}" in str(view.outlook)
             assert f"{view.units.format_amount(best['peak'])} " in format_status(view)
+
+
+def test_watching_refuses_invalid_records_of_others(copied: Copied) -> None:
+    directory = copied("improved")
+    verdict = {"event": "verdict", "verdict": "improved", "best": 5000, "gain": None, "phases": []}
+    with (directory / "events.jsonl").open("a") as journal:
+        journal.write(json.dumps(verdict) + "\n")
+    with pytest.raises(AutotuneError, match="invalid records in study improved"):
+        watch_status(lambda: directory, io.StringIO())

@@ -105,7 +105,10 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "unmeetable",
         {},
-        "p99 ≤ 50 ms not met: trial 7 met it once, but not again",
+        (
+            "p99 ≤ 50 ms not met reliably: trial 7 met it in 0 of 1 measurement, and 4 must all "
+            "meet it"
+        ),
     ),
     ("stopped", {}, "unfinished: no verdict for lab yet"),
     (

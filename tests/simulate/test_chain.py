@@ -35,16 +35,16 @@ NGINX: dict[str, Value] = {
 def test_violations_grow_with_the_rate(one: float, other: float) -> None:
     made = build_chain(ChainTopology(), GOOD)
     low, high = sorted((one, other))
-    assert made.violation_share(low, SLO) <= made.violation_share(high, SLO) + 1e-12
+    assert made.compute_violation_share(low, SLO) <= made.compute_violation_share(high, SLO) + 1e-12
 
 
 def test_the_peak_is_where_the_objective_is_just_met() -> None:
     made = build_chain(ChainTopology(), GOOD)
     peak = made.compute_peak(SLO)
     assert (
-        made.violation_share(peak, SLO)
+        made.compute_violation_share(peak, SLO)
         <= SLO.allowed_violations
-        < made.violation_share(1.001 * peak, SLO)
+        < made.compute_violation_share(1.001 * peak, SLO)
     )
 
 
@@ -62,7 +62,7 @@ def test_a_laxer_objective_has_a_higher_peak(stricter: Slo, laxer: Slo) -> None:
 def test_a_queue_that_never_settles_grows_with_the_length_of_a_reading() -> None:
     made, limit = build_chain(ChainTopology(), GOOD), np.array([SLO.limit])
     over = 1.05 * made.slowest_station.max_rate
-    late = [float(made.late_shares(over, limit, seconds)[0]) for seconds in (0.5, 1, 2, 5)]
+    late = [float(made.compute_late_shares(over, limit, seconds)[0]) for seconds in (0.5, 1, 2, 5)]
     assert late == sorted(late)
     assert late[-1] > 0.9
 
@@ -92,7 +92,7 @@ def test_what_cannot_work_fails_requests_and_has_no_peak(
     settings: dict[str, Value], topology: ChainTopology, kind: str
 ) -> None:
     made = build_chain(topology, settings)
-    assert made.error_shares(3000.0)[kind] > SLO.errors
+    assert made.compute_error_shares(3000.0)[kind] > SLO.errors
     assert made.compute_peak(SLO) < 0.7 * build_chain(ChainTopology(), GOOD).compute_peak(SLO)
 
 

@@ -8,7 +8,10 @@ from autotune.simulate.noise import CORRELATION_SECONDS, NoiseModel
 
 def logs(noise: NoiseModel, times: np.ndarray) -> np.ndarray:
     return np.array(
-        [np.log(noise.capacity_factor(at, noise.reading_rng(n))) for n, at in enumerate(times)]
+        [
+            np.log(noise.draw_capacity_factor(at, noise.create_reading_rng(n)))
+            for n, at in enumerate(times)
+        ]
     )
 
 
@@ -45,9 +48,9 @@ def test_drift_is_slow_and_goes_as_far_as_said() -> None:
 
 def test_the_same_seed_has_the_same_noise_at_any_moment_and_another_has_not() -> None:
     one, again, other = NoiseModel(seed=7), NoiseModel(seed=7), NoiseModel(seed=8)
-    assert one.capacity_factor(500.0, one.reading_rng(9)) == again.capacity_factor(
-        500.0, again.reading_rng(9)
+    assert one.draw_capacity_factor(500.0, one.create_reading_rng(9)) == again.draw_capacity_factor(
+        500.0, again.create_reading_rng(9)
     )
-    assert one.capacity_factor(500.0, one.reading_rng(9)) != other.capacity_factor(
-        500.0, other.reading_rng(9)
+    assert one.draw_capacity_factor(500.0, one.create_reading_rng(9)) != other.draw_capacity_factor(
+        500.0, other.create_reading_rng(9)
     )

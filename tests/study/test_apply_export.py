@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,6 +40,17 @@ def test_what_was_measured_then_keeps_the_rules_now(tmp_path: Path) -> None:
     known = space.with_measured_memory(read_exported_rss(manifest)).build_candidate(asked)
     assert known.settings["web.php_fpm.max_children"] == 28
     assert known.repairs == ()
+
+
+def test_sizes_that_no_process_has_do_not_disable_the_memory_rule(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"parameters": {}, "rss": {"web.php_fpm": 0}}))
+    space = fleet(tmp_path, "", web1=replace(ROOMY, memory=GB))
+    known = space.with_measured_memory(read_exported_rss(manifest))
+    candidate = known.build_candidate({"web.php_fpm.max_children": 900})
+    # 30 MB are assumed for each child, and at least a tenth counts.
+    most = int(0.8 * GB / (3 * 2**20))
+    assert 20 < candidate.settings["web.php_fpm.max_children"] <= most
 
 
 def test_memory_that_no_host_has_is_a_mistake_with_a_way_out(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from autotune.study.schedule import (
     MIN_MEASUREMENT_SECONDS,
     MIN_PROOF_SECONDS,
     MeasureStep,
-    average_trial_seconds,
+    compute_average_trial_seconds,
     compute_reserve_seconds,
     compute_time_limit,
     select_next_step,
@@ -95,7 +95,7 @@ def test_rough_trials_do_not_shorten_the_time_kept_for_proof() -> None:
     long = Budget.model_construct(trials=100, time=3600.0)
     assert compute_reserve_seconds(roughly, long) > compute_reserve_seconds(state, long)
     # Two precise trials and four rough ones of half the length.
-    assert average_trial_seconds(roughly) == pytest.approx(6 * 20.0 / 4)
+    assert compute_average_trial_seconds(roughly) == pytest.approx(6 * 20.0 / 4)
 
 
 SHORT = Budget(trials=4, time="3m")  # type: ignore[arg-type]

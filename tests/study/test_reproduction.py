@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from autotune.services.base import Settings
-from autotune.study.study_state import Phase, Trial
+from autotune.study.ranking import REPRODUCTIONS
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget
 from tests.study import simulated
 
@@ -22,21 +27,9 @@ def trials_of(phase: Phase, trials: tuple[Trial, ...]) -> list[Trial]:
     return [trial for trial in trials if trial.phase is phase]
 
 
-def test_the_only_trial_that_meets_the_objective_is_measured_again(tmp_path: Path) -> None:
-    verdict, store = simulated.study(tmp_path, only_recommended, budget=BUDGET)
-    (best,) = trials_of(Phase.RECOMMENDED, store.state.trials)
-    assert verdict.verdict == "improved"
-    assert verdict.best == best.number
-    again = trials_of(Phase.FINALIST, store.state.trials)
-    assert best.number in [trial.source_trial for trial in again]
-    baselines = trials_of(Phase.BASELINE, store.state.trials)
-    assert len(baselines) == 2
-    assert not any(trial.peak and trial.peak.is_feasible for trial in baselines)
-
-
-def test_a_disturbed_baseline_is_measured_again_and_then_compared(tmp_path: Path) -> None:
+def record_deployments() -> tuple[simulated.FormulaFleet, list[Settings]]:
+    """Return a fleet, and the list to which it adds the settings of each deployment."""
     fleet = simulated.FormulaFleet()
-    baseline = simulated.space().baseline
     deployments: list[Settings] = []
     deploy = fleet.deploy
 
@@ -45,6 +38,61 @@ def test_a_disturbed_baseline_is_measured_again_and_then_compared(tmp_path: Path
         return deploy(settings)
 
     fleet.deploy = record  # type: ignore[method-assign, assignment]
+    return fleet, deployments
+
+
+def count_repeats(state: State, repeated: Trial) -> int:
+    finalists = trials_of(Phase.FINALIST, state.trials)
+    return sum(trial.source_trial == repeated.number for trial in finalists)
+
+
+def test_the_only_trial_that_meets_the_objective_is_measured_again(tmp_path: Path) -> None:
+    verdict, store = simulated.study(tmp_path, only_recommended, budget=BUDGET)
+    (best,) = trials_of(Phase.RECOMMENDED, store.state.trials)
+    assert verdict.verdict == "improved"
+    assert verdict.best == best.number
+    assert count_repeats(store.state, best) == REPRODUCTIONS
+    baselines = trials_of(Phase.BASELINE, store.state.trials)
+    assert len(baselines) == REPRODUCTIONS
+    assert not any(trial.peak and trial.peak.is_feasible for trial in baselines)
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_repeat_that_misses_the_objective_refutes_the_result(
+    tmp_path: Path, failing: int
+) -> None:
+    fleet, deployments = record_deployments()
+
+    def peaks(settings: Settings) -> float:
+        peak = only_recommended(settings)
+        is_failing = deployments.count(settings) == 1 + failing
+        return 1e-3 if is_failing else peak
+
+    verdict, store = simulated.study(tmp_path, peaks, budget=BUDGET, fleet=fleet)
+    (best,) = trials_of(Phase.RECOMMENDED, store.state.trials)
+    assert count_repeats(store.state, best) == failing
+    assert verdict.verdict == "unmeetable"
+
+
+@pytest.mark.parametrize("chance", [0.2, 0.5, 0.8])
+def test_settings_without_an_effect_rarely_improve_an_unreliable_baseline(
+    tmp_path: Path, chance: float
+) -> None:
+    draws = Random(f"reproduction {chance}")
+    verdicts = Counter(
+        simulated.study(
+            tmp_path / str(number),
+            lambda _: 1000.0 if draws.random() < chance else 1e-3,
+            budget=BUDGET,
+        )[0].verdict
+        for number in range(40)
+    )
+    assert verdicts["improved"] <= 3
+
+
+def test_a_disturbed_baseline_is_measured_again_and_then_compared(tmp_path: Path) -> None:
+    fleet, deployments = record_deployments()
+    baseline = simulated.space().baseline
 
     def peaks(settings: Settings) -> float:
         is_first = len(deployments) == 1 and settings == baseline

@@ -221,7 +221,7 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
     assert state.verdict is not None
     searched = [tuple(t.suggested.items()) for t in state.list_finished(Phase.SEARCH)]
     assert len(searched) == len(set(searched)) >= 6
-    ahead = [name.startswith("asked ahead") for name in asked_by]
+    ahead = [name.startswith("prefetch") for name in asked_by]
     assert sum(ahead) > len(searched) / 2
     assert sum(ahead) < len(state.trials)  # not in the finals
 

@@ -61,7 +61,7 @@ def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
     assert "simulated; no host was touched" in page
     assert not re.findall(r"(?:src|href)=|https?://|url\(", page)
     said = autotune("report", "modelled-sweep", "--studies", studies).stdout
-    assert "Response time (ms), mean of 2" in said
+    assert "Response time (ms), mean of 2 readings" in said
     assert "use epoll · 1 web · 800/s" in said
 
 

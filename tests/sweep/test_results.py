@@ -12,7 +12,7 @@ import pytest
 from autotune.study.reading_records import RecordedReading
 from autotune.sweep.figures import find_best_result
 from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
-from autotune.sweep.results import Result, compute_mean, load_results, mean_response_seconds
+from autotune.sweep.results import Result, compute_mean, compute_mean_seconds, load_results
 from tests.sweep import modelled
 
 
@@ -36,8 +36,8 @@ def test_one_value_has_no_interval_and_none_no_mean() -> None:
 def test_response_time_is_that_of_right_answers() -> None:
     histogram = {"10": 3, "50": 1}
     reading = RecordedReading(0, "", "sweep", 100.0, 1.0, 104, 100, {"timeout": 100}, histogram)
-    assert mean_response_seconds(reading) == pytest.approx(0.020)
-    assert mean_response_seconds(replace(reading, histogram={})) is None
+    assert compute_mean_seconds(reading) == pytest.approx(0.020)
+    assert compute_mean_seconds(replace(reading, histogram={})) is None
 
 
 COUNTS = {"purpose": "sweep", "rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 0}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.transports.base import HostUnreachable
-from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_script
+from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 from autotune.transports.ssh import LoginShellFailed, SshTransport
 from tests.transports.server import ssh_server
 
@@ -38,7 +38,7 @@ PROFILES = {
 def run_through(shell: list[str], words: list[str]) -> tuple[int | None, bytes]:
     """The exit status and the output of a command whose line a login shell gets."""
     marks = OutputMarks()
-    line = marks.build_line(shell_script([*ECHO, *words], timeout=60))
+    line = marks.build_line(build_shell_script([*ECHO, *words], timeout=60))
     done = subprocess.run(
         [*shell, "-c", line], capture_output=True, stdin=subprocess.DEVNULL, check=False
     )
@@ -172,7 +172,7 @@ def test_one_session_at_a_time_is_enough(tmp_path: Path) -> None:
         for number in range(10):  # one after the other, as fast as it goes
             assert transport.run(["echo", str(number)]).stdout == f"{number}\n"
         transport.close()
-        assert not transport._further
+        assert not transport._extra_connections
 
 
 @pytest.mark.stack

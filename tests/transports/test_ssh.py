@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
 from autotune.transports import ssh
-from autotune.transports.remote_shell import OutputMarks, shell_script
+from autotune.transports.remote_shell import OutputMarks, build_shell_script
 from autotune.transports.ssh import CommandExchange, to_returncode
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
@@ -55,7 +55,7 @@ def through_a_shell(line: str) -> bytes:
 @settings(max_examples=60)
 @given(st.lists(WORDS | NASTY, max_size=5))
 def test_every_word_arrives_as_it_is(words: list[str]) -> None:
-    said = through_a_shell(shell_script([*ECHO, *words], timeout=10))
+    said = through_a_shell(build_shell_script([*ECHO, *words], timeout=10))
     assert said.decode().split("\0")[:-1] == words
 
 
@@ -63,39 +63,42 @@ def test_every_word_arrives_as_it_is(words: list[str]) -> None:
 @given(WORDS | NASTY)
 def test_a_variable_arrives_as_it_is(value: str) -> None:
     argv = ["sh", "-c", 'printf %s "$SAMPLE"']
-    assert through_a_shell(shell_script(argv, timeout=10, env={"SAMPLE": value})).decode() == value
+    assert (
+        through_a_shell(build_shell_script(argv, timeout=10, env={"SAMPLE": value})).decode()
+        == value
+    )
 
 
 def test_a_directory_with_a_bad_name_is_gone_to(tmp_path: Path) -> None:
     directory = tmp_path / "$(touch bad); x"
     directory.mkdir()
-    said = through_a_shell(shell_script(["pwd"], timeout=10, cwd=str(directory)))
+    said = through_a_shell(build_shell_script(["pwd"], timeout=10, cwd=str(directory)))
     assert said.decode().strip() == str(directory)
     assert list(tmp_path.glob("**/bad")) == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 126, 200])
 def test_the_status_of_the_command_is_that_of_the_line(status: int) -> None:
-    line = shell_script(["sh", "-c", f"exit {status}"], timeout=10)
+    line = build_shell_script(["sh", "-c", f"exit {status}"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False)
     assert to_returncode(done.returncode) == status
 
 
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("KILL", 9), ("SEGV", 11)])
 def test_a_command_ended_by_a_signal_says_which(name: str, number: int) -> None:
-    line = shell_script(["sh", "-c", f"kill -{name} $$"], timeout=10)
+    line = build_shell_script(["sh", "-c", f"kill -{name} $$"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL)
     assert to_returncode(done.returncode) == -number
 
 
 def test_the_host_itself_ends_what_takes_too_long() -> None:
-    line = shell_script(["sh", "-c", "sleep 100 & wait"], timeout=0.2)
+    line = build_shell_script(["sh", "-c", "sleep 100 & wait"], timeout=0.2)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL, timeout=50)
     assert to_returncode(done.returncode) == -9
 
 
 def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
-    words = shlex.split(shell_script(["nginx", "-t"], timeout=5, sudo=True, env={"A": "b c"}))
+    words = shlex.split(build_shell_script(["nginx", "-t"], timeout=5, sudo=True, env={"A": "b c"}))
     at = words.index("sudo")
     assert words[at : at + 7] == ["sudo", "-n", "--", "env", "A=b c", "nginx", "-t"]
 
@@ -106,7 +109,7 @@ def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
 )
 def test_what_is_no_command_is_refused(argv: list[str], env: dict[str, str]) -> None:
     with pytest.raises(AutotuneError):
-        shell_script(argv, timeout=1, env=env)
+        build_shell_script(argv, timeout=1, env=env)
 
 
 MARKS = OutputMarks()

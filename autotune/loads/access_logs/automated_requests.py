@@ -35,10 +35,10 @@ _MONTHS = {
     for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
 }
 _MAX_SERIES = 5_000  # maximum number of series that are kept
-_MAX_TIMES = 64  # recorded times per series
-_MIN_TIMES = 10  # fewer intervals can be regular by chance
-_MAX_CHECKERS = 3  # processes behind one address that check independently
-_REGULAR_SHARE = 0.8  # share of similar intervals; restarts and outages cause the others
+_MAX_TIMES = 64  # maximum number of recorded times per series
+_MIN_TIMES = 10  # fewer intervals may be regular by chance
+_MAX_CHECKERS = 3  # maximum number of processes behind one address that check independently
+_REGULAR_SHARE = 0.8  # required share of similar intervals; restarts and outages cause others
 
 
 @lru_cache(maxsize=4096)
@@ -55,7 +55,7 @@ def is_check_path(path: bytes) -> bool:
 
 
 @dataclass
-class _Series:
+class _RequestSeries:
     """Requests of one client for one page."""
 
     count: int = 0
@@ -70,7 +70,7 @@ class RegularRequests:
     Load balancers check the health of servers at fixed intervals, and usually send no user agent.
     """
 
-    series: dict[tuple[bytes, bytes], _Series] = field(default_factory=dict)
+    series: dict[tuple[bytes, bytes], _RequestSeries] = field(default_factory=dict)
 
     def keep(self, request: LoggedRequest, page: bytes) -> bool:
         """Keep a request if it may be a health check, and return true if it was kept."""
@@ -79,7 +79,7 @@ class RegularRequests:
         key = find_client(request.head), page
         if key not in self.series and len(self.series) >= _MAX_SERIES:
             return False
-        series = self.series.setdefault(key, _Series())
+        series = self.series.setdefault(key, _RequestSeries())
         series.count += 1
         if len(series.times) < _MAX_TIMES and (seconds := parse_time(request.time)) is not None:
             series.times.append(seconds)
@@ -111,24 +111,24 @@ def is_regular(times: list[float]) -> bool:
             sorted_times[i + checkers] - sorted_times[i]
             for i in range(len(sorted_times) - checkers)
         ]
-        typical = median(intervals)
-        tolerance = 1 + 0.1 * typical if typical >= 5 else 0.1
-        near_count = sum(abs(interval - typical) <= tolerance for interval in intervals)
+        typical_interval = median(intervals)
+        tolerance = 1 + 0.1 * typical_interval if typical_interval >= 5 else 0.1
+        near_count = sum(abs(interval - typical_interval) <= tolerance for interval in intervals)
         if (
-            typical >= 1
+            typical_interval >= 1
             and near_count >= _REGULAR_SHARE * len(intervals)
-            and _spreads(sorted_times)
+            and _is_spread_out(sorted_times)
         ):
             return True
     return False
 
 
-def _spreads(ordered: list[float]) -> bool:
-    """True if at most half of the requests have the same time as the previous one; bursts are not
-    health checks.
+def _is_spread_out(sorted_times: list[float]) -> bool:
+    """True if at most half of the requests have the same time as the previous request; bursts are
+    not health checks.
     """
-    same_count = sum(later == earlier for earlier, later in pairwise(ordered))
-    return same_count <= len(ordered) / 2
+    same_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
+    return same_count <= len(sorted_times) / 2
 
 
 @lru_cache(maxsize=256)
@@ -137,13 +137,13 @@ def parse_time(text: bytes) -> float | None:
     unknown format.
     """
     try:
-        if text[2:3] == b"/":  # day/month/year, then a zone or a fraction
-            clock = time.struct_time((
+        if text[2:3] == b"/":  # day/month/year, then a time zone or a fraction of a second
+            calendar_time = time.struct_time((
                 int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]),
                 int(text[12:14]), int(text[15:17]), int(text[18:20]), 0, 0, 0,
             ))  # fmt: skip
             fraction = text[20:24] if text[20:21] == b"." else b"0"
-            return datetime(*clock[:6]).timestamp() + float(fraction)  # noqa: DTZ001
+            return datetime(*calendar_time[:6]).timestamp() + float(fraction)  # noqa: DTZ001
         if b"-" in text[1:]:
             return datetime.fromisoformat(text.decode()).timestamp()
         return float(text)

@@ -1,4 +1,4 @@
-"""Read the lines of log files: plain, compressed, or standard input, within bounded memory."""
+"""Read the lines of plain or compressed log files, or of standard input, in bounded memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _DECOMPRESSORS: Mapping[bytes, Callable[[Any], _Stream]] = {
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """Lines read so far, in all files. ``share`` is the fraction of the current file that was read,
-    if known.
+    """The number of lines read so far in all files. ``share`` is the fraction of the current file
+    that was read, if known.
     """
 
     name: str
@@ -50,7 +50,7 @@ ProgressListener = Callable[[ReadProgress], object]
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
     """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
 
-    Only ``MAX_LINE_BYTES`` + 1 bytes of a longer line are read.
+    Longer lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
     line_count = 0
     for path in paths:
@@ -74,7 +74,7 @@ def describe_path(path: Path) -> str:
 
 @contextmanager
 def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
-    """Open a log. Standard input stays open."""
+    """Open a log, and close it at the end unless it is standard input."""
     if path != STANDARD_INPUT:
         with BufferedReader(FileIO(path)) as file:
             yield file
@@ -87,8 +87,8 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
 
 
 def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
-    """Return the stream of a log's text. The compression is detected from the first bytes, because
-    names of rotated logs vary.
+    """Return a stream of a log's uncompressed text. The compression is detected from the first
+    bytes, because names of rotated logs vary.
     """
     magic = raw.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
@@ -107,22 +107,22 @@ def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
     """Yield the lines of a stream in lists, one for each block read. The rest of an overlong line
     is skipped.
     """
-    start, is_overlong = b"", False
+    unfinished_line, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
-        *lines, last_block = (start + block).split(b"\n")
+        *lines, remainder = (unfinished_line + block).split(b"\n")
         if is_overlong and lines:  # the end of a line that was yielded already
             del lines[0]
             is_overlong = False
         elif is_overlong:
-            last_block = b""
-        if len(last_block) > MAX_LINE_BYTES:
-            lines.append(last_block)
-            last_block, is_overlong = b"", True
-        start = last_block
-        yield [_shorten(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
-    if start and not is_overlong:
-        yield [_shorten(start)]
+            remainder = b""
+        if len(remainder) > MAX_LINE_BYTES:
+            lines.append(remainder)
+            remainder, is_overlong = b"", True
+        unfinished_line = remainder
+        yield [_truncate_line(line) if len(line) > MAX_LINE_BYTES else line for line in lines]
+    if unfinished_line and not is_overlong:
+        yield [_truncate_line(unfinished_line)]
 
 
-def _shorten(line: bytes) -> bytes:
+def _truncate_line(line: bytes) -> bytes:
     return line[: MAX_LINE_BYTES + 1]

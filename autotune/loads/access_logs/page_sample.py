@@ -30,7 +30,7 @@ class PageSample:
     _reductions: int = 0
 
     def add(self, page: bytes, count: int = 1) -> None:
-        """Count requests for a page. The pages are reduced if they need too much memory."""
+        """Count requests for a page. If the pages need too much memory, some pages are dropped."""
         if page in self.counts:
             self.counts[page] += count
             return
@@ -52,7 +52,7 @@ class PageSample:
         self._reductions += 1
         self.was_reduced = True
         seed = self._reductions
-        priorities = {page: self.weigh(page) / _draw(page, seed) for page in self.counts}
+        priorities = {page: self.weigh(page) / _draw_number(page, seed) for page in self.counts}
         threshold = sorted(priorities.values())[-max_pages - 1]
         chosen_pages = [page for page, priority in priorities.items() if priority > threshold]
         total_count = sum(self.counts.values()) + sum(self.represented.values())
@@ -62,7 +62,7 @@ class PageSample:
         if not any(represented_counts.values()):  # all chosen pages are frequent
             represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
-        # The estimate of the total varies, but the total is known.
+        # The weights are scaled, because their sum only estimates the known total.
         scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
         self.represented = {
             page: number * scale for page, number in represented_counts.items() if number
@@ -75,6 +75,6 @@ class PageSample:
         yield from sorted(weights.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _draw(page: bytes, seed: int) -> float:
-    """Return a pseudo-random number above 0 up to 1 that depends only on the page and ``seed``."""
+def _draw_number(page: bytes, seed: int) -> float:
+    """Return a pseudo-random number from 0 (excluded) to 1 that depends only on the page and ``seed``."""
     return (crc32(page, seed * 0x9E3779B1 & 0xFFFFFFFF) + 1) / (1 << 32)

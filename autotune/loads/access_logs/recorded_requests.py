@@ -36,9 +36,9 @@ from autotune.target.requests_file import MAX_REQUESTS
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 DATA_METHODS = frozenset({b"POST", b"PUT", b"PATCH", b"DELETE"})
-NOT_MODIFIED_STATUS = b"304"  # for cached pages; the load requests whole pages
+NOT_MODIFIED_STATUS = b"304"  # the client had cached the page; the load requests whole pages
 _MAX_BRACKET_PAIRS = 10
-_COMMENT_BYTES = 10_000  # limit for the names of logs and the lines about the sample
+_COMMENT_BYTES = 10_000  # space for comments: names of logs, and lines about the sample
 _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 
@@ -66,7 +66,7 @@ class RecordedRequests:
         return sum(self.pages.counts.values()) / self.used_count if self.used_count else 1.0
 
     def add(self, page: bytes, count: int = 1) -> None:
-        """Count requests for a page, without its secrets."""
+        """Count requests for a page after masking its secrets."""
         masked_page = _mask_page(page)
         self.used_count += count
         self.masked_count += count if masked_page != page else 0
@@ -124,7 +124,7 @@ class RequestFilter:
         """Return why a request is not used, or an empty string if it is used."""
         if self.exclude:
             for pattern, expression in _compile_patterns(self.exclude):
-                if _matches(expression, request):
+                if _matches_request(expression, request):
                     return describe_exclusion(pattern)
         return (
             (request.agent and find_automation(request.agent))
@@ -158,7 +158,7 @@ def _explain_status(status: bytes) -> str:
     return f"status {status.decode()}"
 
 
-_EVERYTHING = RequestFilter()
+_ACCEPT_ALL = RequestFilter()
 
 
 def describe_exclusion(pattern: str) -> str:
@@ -168,7 +168,7 @@ def describe_exclusion(pattern: str) -> str:
 
 def record_requests(
     lines: Iterable[bytes],
-    request_filter: RequestFilter = _EVERYTHING,
+    request_filter: RequestFilter = _ACCEPT_ALL,
     *,
     max_requests: int = MAX_REQUESTS,
 ) -> RecordedRequests:
@@ -205,7 +205,7 @@ def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[
     return tuple((pattern, re.compile(translate(pattern).encode())) for pattern in patterns)
 
 
-def _matches(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
+def _matches_request(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
     texts = (request.path, find_client(request.head), request.agent or b"")
     return any(expression.match(text) for text in texts)
 
@@ -224,7 +224,7 @@ def _mask_page(page: bytes) -> bytes:
 def _quote_for_yaml(path: str) -> str:
     """Return the path quoted for YAML.
 
-    Unpaired or many brackets become escapes, because the reader of the file limits open brackets.
+    Unpaired or numerous brackets are escaped, because the YAML reader limits open brackets.
     """
     is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
     escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
@@ -233,12 +233,12 @@ def _quote_for_yaml(path: str) -> str:
 
 def mask_secrets(path: str) -> str:
     """Return the path with ``MASK_TEXT`` in place of each component that looks like a secret."""
-    words = _SEPARATOR_PATTERN.split(path)
-    for index, word in enumerate(words):
-        name = words[index - 2] if index >= 2 and words[index - 1] == "=" else ""
+    components = _SEPARATOR_PATTERN.split(path)
+    for index, word in enumerate(components):
+        name = components[index - 2] if index >= 2 and components[index - 1] == "=" else ""
         if word and not is_uint(word) and _is_secret(name, word):
-            words[index] = MASK_TEXT
-    return "".join(words)
+            components[index] = MASK_TEXT
+    return "".join(components)
 
 
 @lru_cache(maxsize=1 << 12)

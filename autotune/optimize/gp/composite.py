@@ -1,12 +1,13 @@
 """A grey-box model: the capacity of each part of a stack (a service instance), and the soft minimum of
 these capacities.
 
-A stack sustains no more than its narrowest part. If all capacities are known, a trial shows a
-parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation of
-composite functions (Astudillo & Frazier, 2019). Each part is an additive process over the parameters of
-its tiers. The tiers that a request occupies at the same time have smaller effects. The peak is measured
-far more precisely than any part, and therefore refines the capacity of the narrowest part. A small
-process over all parameters covers the rest, so that a wrong capacity does little harm.
+A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
+shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation
+of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled by an additive
+Gaussian process over the parameters of its tiers. Tiers that a request occupies at the same time have
+smaller effects. The peak is measured far more precisely than the capacity of any part, and therefore
+refines the capacity of the narrowest one. A small process over all parameters models what the parts do
+not explain, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
 from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
     ProcessPriors,
-    disregard,
     fit_process,
+    inflate_variances,
 )
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.scale import compress_loss, compress_shared
@@ -32,21 +33,21 @@ from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-MIN_CAPACITY_TRIALS = 4  # trials with a capacity of a part, before it is modelled
+MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # sharpness of the soft minimum: queues of several parts add up
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 PREDICTION_DRAWS = 48
-# Prior variance of a parameter's effect on the demand in a related tier, relative to its own tier. For
+# Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# Most trials varied another, narrower part. A typical effect learned from these alone would shrink
-# until no untried setting looked worth a trial.
+# Most trials varied another, narrower part. A typical effect learned from those trials alone would
+# shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-MIN_COMPARED_TRIALS = 6  # minimum number of trials to compare one with the others
+MIN_COMPARED_TRIALS = 6  # minimum number of trials to find outliers among them
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
-# log peak must also be within NEAR_BEST_MARGIN of the best. A peak more than DISTURBED_SDS sds below
-# the soft minimum was disturbed.
+# log peak must also be within NEAR_BEST_MARGIN of the best log peak. A peak more than DISTURBED_SDS sds
+# below the soft minimum counts as disturbed.
 LIMITING_MARGIN, NEAR_BEST_MARGIN, DISTURBED_SDS = 0.3, 0.7, 3.0
 
 
@@ -64,8 +65,8 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the mean at ``points``; at the observed points (``rows``), the prediction from the
-        other trials.
+        """Return the predicted mean at ``points``. In ``rows``, which were observed, predict each point
+        from the other trials.
         """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
@@ -74,9 +75,9 @@ class CapacityModel:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """A part's log capacities ``logs`` in the trials ``rows``, with ``variances``, and its ``axes``.
+    """A part's log capacities ``logs`` in the trials ``rows``, with their ``variances``.
 
-    ``weights`` scale the prior variance of each axis.
+    ``axes`` are the parameters of the part, and ``weights`` scale the prior variance of each axis.
     """
 
     axes: GridPoints
@@ -87,11 +88,11 @@ class _Evidence:
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
         """Return this evidence combined with the peaks; a peak with infinite variance adds nothing."""
-        precisions, weighted = 1.0 / variances, logs / variances
+        precisions, weighted_logs = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
-        np.add.at(weighted, self.rows, self.logs / self.variances)
+        np.add.at(weighted_logs, self.rows, self.logs / self.variances)
         rows = np.flatnonzero(precisions)
-        logs, variances = weighted[rows] / precisions[rows], 1.0 / precisions[rows]
+        logs, variances = weighted_logs[rows] / precisions[rows], 1.0 / precisions[rows]
         return replace(self, rows=rows, logs=logs, variances=variances)
 
 
@@ -99,8 +100,8 @@ class _Evidence:
 class CompositeModel:
     """The model of a log peak: the soft minimum of the parts, plus ``offset``.
 
-    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of compressed log peaks
-    that are predicted from the other trials.
+    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of the compressed log
+    peaks if each is predicted from the other trials.
     """
 
     capacity_models: tuple[CapacityModel, ...]
@@ -151,7 +152,7 @@ class CompositeModel:
 
 
 def soft_minimum(parts: Array, sharpness: float) -> Array:
-    """Return the soft minimum of logarithms along the first axis: slightly below the smallest of them."""
+    """Return the soft minimum along the first axis, which is slightly below the smallest value."""
     minimum = parts.min(axis=0)
     return np.asarray(
         minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
@@ -159,7 +160,7 @@ def soft_minimum(parts: Array, sharpness: float) -> Array:
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
-    """Return log peaks relative to ``best_log_peak``, with those far below it compressed."""
+    """Return log peaks relative to ``best_log_peak``, with differences far below it compressed."""
     loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
@@ -173,47 +174,56 @@ def fit_composite(
     sds: Array,
     shared_sds: Array | None = None,
 ) -> CompositeModel | None:
-    """Return the model of the parts; ``None`` if too few parts were observed.
+    """Return the model of the parts; ``None`` if too few parts were measured.
 
-    ``sds`` belong to the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to the log
-    peaks and to the capacities.
+    ``sds`` are the errors of the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to both
+    log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
-    fitted_models = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
+    fitted_models = [
+        _fit_capacity(tables, points, shared_sds, part_evidence) for part_evidence in evidence
+    ]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     parts_with_evidence = zip(fitted_models, evidence, strict=True)
     left_out_peaks = np.array(
-        [model.predict_left_out(points, each.rows) for model, each in parts_with_evidence]
+        [
+            model.predict_left_out(points, part_evidence.rows)
+            for model, part_evidence in parts_with_evidence
+        ]
     )
-    top = float(log_peaks.max())
-    sharpness, chosen = _select_parts(left_out_peaks, log_peaks, top)
+    best_log_peak = float(log_peaks.max())
+    sharpness, chosen_indices = _select_parts(left_out_peaks, log_peaks, best_log_peak)
     peak_inferences = _infer_from_peaks(
-        [fitted_models[index] for index in chosen], sharpness, points, log_peaks, sds
+        [fitted_models[index] for index in chosen_indices], sharpness, points, log_peaks, sds
     )
     capacity_models = [
         _refine_capacity(tables, points, shared_sds, evidence[index], fitted_models[index], peaks)
-        for index, peaks in zip(chosen, zip(*peak_inferences, strict=True), strict=True)
+        for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
     soft_minima = soft_minimum(
         np.array([part.predict(points)[0] for part in capacity_models]), sharpness
     )
-    left_out_minima = soft_minimum(left_out_peaks[chosen], sharpness)
+    left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     residual_process = fit_process(
-        tables, points, _compute_remainder(log_peaks, soft_minima, top), sds**2, RESIDUAL_PRIORS,
-        level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
+        tables, points, _compute_remainder(log_peaks, soft_minima, best_log_peak), sds**2,
+        RESIDUAL_PRIORS, level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
     )  # fmt: skip
-    error = _leave_one_out_error(
-        residual_process, _compute_remainder(log_peaks, left_out_minima, top)
+    error = _compute_leave_one_out_error(
+        residual_process, _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     )
-    return CompositeModel(tuple(capacity_models), sharpness, offset, top, residual_process, error)
+    return CompositeModel(
+        tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
+    )
 
 
-def _compute_remainder(log_peaks: Array, soft_minima: Array, top: float) -> Array:
+def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
     """Return the part of the compressed log peaks that the soft minima do not explain."""
     explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
-    return compress_log_peaks(log_peaks, top) - compress_log_peaks(explained, top)
+    return compress_log_peaks(log_peaks, best_log_peak) - compress_log_peaks(
+        explained, best_log_peak
+    )
 
 
 def _select_parts(
@@ -221,7 +231,7 @@ def _select_parts(
 ) -> tuple[float, list[int]]:
     """Return the sharpness of the soft minimum, and the parts that predict the peaks best.
 
-    A part with a wrong capacity that looks narrower than it is makes the predictions worse.
+    A part whose measured capacity is too low makes the predictions worse, and is left out.
     """
     selected_rows = list(range(len(left_out_peaks)))
     error, sharpness = _select_sharpness(left_out_peaks, log_peaks, best_log_peak)
@@ -230,8 +240,11 @@ def _select_parts(
             [row for row in selected_rows if row != omitted] for omitted in selected_rows
         ]
         scored_sets = [
-            (*_select_sharpness(left_out_peaks[rest], log_peaks, best_log_peak), rest)
-            for rest in smaller_sets
+            (
+                *_select_sharpness(left_out_peaks[remaining_rows], log_peaks, best_log_peak),
+                remaining_rows,
+            )
+            for remaining_rows in smaller_sets
         ]
         if min(scored_sets)[0] > 0.95 * error:
             break
@@ -250,20 +263,20 @@ def _refine_capacity(
     """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
     for it.
 
-    A part that never was the narrowest keeps its model.
+    A part that was never the narrowest one keeps its ``fitted`` model.
     """
     if np.isinf(peaks[1]).all():
         return fitted
     return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
 
 
-def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
-    """Return the mean error of each peak, predicted from all others.
+def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -> float:
+    """Return the mean error of the peaks if each is predicted from all other trials.
 
-    ``rest`` is the peak minus the prediction of the parts without that trial's capacities. The residual
-    process then predicts each rest from the others.
+    ``remainders`` contains each peak minus the parts' prediction without that trial's capacities. The
+    residual process predicts each entry of ``remainders`` from the other entries.
     """
-    errors, _ = replace(residual, values=rest).leave_one_out()
+    errors, _ = replace(residual, values=remainders).leave_one_out()
     return float(np.abs(errors).mean())
 
 
@@ -274,24 +287,27 @@ def _infer_from_peaks(
     log_peaks: Array,
     sds: Array,
 ) -> tuple[Array, Array]:
-    """Return log capacities of the limiting parts inferred from peaks, and variances: ``[part,
-    trial]``.
+    """Return the log capacities of parts that the peaks imply, and their variances: ``[part, trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
     (Anderson & Moore, 1979, §8.2). The derivative of the soft minimum with respect to a part is that
-    part's share in the minimum. The uncertainty of the other parts widens the variance.
+    part's share in the minimum. The uncertainty of the other parts increases the variance, which is
+    infinite for parts that did not limit the peak.
     """
-    means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
+    means, own_sds = (
+        np.array(predictions)
+        for predictions in zip(*(p.predict(points) for p in parts), strict=True)
+    )
     soft_minima = soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
-    uncertain, noise = (shares * own) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
+    part_variances, noise = (shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
     is_usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
-        log_excess > -DISTURBED_SDS * np.sqrt(noise + uncertain.sum(axis=0))
+        log_excess > -DISTURBED_SDS * np.sqrt(noise + part_variances.sum(axis=0))
     )
     slopes = np.maximum(shares, LIMITING_MARGIN)
-    variances = (noise + uncertain.sum(axis=0) - uncertain) / slopes**2
+    variances = (noise + part_variances.sum(axis=0) - part_variances) / slopes**2
     return means + log_excess / slopes, np.where(
         is_usable & (shares > LIMITING_MARGIN), variances, np.inf
     )
@@ -300,7 +316,7 @@ def _infer_from_peaks(
 def _select_sharpness(
     left_out: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
-    """Return the smallest mean error, and the sharpness that gives it."""
+    """Return the smallest mean error of the predicted peaks, and the sharpness with this error."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
         soft_minima = soft_minimum(left_out, sharpness)
@@ -317,7 +333,9 @@ def _select_sharpness(
 
 
 def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
-    """Return the height of the peaks above the soft minimum: the median of the better half."""
+    """Return the median difference of the peaks from the soft minimum, over the better half of the
+    trials.
+    """
     is_upper_half = log_peaks >= np.median(log_peaks)
     return float(np.median((log_peaks - soft_minima)[is_upper_half]))
 
@@ -327,22 +345,29 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
     trials.
     """
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
-    groups = {frozenset(capacity.tiers) for each in capacities for capacity in each.values()}
+    tier_groups = {
+        frozenset(capacity.tiers)
+        for trial_capacities in capacities
+        for capacity in trial_capacities.values()
+    }
     evidence = []
-    for name in sorted({name for each in capacities for name in each}):
-        rows = np.array([row for row, each in enumerate(capacities) if name in each], np.intp)
+    for name in sorted({name for trial_capacities in capacities for name in trial_capacities}):
+        rows = np.array(
+            [row for row, trial_capacities in enumerate(capacities) if name in trial_capacities],
+            np.intp,
+        )
         own_capacities = [capacities[row][name] for row in rows]
         direct_tiers = {tier for capacity in own_capacities for tier in capacity.tiers}
         related_tiers = {
-            tier for group in groups if group & direct_tiers for tier in group
+            tier for group in tier_groups if group & direct_tiers for tier in group
         } | direct_tiers
         axes = np.array([d for d, tier in enumerate(tiers) if tier in related_tiers], np.intp)
         weights = np.array([1.0 if tiers[d] in direct_tiers else RELATED_VARIANCE for d in axes])
         if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
-            logs, sds = (
+            log_capacities, sds = (
                 np.array([getattr(c, field) for c in own_capacities]) for field in ("log", "sd")
             )
-            evidence.append(_Evidence(axes, weights, rows, logs, sds**2))
+            evidence.append(_Evidence(axes, weights, rows, log_capacities, sds**2))
     return evidence
 
 
@@ -354,9 +379,9 @@ def _fit_capacity(
     similar: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
-    that the others contradict.
+    that the other capacities contradict.
 
-    ``similar`` is a process fitted to almost the same evidence: the fit starts from it.
+    The fit starts from ``similar``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
@@ -374,5 +399,5 @@ def _fit_capacity(
         error, sd = process.leave_one_out()
         is_outlier = exceeds_prediction(np.abs(error), sd)
         if is_outlier.any():
-            process = fit(disregard(evidence.variances, is_outlier, error, sd), process)
+            process = fit(inflate_variances(evidence.variances, is_outlier, error, sd), process)
     return CapacityModel(evidence.axes, process)

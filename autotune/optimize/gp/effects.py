@@ -1,7 +1,8 @@
 """Sums of the effects of many parameters at many points of a grid.
 
-A parameter has no effect at its anchor, and most configurations leave most parameters there. The sums
-skip those parameters. A sparse product adds up the others, for all points at once.
+A parameter has no effect at its anchor (the level in the leading configuration), and most configurations
+leave most parameters there. The sums skip those parameters. A sparse matrix product adds up the effects
+of the others, for all points at once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LevelEffects:
-    """The effects of parameters at each level, as the array ``values`` with axes ``[axis, level,
-    column]``.
+    """The effects of some parameters at each level, as the array ``values``, ``[axis, level, column]``.
 
-    ``axes`` are the numbers of these parameters on the grid. ``variances``, ``[parameter, level]``, are
-    positive where a parameter of the grid has an effect.
+    ``axes`` are the indices of these parameters on the grid. ``variances``, ``[parameter, level]``,
+    covers all parameters of the grid, and is positive where a parameter has an effect.
     """
 
     axes: npt.NDArray[np.intp]
@@ -33,7 +33,7 @@ class LevelEffects:
 
     @cached_property
     def _flat_values(self) -> tuple[Array, Array]:
-        """Return the values and their squares, ``[axis and level, column]``."""
+        """Return the values and their squares, each with one row per axis and level."""
         axes, levels, columns = self.values.shape
         flat_values = self.values.reshape(axes * levels, columns)
         return flat_values, flat_values**2
@@ -43,14 +43,15 @@ class LevelEffects:
         return np.asarray(self.variances[self.axes] > 0).ravel()
 
     def sum_at(self, points: GridPoints) -> tuple[Array, Array]:
-        """Return the sums of the values and of their squares at each point, ``[point, column]``."""
-        count, levels = self.variances.shape[1], points[:, self.axes]
-        cells = levels + count * np.arange(len(self.axes))
-        rows, places = np.nonzero(self._has_effect.take(cells))
+        """Return, for each point, the sums of the effects and of their squares: ``[point, column]``."""
+        level_count, levels = self.variances.shape[1], points[:, self.axes]
+        flat_indices = levels + level_count * np.arange(len(self.axes))
+        rows, places = np.nonzero(self._has_effect.take(flat_indices))
         row_ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
         values, squares = self._flat_values
         selection = csr_array(
-            (np.ones(len(rows)), cells[rows, places], row_ends), shape=(len(points), len(values))
+            (np.ones(len(rows)), flat_indices[rows, places], row_ends),
+            shape=(len(points), len(values)),
         )
         return selection @ values, selection @ squares
 

@@ -1,7 +1,7 @@
 """A Gaussian process for many parameters, few of which matter, and few trials.
 
-The function is a constant, an effect per parameter, and an interaction per pair. κ_d is the
-covariance of parameter d's effect times its squared amplitude:
+The function is the sum of a constant, an effect per parameter, and an interaction per pair of
+parameters. κ_d is the covariance of parameter d's effect times its squared amplitude:
 
     k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
 
@@ -31,18 +31,19 @@ from autotune.optimize.gp.grid import GridAxis, GridPoints
 
 Array = npt.NDArray[np.float64]
 
-# Smallest squared amplitude relative to the scale, as a logarithm: after few trials, no parameter is
-# certain to be without effect.
+# Logarithm of the smallest squared amplitude relative to the common scale. A few trials cannot prove
+# that a parameter has no effect.
 MIN_LOG_AMPLITUDE = -3.0
-# A fit stops at a relative step of minus the log posterior below this. No observation could tell the
-# difference to the optimum, less than 0.01.
+# A fit stops when the relative change of the log posterior is below this. The remaining difference from
+# the optimum is less than 0.01, which no observation could show.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
-LEVEL_VARIANCE = 1.0  # variance of the level of log values
-# Hyperparameters are learned from at most this many observations, as the cost grows with their cube.
-# They are the highest ones and an even selection of the others. Predictions use all observations.
+LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
+# Hyperparameters are learned from at most this many observations, because the cost grows with the cube
+# of their number. They are the highest ones and an even sample of the rest. Predictions use all
+# observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
-# Matérn length scales, as fractions of a range.
+# Matérn length scales as fractions of a parameter's range, and the weight of the short one.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
     1.0,
     0.25,
@@ -50,19 +51,19 @@ LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
 )
 
 
-def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
+def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
     average.
 
-    The effect is zero at ``anchor``, the level of the leading configuration. Without an anchor it is
-    zero on average over the range (functional ANOVA: Durrande et al., 2013). A sum of effects then
-    separates main effects, and a product of two is purely an interaction. Uncertainty is small near the
-    anchor and grows with every changed parameter. Two Matérn 5/2 processes bend over the whole range
-    and over a quarter of it. They cover slopes, valleys and thresholds without a length scale that few
-    trials would have to determine.
+    The effect is zero at ``anchor``, the level in the leading configuration. Without an anchor, the
+    effect is zero on average over the range (functional ANOVA: Durrande et al., 2013). Each term of the
+    sum is therefore a main effect, and each product of two is purely an interaction. Uncertainty is
+    small near the anchor and grows with every changed parameter. The covariance mixes two Matérn 5/2
+    processes, with length scales of the whole range and a quarter of it. They fit slopes, valleys and
+    thresholds, so no length scale must be learned from few trials.
     """
     if axis.is_ordered:
-        raw_covariance = _mixture_covariance(tuple(axis.unit_positions.tolist()))
+        raw_covariance = _compute_mixture_covariance(tuple(axis.unit_positions.tolist()))
         weights = (
             np.gradient(axis.unit_positions)
             if len(axis.unit_positions) > 2
@@ -72,30 +73,30 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
         raw_covariance = np.eye(len(axis.values))
         weights = np.ones(len(axis.values))
     weights = weights / weights.sum()
-    pivot = np.eye(len(weights))[anchor] if anchor is not None else weights
-    mean = raw_covariance @ pivot
-    centred_covariance = raw_covariance - np.outer(mean, mean) / float(pivot @ mean)
+    anchor_weights = np.eye(len(weights))[anchor] if anchor is not None else weights
+    mean = raw_covariance @ anchor_weights
+    centred_covariance = raw_covariance - np.outer(mean, mean) / float(anchor_weights @ mean)
     return np.asarray(centred_covariance / float(weights @ centred_covariance.diagonal()))
 
 
 @lru_cache(maxsize=256)
-def _mixture_covariance(units: tuple[float, ...]) -> Array:
-    """Return the covariance without an anchor, cached because every suggestion needs the same tables."""
-    locations = np.array(units)
-    distance = np.abs(locations[:, None] - locations[None, :])
+def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
+    """Return the covariance without an anchor, cached because every suggestion needs the same one."""
+    positions = np.array(unit_positions)
+    distance = np.abs(positions[:, None] - positions[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
         distance / LONG_LENGTH_SCALE
     ) + SHORT_SCALE_WEIGHT * matern_correlation(distance / SHORT_LENGTH_SCALE)
 
 
 def matern_correlation(distance: Array) -> Array:
-    """Return the Matérn 5/2 correlation at these distances, in units of the length scale."""
+    """Return the Matérn 5/2 correlation; ``distance`` is in units of the length scale."""
     scaled_distance = np.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
 
 
 def factorize(matrix: Array) -> Array:
-    """Return the lower Cholesky factor, with undefined numbers above its diagonal.
+    """Return the lower Cholesky factor; the entries above its diagonal are undefined.
 
     LAPACK is called directly: with few trials, the checks of scipy's functions cost more than the
     arithmetic. Raises LinAlgError if the matrix is not positive definite.
@@ -106,9 +107,9 @@ def factorize(matrix: Array) -> Array:
     return np.asarray(factor)
 
 
-def solve(factor: Array, right: Array) -> Array:
-    """Return the solution of a system, from the lower Cholesky factor of its matrix."""
-    solution, _ = lapack.dpotrs(factor, right, lower=1)
+def solve(factor: Array, right_side: Array) -> Array:
+    """Return the solution of a linear system, given the lower Cholesky factor of its matrix."""
+    solution, _ = lapack.dpotrs(factor, right_side, lower=1)
     return np.asarray(solution)
 
 
@@ -117,7 +118,7 @@ class ProcessPriors:
     """Priors in the unit of the observations: the typical ``effect_size`` of a parameter and
     ``noise_sd``.
 
-    ``scale_width`` is the uncertainty of ``effect_size``, as the sd of the logarithm of its square.
+    ``scale_width`` is the sd of the logarithm of the squared effect size, which is uncertain.
     """
 
     effect_size: float = 0.1
@@ -127,9 +128,12 @@ class ProcessPriors:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """A fitted process. ``amplitudes`` are per parameter, squared; ``noise_variance`` is a variance;
-    ``values`` are relative to ``level``. ``shared_sds``: see `fit_process`. ``log_scale`` is the
-    logarithm of the amplitudes' common scale."""
+    """A fitted process.
+
+    ``amplitudes`` are the squared amplitudes of the parameters, and ``log_scale`` is the logarithm of
+    their common scale. ``values`` are the observations relative to ``level``. ``shared_sds``: see
+    `fit_process`.
+    """
 
     tables: tuple[Array, ...]
     points: GridPoints
@@ -164,27 +168,25 @@ class GaussianProcess:
         return self._covariance_effects(self.points)
 
     def _covariance_effects(self, points: GridPoints) -> LevelEffects:
-        """Return the covariance of each parameter's effect at each level with its effect at each
-        point.
-        """
+        """Return the covariance of each parameter's effect, between each level and each point."""
         axes = list_varied_axes(self._effect_variances, points)
         values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
-        for place, d in enumerate(axes):
+        for row, d in enumerate(axes):
             table = self.tables[d]
-            values[place, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
+            values[row, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
-        """Return the level, the effects and their interactions at each point, ``[point, column]``."""
+        """Return the covariance of level, effects and interactions at each point, ``[point, column]``."""
         return self._interact(*effects.sum_at(points))
 
-    def _interact(self, first: Array, squares: Array) -> Array:
-        """Return the covariance from the sums of all effects' covariances and of their squares."""
-        return LEVEL_VARIANCE + first + self.interaction_weight * 0.5 * (first * first - squares)
+    def _interact(self, sums: Array, squares: Array) -> Array:
+        """Return the total covariance, from the sums of the effects' covariances and of their squares."""
+        return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
-    def covariance(self, left: GridPoints, right: GridPoints) -> Array:
-        """Return the prior covariance of the function, ``[left, right]``."""
-        return self._sum_effects(self._covariance_effects(right), left)
+    def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
+        """Return the prior covariance of the function, with a row and a column for each point."""
+        return self._sum_effects(self._covariance_effects(column_points), row_points)
 
     def prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""
@@ -207,13 +209,13 @@ class GaussianProcess:
         total_covariance = self.covariance(points, points) - cross_covariance @ solve(
             self.cholesky_factor, cross_covariance.T
         )
-        size, shape = np.linalg.eigh(total_covariance)
-        covariance_root = shape * np.sqrt(np.maximum(size, 0.0))
+        eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
+        covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """Return the process as if ``points`` had been measured with the predicted results: it is less
-        uncertain there.
+        """Return the process as if ``points`` had been measured with the predicted results, which makes
+        it less uncertain at these points.
         """
         if not len(points):
             return self
@@ -227,17 +229,19 @@ class GaussianProcess:
         )
 
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Return the difference of each observation from its prediction by the others, and its sd."""
+        """Return each observation minus its prediction from all others, and the sd of this difference."""
         inverse_covariance = solve(self.cholesky_factor, np.eye(len(self.points)))
         variance = 1.0 / inverse_covariance.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
 
 
-def disregard(variances: Array, is_void: npt.NDArray[np.bool_], errors: Array, sds: Array) -> Array:
-    """Return the variances of the observations, increased for those marked in ``is_void``.
+def inflate_variances(
+    variances: Array, is_disregarded: npt.NDArray[np.bool_], errors: Array, sds: Array
+) -> Array:
+    """Return the variances of the observations, increased for those marked in ``is_disregarded``.
     `GaussianProcess.leave_one_out` returns ``errors`` and ``sds``.
     """
-    return variances + np.where(is_void, 4.0 * np.maximum(errors**2, sds**2), 0.0)
+    return variances + np.where(is_disregarded, 4.0 * np.maximum(errors**2, sds**2), 0.0)
 
 
 def fit_process(
@@ -255,8 +259,8 @@ def fit_process(
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have
     in common, such as the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. ``similar`` is a process fitted to almost the same
-    observations: the fit starts from it.
+    differences between these observations. The fit starts from ``similar``, a process fitted to almost
+    the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
@@ -270,8 +274,8 @@ def fit_process(
         priors,
     )
     optimum = minimize(
-        problem.loss_and_gradient,
-        problem.opening if similar is None else problem.opening_from(similar),
+        problem.compute_loss_and_gradient,
+        problem.default_start if similar is None else problem.build_start_from(similar),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
@@ -299,44 +303,44 @@ def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
 class _FitProblem:
     """The negative log posterior of the hyperparameters, with its gradient.
 
-    θ = (log squared amplitude relative to the scale per varied parameter …, log scale², log β', log
-    noise²). β = β' / scale², so that an interaction is relative to its two effects. The
-    amplitude of a parameter that no trial varied is the mode of its prior.
+    θ = (log squared amplitude relative to the scale for each varied parameter …, log scale², log β',
+    log noise²). β = β' / scale², so that an interaction is relative to its two effects. A parameter
+    that no trial varied gets the amplitude at the mode of the prior.
     """
 
     def __init__(
         self, tables: tuple[Array, ...], points: GridPoints, values: Array, variances: Array,
-        shared_sds: Array, beliefs: ProcessPriors,
+        shared_sds: Array, priors: ProcessPriors,
     ) -> None:  # fmt: skip
         self.values, self.variances = values, variances
         self.parameter_count = len(tables)
         self.axes = list_varied_axes(tabulate_variances(tables), points)
-        # Covariances are symmetric: each pair of observations is one column.
-        self.pairs = np.tril_indices(len(points))
-        self.times = np.where(self.pairs[0] == self.pairs[1], 1.0, 2.0)
-        first, second = points[self.pairs[0]], points[self.pairs[1]]
-        self.flat = np.zeros((len(self.axes), len(first)))
-        for place, d in enumerate(self.axes):
-            self.flat[place] = tables[d][first[:, d], second[:, d]]
-        self.flat2 = self.flat**2
-        self.common = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pairs]
-        self.diagonal = np.flatnonzero(self.times == 1.0)
+        # Covariances are symmetric, so each pair of observations is stored once, as one column.
+        self.pair_indices = np.tril_indices(len(points))
+        self.pair_multiplicities = np.where(self.pair_indices[0] == self.pair_indices[1], 1.0, 2.0)
+        first, second = points[self.pair_indices[0]], points[self.pair_indices[1]]
+        self.table_entries = np.zeros((len(self.axes), len(first)))
+        for row, d in enumerate(self.axes):
+            self.table_entries[row] = tables[d][first[:, d], second[:, d]]
+        self.squared_table_entries = self.table_entries**2
+        self.common_covariance = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pair_indices]
+        self.diagonal_columns = np.flatnonzero(self.pair_multiplicities == 1.0)
         self.identity = np.eye(len(points))
         # Means and sds of the priors on the entries of θ after the amplitudes.
-        self.middle = np.array(
-            [2 * np.log(beliefs.effect_size), np.log(0.1), 2 * np.log(beliefs.noise_sd)]
+        self.prior_means = np.array(
+            [2 * np.log(priors.effect_size), np.log(0.1), 2 * np.log(priors.noise_sd)]
         )
-        self.widths = np.array([beliefs.scale_width, 1.5, 1.5])
-        self.opening = np.concatenate([np.full(len(self.axes), -1.0), self.middle])
+        self.prior_sds = np.array([priors.scale_width, 1.5, 1.5])
+        self.default_start = np.concatenate([np.full(len(self.axes), -1.0), self.prior_means])
 
-    def opening_from(self, process: GaussianProcess) -> Array:
-        """Return θ of a fitted process, from which another fit can start."""
+    def build_start_from(self, process: GaussianProcess) -> Array:
+        """Return the θ of a fitted process as the start of another fit."""
         relative = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
         return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
 
     def bounds(self) -> list[tuple[float, float]]:
-        scale, _, noise = self.middle
+        scale, _, noise = self.prior_means
         return [
             *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.axes),
             (scale - 5, scale + 4),
@@ -352,17 +356,20 @@ class _FitProblem:
         relative[self.axes] = theta[: len(self.axes)]
         return relative, theta[len(self.axes) :]
 
-    def loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
+    def compute_loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
         axis_count = len(self.axes)
         relative, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
         amplitudes = np.exp(relative + scale)
-        share = float(np.exp(beta - scale))
-        first_order, squared_terms = amplitudes @ self.flat, amplitudes**2 @ self.flat2
+        interaction_weight = float(np.exp(beta - scale))
+        first_order, squared_terms = (
+            amplitudes @ self.table_entries,
+            amplitudes**2 @ self.squared_table_entries,
+        )
         second_order = 0.5 * (first_order * first_order - squared_terms)
-        below = self.common + first_order + share * second_order
-        below[self.diagonal] += self.variances + np.exp(noise)
+        pair_covariances = self.common_covariance + first_order + interaction_weight * second_order
+        pair_covariances[self.diagonal_columns] += self.variances + np.exp(noise)
         total_covariance = np.zeros_like(self.identity)
-        total_covariance[self.pairs] = below
+        total_covariance[self.pair_indices] = pair_covariances
         try:
             cholesky_factor = factorize(total_covariance)
         except np.linalg.LinAlgError:
@@ -370,40 +377,40 @@ class _FitProblem:
         inverse_covariance = solve(cholesky_factor, self.identity)
         solved_values = inverse_covariance @ self.values
         fit_loss = 0.5 * self.values @ solved_values + np.log(cholesky_factor.diagonal()).sum()
-        # Half of the sum over all pairs in both orders.
+        # Half of the sum over all ordered pairs, because each pair is stored once.
         covariance_gradient = (
             0.5
-            * self.times
-            * (inverse_covariance - np.outer(solved_values, solved_values))[self.pairs]
+            * self.pair_multiplicities
+            * (inverse_covariance - np.outer(solved_values, solved_values))[self.pair_indices]
         )
         axis_gradients = amplitudes * (
-            self.flat @ (covariance_gradient * (1.0 + share * first_order))
-        ) - share * amplitudes**2 * (self.flat2 @ covariance_gradient)
-        pair_gradient = share * float(covariance_gradient @ second_order)
+            self.table_entries @ (covariance_gradient * (1.0 + interaction_weight * first_order))
+        ) - interaction_weight * amplitudes**2 * (self.squared_table_entries @ covariance_gradient)
+        pair_gradient = interaction_weight * float(covariance_gradient @ second_order)
         other_gradients = [
             axis_gradients.sum() - pair_gradient,
             pair_gradient,
-            float(np.exp(noise) * covariance_gradient[self.diagonal].sum()),
+            float(np.exp(noise) * covariance_gradient[self.diagonal_columns].sum()),
         ]
         gradient = np.concatenate([axis_gradients, other_gradients])
-        prior, prior_gradient = self._prior_and_gradient(theta)
+        prior, prior_gradient = self._compute_prior_and_gradient(theta)
         return float(fit_loss + prior), gradient + prior_gradient
 
-    def _prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
+    def _compute_prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
         of the rest.
 
-        The half-Cauchy density is taken in the logarithm of the squared amplitude. For a parameter that
-        has not been tried, the mode is the common scale, not zero. Without the Jacobian (as in
+        The half-Cauchy density is that of the logarithm of the squared amplitude. For an untried
+        parameter, the mode is therefore the common scale, not zero. Without the Jacobian (as in
         BoTorch's MAP-SAAS), the search would assume that the parameter has no effect and never try it.
-        The prior of a parameter's class limits how many parameters may matter
+        The prior variance of each class of parameters limits how many of them matter
         (`surrogate.EFFECT_VARIANCES`).
         """
         axis_count = len(self.axes)
         relative_amplitudes = theta[:axis_count]
         loss = np.log1p(np.exp(relative_amplitudes)) - 0.5 * relative_amplitudes
         gradient = 1.0 / (1.0 + np.exp(-relative_amplitudes)) - 0.5
-        standard_scores = (theta[axis_count:] - self.middle) / self.widths
+        standard_scores = (theta[axis_count:] - self.prior_means) / self.prior_sds
         return float(loss.sum() + 0.5 * standard_scores @ standard_scores), np.concatenate(
-            [gradient, standard_scores / self.widths]
+            [gradient, standard_scores / self.prior_sds]
         )

@@ -1,8 +1,9 @@
 """The search space as a grid: each parameter in about a hundred steps on its own scale.
 
 A configuration is encoded as a point: one level number per parameter. On a grid, the covariance of one
-parameter is a small table (`axis_covariance`), so a model of many parameters needs look-ups instead of
-exponentials. Inactive parameters are set to their baseline, so that they cannot mislead the model.
+parameter is a small table (`compute_axis_covariance`). A model therefore looks up covariances instead of
+computing exponentials. Inactive parameters are set to their baseline levels, so that they cannot
+mislead the model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_LEVELS = 101
 
 @dataclass(frozen=True)
 class GridAxis:
-    """One parameter: the value and the position (0 to 1) of each level; ``choices`` have no order."""
+    """One parameter, with the value and the position (0 to 1) of each level; choices have no order."""
 
     dimension: Dimension
     values: tuple[Value, ...]
@@ -40,12 +41,12 @@ class GridAxis:
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
-            locations = np.array([to_unit(dimension, value) for value in integers])
-            return cls(dimension, tuple(integers), locations)
-        units = np.linspace(0.0, 1.0, MAX_LEVELS)
-        values = [from_unit(dimension, unit) for unit in units]
-        # Preset values stay exact. Rounding a setting that a suggestion does not change would restart
-        # its service unnecessarily.
+            integer_positions = np.array([to_unit(dimension, value) for value in integers])
+            return cls(dimension, tuple(integers), integer_positions)
+        unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
+        values = [from_unit(dimension, unit_position) for unit_position in unit_positions]
+        # Preset values are not rounded to a level. Rounding would change settings that a suggestion
+        # keeps, and restart services unnecessarily.
         for preset in (
             dimension.published,
             dimension.advised,
@@ -54,7 +55,7 @@ class GridAxis:
         ):
             if preset is not None and dimension.clip(preset) == preset:
                 values[round(to_unit(dimension, preset) * (MAX_LEVELS - 1))] = preset
-        return cls(dimension, tuple(values), units)
+        return cls(dimension, tuple(values), unit_positions)
 
     @property
     def safe_levels(self) -> tuple[int, int]:
@@ -88,13 +89,13 @@ def _has_integer_levels(dimension: Dimension) -> bool:
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
-    """Return the position of a number in its range, 0 to 1; a logarithmic range that starts at 0 is
+    """Return the position of a number in its range, 0 to 1. A logarithmic range that starts at 0 is
     shifted to start at 1.
     """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)
-    shift = _log_shift(low)
+    shift = _compute_log_shift(low)
     return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
 
 
@@ -103,32 +104,33 @@ def from_unit(dimension: Dimension, unit: float) -> Value:
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return dimension.clip(low + unit * (high - low))
-    shift = _log_shift(low)
+    shift = _compute_log_shift(low)
     ratio = log((high + shift) / (low + shift))
     return dimension.clip((low + shift) * exp(unit * ratio) - shift)
 
 
-def _log_shift(low: float) -> float:
+def _compute_log_shift(low: float) -> float:
     return 0.0 if low > 0 else 1.0 - low
 
 
 @dataclass(frozen=True)
 class ParameterGrid:
-    """The tunable parameters. ``conditions`` lists child axis, parent axis, and the parent's levels at
-    which the child is active. ``baseline`` is a point. ``get_effective`` returns values as a suggestion
-    contains them: a value with the same effect as the baseline value is replaced by it. All
-    configurations with the same effect then have the same point.
+    """The tunable parameters, each as an axis of levels.
+
+    ``conditions`` lists child axis, parent axis, and a mask of the parent's levels at which the child
+    is active. ``baseline`` is a point. ``get_effective`` replaces values that have the same effect as
+    the baseline value by that value. Configurations with the same effect then have the same point.
     """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
     get_effective: Callable[[Settings], Settings] | None = None
-    # Points by configuration, because each suggestion encodes all earlier configurations.
+    # Cached points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
     )
-    # Levels by axis and value, because repaired candidates have most values in common.
+    # Cached levels by axis and value, because repaired candidates have most values in common.
     _level_cache: dict[tuple[int, Value], int] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -142,14 +144,14 @@ class ParameterGrid:
     ) -> ParameterGrid:
         """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
-        index = {axis.dimension.name: i for i, axis in enumerate(axes)}
+        index_by_name = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
             for name, allowed in axis.dimension.conditions:
-                if name in index:
-                    parent = axes[index[name]]
+                if name in index_by_name:
+                    parent = axes[index_by_name[name]]
                     is_active = np.array([value in allowed for value in parent.values])
-                    conditions.append((child, index[name], is_active))
+                    conditions.append((child, index_by_name[name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective)
 
@@ -193,15 +195,15 @@ class ParameterGrid:
     def reset_inactive(self, points: GridPoints) -> GridPoints:
         """Return ``points`` with every inactive parameter at its baseline."""
         points = points.copy()
-        for child, parent, active in self.conditions:
-            points[~active[points[:, parent]], child] = self.baseline[child]
+        for child, parent, active_levels in self.conditions:
+            points[~active_levels[points[:, parent]], child] = self.baseline[child]
         return points
 
 
 def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
-    """Return the indices of the points that differ from all earlier ones.
+    """Return the indices of the points that differ from all earlier points.
 
-    A configuration that is measured repeatedly, such as the drift reference or the baseline of each
-    test bed, is one configuration.
+    A configuration that was measured repeatedly, such as the drift reference or the baseline of each
+    test bed, is counted once.
     """
     return np.sort(np.unique(points, axis=0, return_index=True)[1])

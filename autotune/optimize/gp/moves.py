@@ -1,12 +1,12 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis shows which of a hundred parameters to change, and in which direction. The measured peak
-does not contain this information. The diagnosis does not show how far to change a parameter. A move
-goes far until a configuration ahead of it fails, and then half as far. A harmful value bounds a
-parameter for the whole study, and `bisect_harm` closes in on that bound.
+A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. The
+measured peak alone shows none of this. A move takes long steps until a value in its direction fails, and
+then goes half as far. A harmful value limits a parameter for the whole study, and `bisect_harm` halves
+the distance to that value.
 
-The gain of a long step ends where another part becomes the limit. The rest of the step may cost
-memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
+A long step brings no further gain once another part of the stack becomes the limit. The rest of the step
+may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
 
-# Lengths of a move as fractions of the parameter's range: on a logarithmic range from 2 to 512
-# children, the first nearly doubles their number.
+# Lengths of a move as fractions of the parameter's range. On a logarithmic range from 2 to 512, the
+# first length nearly doubles a value.
 STEP_FRACTIONS = (0.1, 0.25)
-LONG_STEP_FACTOR = 3.0  # factor of a long step on a logarithmic range
+LONG_STEP_FACTOR = 3.0  # a long step multiplies a value on a logarithmic range by this factor
 MIN_STEP = 0.05  # fraction of a range; the effect of a shorter move is not measurable
 MIN_GAIN = 0.03  # in log peak; a move with a smaller gain is a failure
-MIN_LONG_STEP_GAIN = 0.1  # in log peak; from this gain on, another long step is made
+MIN_LONG_STEP_GAIN = 0.1  # in log peak; after at least this gain, another long step is made
 # A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
-MAX_FAILED_STEPS = 2  # failed long steps from one leader before the model suggests
-MAX_ATTRIBUTED_CHANGES = 2  # a failure of at most this many changes counts against each of them
+MAX_FAILED_STEPS = 2  # after this many failed long steps from a leader, the model suggests instead
+MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
 @dataclass(frozen=True)
 class Move:
-    """A change of one axis: a ``direction`` (1 or -1) for numbers, a ``level`` for choices."""
+    """A change of one parameter: a ``direction`` (1 or -1) for numbers, a ``level`` for choices."""
 
     axis: int
     direction: int = 0
@@ -50,23 +50,23 @@ class Move:
 
 
 def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
-    """Return the moves written as `name+`, `name-` or `name=choice`.
+    """Parse moves that are written as `name+`, `name-` or `name=choice`.
 
-    Parameters that are not on the grid, and choices that are not available, are left out.
+    Moves of parameters that are not on the grid, or to unavailable choices, are left out.
     """
-    index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
+    index_by_name = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
     readable_moves = []
     for move in filter(None, map(_MOVE_PATTERN.fullmatch, moves)):
-        location = index.get(move["name"])
-        if location is None:
+        axis_index = index_by_name.get(move["name"])
+        if axis_index is None:
             continue
-        axis = grid.axes[location]
+        axis = grid.axes[axis_index]
         if axis.is_ordered and move["direction"]:
-            readable_moves.append(Move(location, 1 if move["direction"] == "+" else -1))
+            readable_moves.append(Move(axis_index, 1 if move["direction"] == "+" else -1))
         elif not axis.is_ordered and move["choice"]:
             value_texts = [str(value) for value in axis.values]
             readable_moves += [
-                Move(location, level=i) for i, v in enumerate(value_texts) if v == move["choice"]
+                Move(axis_index, level=i) for i, v in enumerate(value_texts) if v == move["choice"]
             ]
     return readable_moves
 
@@ -75,8 +75,8 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 class FailedMove:
     """A configuration ``point`` that was no better than its origin ``start``, or could not be used.
 
-    ``start_log_peak`` is the log peak of the origin. ``loss`` is the drop in log peak from there to the
-    point.
+    ``start_log_peak`` is the log peak of the origin. ``loss`` is that log peak minus the log peak of
+    ``point``.
     """
 
     start: GridPoints
@@ -86,7 +86,7 @@ class FailedMove:
 
     @property
     def is_harmful(self) -> bool:
-        """True if the move itself reduced capacity, and did not merely reach another limit."""
+        """True if the move itself reduced the capacity, and did not merely reach another limit."""
         is_small_change = int((self.point != self.start).sum()) <= MAX_ATTRIBUTED_CHANGES
         return is_small_change and self.loss >= MIN_LONG_STEP_GAIN
 
@@ -95,9 +95,9 @@ class FailedMove:
 class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
-    ``log_peak`` is the log peak of ``start``. ``previous`` is its origin, if ``start`` is clearly
-    better, by ``gain`` in log peak. ``previous_moves`` were recommended for the origin.
-    ``unusable_count`` is the number of configurations made from ``start`` that could not be used.
+    ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
+    from, if ``start`` is clearly better, by ``gain`` in log peak. ``previous_moves`` were recommended
+    for ``previous``. ``unusable_count`` is the number of unusable configurations made from ``start``.
     """
 
     start: GridPoints
@@ -109,78 +109,82 @@ class MoveHistory:
     previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """Yield the failures of changes of this axis that still count.
+        """Yield the failed changes of this axis that still count.
 
-        A move without a gain reached another limit. That limit may be gone if the origin was clearly
-        worse and differed in another parameter. A harmful move always counts.
+        A move without a gain reached another limit. That limit may be gone if the origin of the move
+        was clearly worse and differed in another parameter. A harmful move always counts.
         """
-        for each in self.failures:
-            if each.point[axis] != each.start[axis]:
-                differs_elsewhere = np.delete(each.start != self.start, axis).any()
-                is_close = self.log_peak < each.start_log_peak + MIN_LONG_STEP_GAIN
-                if is_close or not differs_elsewhere or each.is_harmful:
-                    yield each
+        for failure in self.failures:
+            if failure.point[axis] != failure.start[axis]:
+                differs_elsewhere = np.delete(failure.start != self.start, axis).any()
+                is_close = self.log_peak < failure.start_log_peak + MIN_LONG_STEP_GAIN
+                if is_close or not differs_elsewhere or failure.is_harmful:
+                    yield failure
 
     def is_exhausted(self, move: Move) -> bool:
-        """True if a choice failed alone, or together with few other changes."""
+        """True if this choice failed before, alone or together with few other changes."""
         return any(
-            each.point[move.axis] == move.level
-            and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
-            for each in self.list_failures(move.axis)
+            failure.point[move.axis] == move.level
+            and int((failure.point != failure.start).sum()) <= MAX_ATTRIBUTED_CHANGES
+            for failure in self.list_failures(move.axis)
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if a move reverts a change of this parameter that brought a gain without a
-        recommendation.
+        """True if the move would revert a change of this parameter that brought a gain, and that was
+        not recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
         opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return self._distance_moved(move) < 0 and opposite not in self.previous_moves
+        return self._count_levels_moved(move) < 0 and opposite not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
-        """Return the number of levels to move, for a move of ``step`` levels.
+        """Return by how many levels to change the parameter, if ``step`` levels are intended.
 
-        A repeat of the move that led to the current configuration goes twice as far. A failure ahead
-        halves the distance to that value. Two failures ahead that did no harm end the move.
+        A repeat of the move that led to the current configuration goes twice as far. A failed value
+        ahead is approached by half the distance. Two failed values ahead that did no harm end the move.
         """
-        distance_moved = self._distance_moved(move)
+        distance_moved = self._count_levels_moved(move)
         step = (
             min(step, -distance_moved // 2) if distance_moved < 0 else max(step, 2 * distance_moved)
         )
-        steps_ahead = self._list_ahead(move)
-        if sum(not harmful for _, harmful in steps_ahead) > 1:
+        failures_ahead = self._list_failures_ahead(move)
+        if sum(not harmful for _, harmful in failures_ahead) > 1:
             return 0
-        return min([step, *(distance // 2 for distance, _ in steps_ahead)])
+        return min([step, *(distance // 2 for distance, _ in failures_ahead)])
 
-    def _list_ahead(self, move: Move) -> list[tuple[int, bool]]:
-        """Return the distance in levels of each failure ahead, and whether it was harmful."""
+    def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
+        """Return the distance in levels of each failed value ahead, and whether it was harmful."""
         current_level = int(self.start[move.axis])
-        steps_ahead = [
-            ((int(each.point[move.axis]) - current_level) * move.direction, each.is_harmful)
-            for each in self.list_failures(move.axis)
+        failures_ahead = [
+            ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
+            for failure in self.list_failures(move.axis)
         ]
-        return [(distance, harmful) for distance, harmful in steps_ahead if distance > 0]
+        return [(distance, harmful) for distance, harmful in failures_ahead if distance > 0]
 
     def has_failed(self, move: Move) -> bool:
-        """True if the value was moved this way before, without a gain."""
-        return bool(self._list_ahead(move))
+        """True if the parameter was changed in this direction before, without a gain."""
+        return bool(self._list_failures_ahead(move))
 
     def find_harm(self, move: Move) -> int | None:
-        """Return the distance in levels of the nearest harmful failure ahead.
+        """Return the distance in levels to the nearest harmful value ahead.
 
-        Return ``None`` if there is none, or if there are several and the move has never helped.
+        Return ``None`` if there is none, or if there are several and the move has never brought a gain.
         """
-        harmful_distances = [distance for distance, harmful in self._list_ahead(move) if harmful]
+        harmful_distances = [
+            distance for distance, harmful in self._list_failures_ahead(move) if harmful
+        ]
         if len(harmful_distances) >= MAX_FAILED_STEPS and not self._has_helped(move):
             return None
         return min(harmful_distances, default=None)
 
     def _has_helped(self, move: Move) -> bool:
-        return self._distance_moved(move) > 0
+        return self._count_levels_moved(move) > 0
 
-    def _distance_moved(self, move: Move) -> int:
-        """Return how many levels the last gain moved along this move; negative if against it."""
+    def _count_levels_moved(self, move: Move) -> int:
+        """Return by how many levels the last gain changed the parameter in the direction of this move;
+        negative for the opposite direction.
+        """
         if self.previous is None:
             return 0
         return (int(self.start[move.axis]) - int(self.previous[move.axis])) * move.direction
@@ -189,21 +193,23 @@ class MoveHistory:
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     """Return the results of earlier moves, for moves from the configuration in this row."""
     points, peaks = observations.points, observations.log_peaks
-    failed, unusable = [], 0
-    for location in np.flatnonzero(observations.suggested):
-        origin = _find_origin(points[:location], peaks[:location], points[location])
-        if origin is not None and peaks[location] < peaks[origin] + MIN_GAIN:
-            loss = float(peaks[origin] - peaks[location])
-            failed.append(FailedMove(points[origin], points[location], float(peaks[origin]), loss))
+    failures, unusable_count = [], 0
+    for suggested_row in np.flatnonzero(observations.suggested):
+        origin = _find_origin(points[:suggested_row], peaks[:suggested_row], points[suggested_row])
+        if origin is not None and peaks[suggested_row] < peaks[origin] + MIN_GAIN:
+            loss = float(peaks[origin] - peaks[suggested_row])
+            failures.append(
+                FailedMove(points[origin], points[suggested_row], float(peaks[origin]), loss)
+            )
     for point in observations.failed_points:
         origin = _find_origin(points, peaks, point)
         if origin is not None:
-            failed.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
-            unusable += origin == row
+            failures.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
+            unusable_count += origin == row
     was_suggested = observations.suggested[row] if observations.suggested else False
     origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
-    history = MoveHistory(points[row], float(peaks[row]), tuple(failed), None, unusable)
+    history = MoveHistory(points[row], float(peaks[row]), tuple(failures), None, unusable_count)
     if origin is None or gain < MIN_GAIN:
         return history
     moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
@@ -211,8 +217,8 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
 
 
 def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
-    """Return the row of the most similar point, the best of equally similar ones; ``None`` if all
-    differ too much.
+    """Return the row of the most similar point, or of the best among equally similar points; ``None``
+    if all points differ too much.
     """
     if not len(points):
         return None
@@ -225,56 +231,56 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
 
 
 def apply_moves(
-    grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None
+    grid: ParameterGrid, history: MoveHistory, moves: Sequence[Move], length: float | None
 ) -> GridPoints:
-    """Return the start configuration of ``past`` after these moves.
+    """Return the start configuration of ``history`` after these moves.
 
-    ``length`` is a fraction of a range. Without it, a move multiplies by ``LONG_STEP_FACTOR``, or
-    crosses a quarter of a range that is not logarithmic. No move leaves the range. A move stops at
-    a bound of the guides. A move that starts there may pass the bound, because the diagnosis
-    recommends it on this stack.
+    ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
+    ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
+    range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
+    it, because the diagnosis recommends it for this stack.
     """
-    point = past.start.copy()
+    point = history.start.copy()
     for move in moves:
-        axis, here = grid.axes[move.axis], int(past.start[move.axis])
+        axis, level = grid.axes[move.axis], int(history.start[move.axis])
         if not axis.is_ordered:
-            point[move.axis] = here if past.is_exhausted(move) else move.level
+            point[move.axis] = level if history.is_exhausted(move) else move.level
             continue
-        if past.is_refuted(move, axis.dimension.name):
+        if history.is_refuted(move, axis.dimension.name):
             continue
-        levels_left = _count_room(axis, here, move.direction)
-        step = min(levels_left, past.limit_levels(move, _count_levels(axis, length)))
-        if is_worthwhile(axis, here, move, step, levels_left):
-            point[move.axis] = here + move.direction * step
+        levels_left = _count_levels_left(axis, level, move.direction)
+        step = min(levels_left, history.limit_levels(move, _count_levels(axis, length)))
+        if is_worthwhile(axis, level, move, step, levels_left):
+            point[move.axis] = level + move.direction * step
     return point
 
 
-def _count_room(axis: GridAxis, here: int, direction: int) -> int:
-    """Return the levels from ``here`` to the next bound in ``direction``.
+def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
+    """Return the number of levels from ``level`` to the next bound in ``direction``.
 
-    The next bound is the guides' bound or, beyond that, the end of the range.
+    The next bound is the guides' bound or, beyond the guides' bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
-        return (high if here < high else len(axis.values) - 1) - here
-    return here - (low if here > low else 0)
+        return (high if level < high else len(axis.values) - 1) - level
+    return level - (low if level > low else 0)
 
 
-def is_worthwhile(axis: GridAxis, here: int, move: Move, step: int, room: int) -> bool:
-    """True if a step is long enough to be informative or to bring a gain.
+def is_worthwhile(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
+    """True if a step is long enough to be informative, or to bring a measurable gain.
 
     A capacity grows no faster than the number that limits it.
     """
-    if step >= min(room, MIN_STEP * (len(axis.values) - 1)):
+    if step >= min(levels_left, MIN_STEP * (len(axis.values) - 1)):
         return True
-    return step > 0 and _log_ratio(axis, here, here + move.direction * step) >= MIN_GAIN
+    return step > 0 and _compute_log_ratio(axis, level, level + move.direction * step) >= MIN_GAIN
 
 
-def _log_ratio(axis: GridAxis, here: int, there: int) -> float:
+def _compute_log_ratio(axis: GridAxis, level: int, other_level: int) -> float:
     """Return the absolute log ratio of two levels' values; 0 on a range that is not logarithmic."""
     if not axis.dimension.is_logarithmic:
         return 0.0
-    return abs(log(max(float(axis.values[there]), 1.0) / max(float(axis.values[here]), 1.0)))
+    return abs(log(max(float(axis.values[other_level]), 1.0) / max(float(axis.values[level]), 1.0)))
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
@@ -290,22 +296,22 @@ def _count_levels(axis: GridAxis, length: float | None) -> int:
 
 def list_guided_candidates(
     grid: ParameterGrid,
-    past: MoveHistory,
+    history: MoveHistory,
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the start of ``past`` with the recommended moves, all moves together and each move alone,
-    at each length.
+    """Return the points after the recommended moves from the start of ``history``, at each length.
 
-    Duplicate points are listed only once, because every point must be repaired and predicted.
+    All moves are made together, and each move alone. Duplicates are removed, because repairing and
+    predicting a point takes time.
     """
-    readable, start = read_moves(grid, moves), past.start
+    parsed_moves, start = read_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
-        joint_point = apply_moves(grid, past, readable, length)
+        joint_point = apply_moves(grid, history, parsed_moves, length)
         changed_axes = [
             axis
-            for axis in dict.fromkeys(m.axis for m in readable)
+            for axis in dict.fromkeys(m.axis for m in parsed_moves)
             if joint_point[axis] != start[axis]
         ]
         if changed_axes:
@@ -317,12 +323,12 @@ def list_guided_candidates(
 
 
 def suggest_long_step(
-    grid: ParameterGrid, observations: TrialObservations, project: Callable[..., GridPoints]
+    grid: ParameterGrid, observations: TrialObservations, project_points: Callable[..., GridPoints]
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
-    Return ``None`` without such moves, or if the model should suggest instead. If presets are wrong,
-    they are wrong by large factors. The diagnosis shows which parameters are wrong. A model of few
+    Return ``None`` if no move is recommended, or if the model should suggest instead. Presets that are
+    wrong are wrong by large factors. The diagnosis shows which parameters are wrong. A model with few
     trials and a hundred parameters cannot show that.
     """
     if not observations.recommended_changes:
@@ -332,7 +338,7 @@ def suggest_long_step(
     tried_keys = {point.tobytes() for point in grid.reset_inactive(observations.tried_points)}
     for points in _list_long_steps(grid, observations, leader, history):
         if len(points):
-            projected_points = grid.reset_inactive(project(points, history.start))
+            projected_points = grid.reset_inactive(project_points(points, history.start))
             untried_points = [
                 point for point in projected_points if point.tobytes() not in tried_keys
             ]
@@ -342,88 +348,92 @@ def suggest_long_step(
 
 
 def _list_long_steps(
-    grid: ParameterGrid, observations: TrialObservations, leader: int, past: MoveHistory
+    grid: ParameterGrid, observations: TrialObservations, leader: int, history: MoveHistory
 ) -> Iterator[GridPoints]:
     """Yield long steps from the leader, the most promising group first."""
     moves = observations.recommended_changes[leader]
-    yield bisect_harm(grid, past, moves)
-    failed_steps = sum(observations.suggested[leader + 1 :]) + past.unusable_count
+    yield bisect_harm(grid, history, moves)
+    failed_steps = sum(observations.suggested[leader + 1 :]) + history.unusable_count
     may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
     if may_climb and not failed_steps:
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
-    yield retreat(grid, observations, past)
+        yield list_guided_candidates(grid, history, moves, lengths=(None,))
+    yield retreat(grid, observations, history)
     if may_climb and failed_steps:
-        yield list_guided_candidates(grid, past, moves, lengths=(None,))
+        yield list_guided_candidates(grid, history, moves, lengths=(None,))
 
 
-def retreat(grid: ParameterGrid, observations: TrialObservations, past: MoveHistory) -> GridPoints:
-    """Return the start, with each value that is too high reduced by half of its surplus on a
-    logarithmic scale.
+def retreat(
+    grid: ParameterGrid, observations: TrialObservations, history: MoveHistory
+) -> GridPoints:
+    """Return the start with each excessive value reduced by half of its surplus, on a logarithmic
+    scale.
 
     The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
     peak.
     """
-    point = past.start.copy()
+    point = history.start.copy()
     for index, axis in enumerate(grid.axes):
-        lowest_sufficient = _find_sufficient_value(axis, index, observations, past)
-        move, level = Move(index, -1), int(past.start[index])
-        if lowest_sufficient is None or past.has_failed(move):
+        lowest_sufficient = _find_sufficient_value(axis, index, observations, history)
+        move, level = Move(index, -1), int(history.start[index])
+        if lowest_sufficient is None or history.has_failed(move):
             continue
         value = float(axis.values[level])
         step = level - axis.find_level(sqrt(lowest_sufficient * value))
         is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient
         if is_too_high and is_worthwhile(axis, level, move, step, level):
             point[index] = level - step
-    return np.asarray(point[None, :] if (point != past.start).any() else point[None, :][:0])
+    return np.asarray(point[None, :] if (point != history.start).any() else point[None, :][:0])
 
 
 def _find_sufficient_value(
-    axis: GridAxis, index: int, observations: TrialObservations, past: MoveHistory
+    axis: GridAxis, index: int, observations: TrialObservations, history: MoveHistory
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The result therefore follows from the
-    highest lower value for which an increase was the diagnosis's first recommendation. It is
+    A capacity grows no faster than the number that limits it. The result is therefore computed from lower
+    values whose increase was the diagnosis's first recommendation; the highest of these is used. Return
     ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None
     move = f"{axis.dimension.name}+"
-    limits = [
-        (-past.log_peak + float(log_peak), int(point[index]))
+    losses_with_levels = [
+        (-history.log_peak + float(log_peak), int(point[index]))
         for point, log_peak, moves in zip(
             observations.points,
             observations.log_peaks,
             observations.recommended_changes,
             strict=True,
         )
-        if moves[:1] == (move,) and point[index] < past.start[index] and log_peak < past.log_peak
+        if moves[:1] == (move,)
+        and point[index] < history.start[index]
+        and log_peak < history.log_peak
     ]
-    if not limits:
+    if not losses_with_levels:
         return None
-    loss, level = max(limits, key=itemgetter(1, 0))
+    loss, level = max(losses_with_levels, key=itemgetter(1, 0))
     return max(float(axis.values[level]), 1.0) * exp(-loss)
 
 
-def bisect_harm(grid: ParameterGrid, past: MoveHistory, moves: Sequence[str]) -> GridPoints:
+def bisect_harm(grid: ParameterGrid, history: MoveHistory, moves: Sequence[str]) -> GridPoints:
     """Return points half-way from the start to a harmful value, one point for each recommended move.
 
-    Moves that can no longer gain ``MIN_LONG_STEP_GAIN`` are left out.
+    Moves that can no longer bring a gain of ``MIN_LONG_STEP_GAIN`` are left out.
     """
     points = [np.empty((0, len(grid.axes)), np.intp)]
     for move in read_moves(grid, moves):
-        axis, here = grid.axes[move.axis], int(past.start[move.axis])
-        distance = past.find_harm(move) if axis.is_ordered else None
+        axis, level = grid.axes[move.axis], int(history.start[move.axis])
+        distance = history.find_harm(move) if axis.is_ordered else None
         if distance is None:
             continue
-        if _log_ratio(axis, here, here + move.direction * distance) >= MIN_LONG_STEP_GAIN:
-            points.append(apply_moves(grid, past, [move], None)[None, :])
+        if _compute_log_ratio(axis, level, level + move.direction * distance) >= MIN_LONG_STEP_GAIN:
+            points.append(apply_moves(grid, history, [move], None)[None, :])
     stacked_points = np.vstack(points)
-    return np.asarray(stacked_points[(stacked_points != past.start).any(axis=1)])
+    return np.asarray(stacked_points[(stacked_points != history.start).any(axis=1)])
 
 
 def is_climbing(observations: TrialObservations, leader: int) -> bool:
-    """True if the leader is a preset, or gained enough for another long step."""
+    """True if the leader is a preset, or brought enough gain for another long step."""
     earlier_best = observations.log_peaks[:leader].max(initial=-inf)
     suggested_count = sum(observations.suggested[: leader + 1])
     return not suggested_count or bool(

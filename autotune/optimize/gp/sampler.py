@@ -1,8 +1,8 @@
-"""The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
+"""autotune's own sampler: expected improvement of a Gaussian process in which few parameters matter.
 
-Candidates are mutations of the leaders, crossovers with them, random points, and the leaders after the
-moves that a diagnosis recommends for them. As long as such moves bring large gains, they are made without
-a model (`moves.suggest_long_step`).
+Candidates are mutations and crossovers of the leaders, random points, and the leaders after the moves
+that a diagnosis recommends. As long as such moves bring large gains, they are made without a model
+(`moves.suggest_long_step`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from autotune.services.base import Action, Settings, Value
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import InfeasibleRule, SearchSpace
 
-# A model needs trials to compare. Without a measured preset, the search starts with a Latin hypercube
-# of this size.
+# A model needs several different trials. Without a measured preset, the search starts with a Latin
+# hypercube of this many configurations.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With fewer trials, the model understates its uncertainty and must not stop the search.
+# With fewer trials, the model understates its uncertainty, so it must not stop the search.
 MIN_STOP_TRIALS = 20
-# Below this probability of a gain from the core parameters, all others are searched too.
+# If the probability of a gain from the core parameters is below this, all others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
 # One suggestion in this many may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
@@ -55,12 +55,12 @@ MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """The project's sampler. It is stateless except for a cache: suggestions depend only on the
+    """autotune's own sampler. It is stateless except for a cache: suggestions depend only on the
     stored trials and the seed.
 
-    After a reseed, suggestions differ from those in other processes. ``improvement_probability``
-    belongs to the last suggestion: it is the probability that any configuration is better than the best
-    known one by ``MIN_RELEVANT_GAIN``. It is ``None`` if it is too early to tell.
+    After a reseed, suggestions differ from those in other processes. ``improvement_probability`` is the
+    probability, at the last suggestion, that any configuration is better than the best known one by
+    ``MIN_RELEVANT_GAIN``. It is ``None`` if there are too few trials to estimate it.
     """
 
     improvement_probability: float | None = None
@@ -89,7 +89,7 @@ class GpSampler(SpaceSampler):
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
         if is_cold_start or len(observations.points) < MIN_TRIALS:
-            opening_points = latin_hypercube(
+            opening_points = draw_latin_hypercube(
                 grid, COLD_START_TRIALS, started_count, self._task.seed
             )
             return dict(grid.decode(self._repair_points(opening_points[None, :])[0]))
@@ -111,9 +111,10 @@ class GpSampler(SpaceSampler):
         core_region: SearchRegion,
         started_count: int,
     ) -> tuple[GridPoints, float | None]:
-        """Return the most promising point, and the probability that any is clearly better.
+        """Return the most promising point, and the probability that any point is clearly better than
+        the best known one.
 
-        If the region is exhausted, the point is from the whole grid.
+        If no gain is likely inside ``core_region``, the point is from the whole grid.
         """
         point, runners_up = propose_points(
             surrogate, self._repair_points, rng, current_point, core_region
@@ -132,11 +133,13 @@ class GpSampler(SpaceSampler):
         """Return a preset with a few changes, for a test bed that is free while other beds measure the
         presets.
 
-        Most stacks sustain far more with presets than with their baseline, but it is not yet known
-        which preset is best.
+        Most stacks sustain far more with a preset than with their baseline, but the best preset is not
+        known yet.
         """
         grid, space = self._task.grid, self._task.space
-        presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
+        presets = [
+            space.preset_settings(preset_name, space.deployments[0]) for preset_name in PRESET_NAMES
+        ]
         # A preset without any advised or published value equals the baseline.
         changed_presets = [preset for preset in presets if preset != space.baseline] or presets[:1]
         leaders = np.unique(grid.reset_inactive(grid.encode_all(changed_presets)), axis=0)
@@ -149,50 +152,55 @@ class GpSampler(SpaceSampler):
         return np.asarray(points[int(is_new.argmax())])
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
-        """Return the points as they would be measured, with every rule satisfied if possible.
+        """Return the points after repair, as they would be measured. Points that cannot satisfy the
+        rules are left out, unless this applies to all points.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
         grid, repaired_points = self._task.grid, []
         for point in points:
             kept_names = set() if origin is None else _select_distinct(grid, point, origin)
-            projected = self._repair_point(point, frozenset(kept_names))
-            if projected is not None:
-                repaired_points.append(projected)
+            repaired_point = self._repair_point(point, frozenset(kept_names))
+            if repaired_point is not None:
+                repaired_points.append(repaired_point)
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
-        """Return one point as it would be measured; ``None`` if no point satisfies the rules.
+        """Return one point as it would be measured; ``None`` if it cannot satisfy the rules.
 
-        Suggestions from the same leader repeat most of its moves, so results are cached.
+        Results are cached, because suggestions from the same leader repeat most of its moves.
         """
         grid, space = self._task.grid, self._task.space
         if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
             self._repairs_task, self._repairs = self._task, {}
         settings = grid.decode(point)
-        key = (*settings.values(), keep)
-        if key not in self._repairs:
+        cache_key = (*settings.values(), keep)
+        if cache_key not in self._repairs:
             try:
-                self._repairs[key] = grid.encode(_select_candidate(space, settings, set(keep)))
+                self._repairs[cache_key] = grid.encode(
+                    _select_candidate(space, settings, set(keep))
+                )
             except InfeasibleRule:
-                self._repairs[key] = None
-        return self._repairs[key]
+                self._repairs[cache_key] = None
+        return self._repairs[cache_key]
 
 
 def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """Return the parameters of a move that keep their values if the rules allow it.
+    """Return the parameters that keep their values after a move, if the rules allow that.
 
-    If the move lowers no parameter, the result contains the changed parameters, so that prerequisites
-    of a raise are raised too. If the move lowers any parameter, the result contains all parameters
-    except the lowered ones.
+    If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
+    parameters that limit them. If the move lowers any parameter, all parameters except the lowered ones
+    are kept.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
-    return {axis.dimension.name for axis, own in zip(grid.axes, kept_mask, strict=True) if own}
+    return {
+        axis.dimension.name for axis, is_kept in zip(grid.axes, kept_mask, strict=True) if is_kept
+    }
 
 
 def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
-    """Return the settings with the rules satisfied, if possible without changes to the parameters in
+    """Return settings that satisfy the rules, if possible without changes to the parameters in
     ``keep``.
     """
     if keep:
@@ -215,9 +223,7 @@ class SearchRegion:
 
     @classmethod
     def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
-        """Return the region of the parameters known to matter, between the levels without warnings in
-        guides.
-        """
+        """Return the region of the parameters known to matter, except levels that guides warn against."""
         if not space.searches_core_first:
             return cls.from_grid(grid)
         names = {dimension.name for dimension in space.core_dimensions}
@@ -231,7 +237,7 @@ class SearchRegion:
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
     def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
-        """Return points drawn uniformly from the levels."""
+        """Return points whose levels are drawn uniformly from the region."""
         sizes = self.high - self.low + 1
         return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
 
@@ -241,21 +247,24 @@ PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
 PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
-RESTART_PENALTY = 0.02  # cost of a restart, in units of the logarithm of the improvement
-TRIED_SCORE = -1e9  # score of a configuration that is measured already, or in progress
+RESTART_PENALTY = (
+    0.02  # subtracted from a score (the logarithm of the improvement) for each restart
+)
+TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
-# A suggestion changes at most this many parameters of a leader: many changes at once are rarely good
-# and show little. Each further change costs the penalty, in units of the logarithm of the improvement.
+# Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
+# good, and do not show which of them matters. Each further change reduces the score by the penalty.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# A suggestion moves a number by at most this share of its range. The ends of ranges are uncertain and
-# rarely good, but without this limit most suggestions would go there.
+# A suggestion changes a number by at most this share of its range. Predictions at the ends of ranges are
+# uncertain, so most suggestions would be there without this limit, but they are rarely good.
 MAX_STRIDE = 0.25
-# Consecutive failures that halve the number of changes, and successes that double it (TuRBO).
+# Number of consecutive failures that halve the number of changes, and of successes that double it
+# (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
-# Bonus for a recommended move, because a diagnosis contains information that the model lacks.
+# Added to the score of a recommended move, because the model lacks the information from a diagnosis.
 RECOMMENDATION_BONUS = log(3.0)
 # The improvement is multiplied by the probability that the configuration works, to the power
-# FEASIBILITY_POWER. From LIKELY_FEASIBLE on, the configuration is likely to work.
+# FEASIBILITY_POWER. Configurations with a probability below LIKELY_FEASIBLE get a penalty.
 FEASIBILITY_POWER, LIKELY_FEASIBLE = 4.0, 0.5
 DIRECTION_SIGNS, GUIDED_STEP = {"": 0, "+": 1, "-": -1}, 1 / 3
 EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
@@ -275,7 +284,7 @@ class _Acquisition:
     max_changes: int
 
     def near_score(self, points: GridPoints) -> Array:
-        """Return the score, minus a penalty for points that are too far from every incumbent."""
+        """Return the score, minus a penalty for points with too many changes from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - distance_penalty)
@@ -292,7 +301,7 @@ class _Acquisition:
 
 
 def _find_current_point(grid: ParameterGrid, trials: Sequence[FrozenTrial]) -> GridPoints | None:
-    """Return the most recent deployment that the sampler knows of."""
+    """Return the point of the last finished trial, which is probably still deployed."""
     deployed_settings = [t.params for t in trials if t.params and t.state.is_finished()]
     if not deployed_settings:
         return None
@@ -306,8 +315,8 @@ def propose_points(
     current: GridPoints | None = None,
     region: SearchRegion | None = None,
 ) -> tuple[GridPoints, GridPoints]:
-    """Return the configuration with the highest expected improvement that likely works, and the
-    runners-up.
+    """Return the configuration that likely works and has the highest expected improvement, and the
+    other candidates.
 
     Among nearly equal ones, the configuration with the fewest restarts from ``current`` is chosen. The
     suggestion changes a few parameters of a leader inside ``region``, takes a whole tier from another
@@ -317,7 +326,7 @@ def propose_points(
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
-    # A configuration that was measured again is not suggested again: at most one leader is repeated.
+    # A configuration that was measured several times counts as one leader.
     distinct_rows = distinct_indices(observations.points)
     leading_rows = distinct_rows[select_plausible(mean[distinct_rows], sd[distinct_rows])]
     leaders = observations.points[leading_rows]
@@ -345,50 +354,49 @@ def propose_points(
 def _list_advised(
     grid: ParameterGrid,
     observations: TrialObservations,
-    leading: npt.NDArray[np.intp],
+    leading_rows: npt.NDArray[np.intp],
     project_points: PointProjection,
 ) -> tuple[GridPoints, Array]:
-    """Return the points of moves from the leaders in rows ``leading``, with the bonuses for their
+    """Return the points of moves from the leaders in ``leading_rows``, with the bonuses for their
     scores.
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
-    for index in leading:
-        for moved, bonus in list_recommended(
-            grid, observations, int(index), is_first=index == leading[0]
+    for index in leading_rows:
+        for moved_points, bonus in list_recommended(
+            grid, observations, int(index), is_first=index == leading_rows[0]
         ):
-            projected = project_points(moved, observations.points[index])
-            points.append(grid.reset_inactive(projected))
-            bonuses.append(np.full(len(projected), bonus))
+            projected_points = project_points(moved_points, observations.points[index])
+            points.append(grid.reset_inactive(projected_points))
+            bonuses.append(np.full(len(projected_points), bonus))
     return np.vstack(points), np.concatenate(bonuses)
 
 
 def list_recommended(
     grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first: bool
 ) -> Iterator[tuple[GridPoints, float]]:
-    """Yield the points after moves from a configuration, with the bonus of the recommendation for their
-    score.
+    """Yield the points after moves from a configuration, with the bonus for their score.
 
     A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
-    leader, moves recommended for other configurations are therefore candidates as well. After failed
-    steps from the leader, its moves get no bonus.
+    leader, moves that were recommended for other configurations are therefore candidates, too. After
+    failed steps from a leader, the moves recommended for it get no bonus.
     """
     if not observations.recommended_changes:
         return
-    past, own = read_history(observations, index), observations.recommended_changes[index]
-    failed_steps = sum(observations.suggested[index + 1 :]) + past.unusable_count
+    history, own_moves = read_history(observations, index), observations.recommended_changes[index]
+    failed_steps = sum(observations.suggested[index + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
-        move for each in observations.recommended_changes for move in each
+        move for trial_moves in observations.recommended_changes for move in trial_moves
     )
-    other_moves = [move for move in earlier_moves if move not in own] if is_first else []
+    other_moves = [move for move in earlier_moves if move not in own_moves] if is_first else []
     bonus = RECOMMENDATION_BONUS if failed_steps < MAX_FAILED_STEPS else 0.0
-    for moves, added in ((own, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
-        points = list_guided_candidates(grid, past, moves)
+    for moves, point_bonus in ((own_moves, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
+        points = list_guided_candidates(grid, history, moves)
         if len(points):
-            yield points, added
+            yield points, point_bonus
 
 
 def has_nothing_compared(observations: TrialObservations) -> bool:
-    """True if at most one configuration works and none failed."""
+    """True if at most one configuration was measured successfully, and none failed."""
     return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(
         observations.failed_points
     )
@@ -402,26 +410,26 @@ def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
 
 
 def choose_change_count(log_peaks: Array) -> int:
-    """Return the number of parameters to change at once, according to the results of recent trials."""
-    maximum, failures, successes = MAX_CHANGES, 0, 0
+    """Return the number of parameters to change at once, based on the results of recent trials."""
+    change_count, failures, successes = MAX_CHANGES, 0, 0
     best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
-    for before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
+    for best_before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
         failures, successes = (
-            (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+            (0, successes + 1) if peak > best_before + MIN_RELEVANT_GAIN else (failures + 1, 0)
         )
         if failures == FAILURES_TO_SHRINK:
-            maximum, failures = max(MIN_CHANGES, maximum // 2), 0
+            change_count, failures = max(MIN_CHANGES, change_count // 2), 0
         elif successes == SUCCESSES_TO_GROW:
-            maximum, successes = min(MAX_CHANGES, 2 * maximum), 0
-    return maximum
+            change_count, successes = min(MAX_CHANGES, 2 * change_count), 0
+    return change_count
 
 
 def count_changes(
     grid: ParameterGrid, points: GridPoints, leaders: GridPoints
 ) -> npt.NDArray[np.intp]:
-    """Return the number of parameters of each leader that each point changes: ``[point, leader]``.
+    """Return the number of parameters in which each point differs from each leader: ``[point, leader]``.
 
-    A parameter does not count if the parameter that it depends on changes as well.
+    A parameter does not count if the parameter that it depends on differs as well.
     """
     is_changed = points[:, None, :] != leaders[None, :, :]
     for child, parent, _ in grid.conditions:
@@ -435,15 +443,15 @@ def _evolve_pool(
     rng: np.random.Generator,
     region: SearchRegion | None,
 ) -> GridPoints:
-    """Return points near the leaders, offspring of the best, and leaders with a tier from another
-    configuration, best first.
+    """Return candidates, best first: points near the leaders, their best offspring, and leaders with
+    one tier from another configuration.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
-    groups = [
+    point_groups = [
         mutate_points(grid, leaders, MUTATION_COUNT, rng, region=region),
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
-    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(groups), leaders))
+    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
     scores = acquisition.near_score(pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
@@ -453,15 +461,18 @@ def _evolve_pool(
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
         scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
-    blocks = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
-    pool, scores = np.vstack([pool, blocks]), np.concatenate([scores, acquisition.score(blocks)])
+    swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
+    pool, scores = (
+        np.vstack([pool, swapped_points]),
+        np.concatenate([scores, acquisition.score(swapped_points)]),
+    )
     return np.asarray(pool[np.argsort(-scores)])
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
 
-    A changed choice is combined with the usual values of the parameters that depend on it.
+    If a choice changes, the parameters that depend on it get their values from the leader.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
@@ -474,18 +485,19 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
 
 
 def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
-    """Return each leader with one tier taken from another configuration, because a good tier stays
-    good.
+    """Return each leader with the settings of one tier taken from another configuration.
+
+    Settings that are good for a tier in one configuration are often good in others.
     """
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
-    blocks = [leaders[:0]]
+    point_groups = [leaders[:0]]
     for tier in np.unique(tiers):
         is_in_tier = tiers == tier
-        for other in np.unique(donors[:, is_in_tier], axis=0):
+        for donor_levels in np.unique(donors[:, is_in_tier], axis=0):
             swapped_points = leaders.copy()
-            swapped_points[:, is_in_tier] = other
-            blocks.append(swapped_points[(swapped_points != leaders).any(axis=1)])
-    return np.vstack(blocks)
+            swapped_points[:, is_in_tier] = donor_levels
+            point_groups.append(swapped_points[(swapped_points != leaders).any(axis=1)])
+    return np.vstack(point_groups)
 
 
 def scatter_leaders(
@@ -505,9 +517,7 @@ def scatter_leaders(
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
-    """Return a random number below one for each parameter inside the region, and larger numbers for all
-    others.
-    """
+    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all others."""
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
@@ -516,14 +526,14 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
 def _find_untried(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
-    """Return the first batch of ``candidates``, projected, that contains an untried point; otherwise
-    the last batch.
+    """Return the first batch of projected ``candidates`` that contains an untried point, or else the
+    last batch, with scores.
 
-    The rules may map several points to one that was already tried.
+    The projection may map several points to one that was already tried.
     """
-    for first in range(0, len(candidates), BATCH_SIZE):
+    for start_index in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
-            project_points(candidates[first : first + BATCH_SIZE])
+            project_points(candidates[start_index : start_index + BATCH_SIZE])
         )
         scores = acquisition.score(batch)
         if scores.max() > TRIED_SCORE:
@@ -539,7 +549,7 @@ def mutate_points(
     changes: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return parents with about ``changes`` of the open parameters changed, mostly by a small amount."""
+    """Return parents with about ``changes`` parameters in ``region`` changed, mostly by small amounts."""
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
@@ -550,13 +560,13 @@ def mutate_points(
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
-    # Guides advise a direction: two out of three steps go that way.
+    # If guides recommend a direction, about two out of three steps take that direction.
     guided_signs = np.array(
         [DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes]
     )
     is_guided = (guided_signs != 0) & (rng.random(points.shape) < GUIDED_STEP)
     step = np.where(is_guided, guided_signs * np.abs(step), step)
-    # A value that is already outside the region does not change, or moves inwards.
+    # A value that is already outside the region may not move further outwards.
     moved_points = np.clip(
         points + step, np.minimum(region.low, points), np.maximum(region.high, points)
     )
@@ -567,27 +577,30 @@ def mutate_points(
     return np.where(is_mutated, moved_points, points)
 
 
-def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
+def draw_latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
     """Return member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
-    locations = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
+    cell_numbers = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     cell_offset = rng.random((count, len(grid.axes)))[index % count]
-    return np.asarray((locations + cell_offset) / count * grid.sizes).astype(np.intp)
+    return np.asarray((cell_numbers + cell_offset) / count * grid.sizes).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
-    """Return the number of services that must be restarted to get from ``current`` to each point.
+    """Return the number of services that must be restarted to change from ``current`` to each point.
 
-    Switching between configurations without a restart is cheap, so such configurations are measured one
-    after the other.
+    A change without a restart takes less time, so configurations that need no restart are preferred.
     """
-    owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
+    service_by_axis = [
+        ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes
+    ]
     needs_restart = np.array(
         [axis.dimension.parameter.action is Action.RESTART for axis in grid.axes]
     )
     is_restart_change = (points != current) & needs_restart
-    services = sorted(set(owners))
-    is_of_service = np.array([[owner == service for service in services] for owner in owners])
+    services = sorted(set(service_by_axis))
+    is_of_service = np.array(
+        [[owner == service for service in services] for owner in service_by_axis]
+    )
     return np.asarray(
         (is_restart_change.astype(float) @ is_of_service > 0).sum(axis=1).astype(float)
     )

@@ -1,4 +1,4 @@
-"""The scale of the models: log peaks relative to the best, with large losses compressed."""
+"""The scale of the models: log peaks relative to the best peak, with large losses compressed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-# Far below the best, only the order of magnitude matters. Losses beyond this log distance are
-# compressed, because a few disastrous configurations would otherwise set the scale for all.
+# Far below the best peak, only the order of magnitude matters. Losses beyond this log distance are
+# compressed, because a few very bad configurations would otherwise dominate the fit.
 UNCOMPRESSED_LOSS = 0.3
 
 
 def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Return log peaks relative to the best, with losses beyond ``UNCOMPRESSED_LOSS`` compressed
-    logarithmically, and their sds.
+    """Return log peaks relative to the best one, and their sds. Losses beyond ``UNCOMPRESSED_LOSS`` are
+    compressed logarithmically.
     """
     loss = log_peaks.max() - log_peaks
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
@@ -26,7 +26,7 @@ def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
 
 
 def compress_loss(loss: Array) -> Array:
-    """Return log distances below the best, with large ones compressed."""
+    """Return log distances below the best peak, with large distances compressed."""
     clipped_loss = np.maximum(loss, UNCOMPRESSED_LOSS)
     return np.where(
         loss > UNCOMPRESSED_LOSS,
@@ -36,7 +36,9 @@ def compress_loss(loss: Array) -> Array:
 
 
 def decompress(compressed: Array) -> Array:
-    """Return log peaks relative to the best; zero for compressed values above the best."""
+    """Return log peaks relative to the best one, as the inverse of `compress`; zero for values above
+    the best.
+    """
     loss = np.maximum(-compressed, 0.0)
     return -np.where(
         loss > UNCOMPRESSED_LOSS,

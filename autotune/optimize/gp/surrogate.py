@@ -1,4 +1,4 @@
-"""The surrogate model of a study: every configuration's predicted peak and feasibility."""
+"""The surrogate model of a study, which predicts the peak and feasibility of any configuration."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autotune.optimize.gp.composite import MIN_CAPACITY_TRIALS, CompositeModel, 
 from autotune.optimize.gp.gaussian_process import (
     GaussianProcess,
     ProcessPriors,
-    axis_covariance,
-    disregard,
+    compute_axis_covariance,
     fit_process,
+    inflate_variances,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
@@ -39,33 +39,32 @@ CHANGES_KEY = (
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
-DRIFT_KEY = "drift"  # attribute of the study: trial → excess of its log peak, and the sd
-# Attribute of the study: bed → the sd of the error that its shifts share.
+DRIFT_KEY = "drift"  # attribute of the study: trial → shift of its log peak, and the shift's sd
+# Attribute of the study: bed → the sd of the error that all shifts of this bed share.
 BED_DRIFT_KEY = "drift of beds"
 PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure presets
 SEARCH_PHASE = "search"  # the phase that measures suggestions
 NO_TRIAL = -1  # for `collect_observations`: no trial is being suggested
 
-MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to compare one with the others
-# A disturbance hides at most a third of a peak. A configuration below two thirds of the prediction
-# failed for a reason that the other trials do not show.
+MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to find contradicted ones
+# A disturbance hides at most a third of a peak. A configuration below two thirds of its prediction is
+# worse for a reason that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
 MIN_RELEVANT_GAIN = 0.01  # smallest gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
-MAX_ERROR_RATIO = (
-    1.5  # maximum error of the model with parts, as a multiple of the error without them
-)
-# A prediction uses at most this many observations, because its cost grows with their cube. A fraction
-# of 1 / NEWEST_MODELLED of them are the newest.
+# Maximum error of the composite model, as a multiple of the error of the model without parts.
+MAX_ERROR_RATIO = 1.5
+# A prediction uses at most this many observations, because the cost grows with the cube of their number.
+# A fraction of 1 / NEWEST_MODELLED of them are the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
-# Prior variance of a parameter's effect, by class of effect.
+# Prior variance of a parameter's effect, by the parameter's class.
 EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.1}
 
 
 @dataclass(frozen=True)
 class PeakShifts:
-    """The error of each trial's log peak and its sd, by the study's trial number.
+    """The shift of each trial's log peak and the shift's sd, by trial number in the study.
 
     ``by_bed`` contains the sd of the error that all shifts of a test bed share, if there are several
     beds.
@@ -80,11 +79,11 @@ class TrialObservations:
     """The observations behind a model: ``log_peaks`` and their ``sds``, one per row of ``points``.
 
     ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
-    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities`` belong
-    to ``points``, if known. ``trial_numbers`` are the study's numbers of ``points``. ``other_points``
-    were tried but are not modelled. ``suggested`` marks the points that the search suggested.
-    ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed share, if
-    there are several beds (see `fit_process`).
+    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities`` have one
+    entry per point, if known. ``trial_numbers`` are the study's trial numbers of ``points``.
+    ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
+    suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed
+    share, if there are several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -107,9 +106,9 @@ class TrialObservations:
     def has_enough_capacities(self) -> bool:
         """True if enough configurations were measured to model the parts of the stack.
 
-        From few trials, a part's model favours wide moves, and most of these are bad. A study that
-        measures one configuration at a time notices this after the first bad move. A study with many
-        pending trials would spend all of them on such moves.
+        With few trials, the model of a part favours large changes, and most of these are bad. A study
+        that measures one configuration at a time learns this from the first bad one. A study with many
+        pending trials would spend all of them on large changes.
         """
         return len(distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(self.pending_points)
 
@@ -118,11 +117,11 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limit_points(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """Return at most ``max_points`` points, those with the most information about better
-        configurations.
+        """Return the observations limited to ``max_points`` points, those with the most information
+        about better configurations.
 
-        Half are the highest, a sixth are the newest, and the rest are an even selection of all others
-        by log peak.
+        Half of the points are the highest, a sixth are the newest, and the rest are an even selection
+        of all others by log peak.
         """
         kept_rows = _select_even_rows(range(len(self.failed_points)), max_points // 3)
         bounded_observations = replace(
@@ -136,18 +135,19 @@ class TrialObservations:
             *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
         }
         other_rows = [row for row in order if row not in first_rows]
-        rows = np.sort(
+        point_rows = np.sort(
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
         return replace(
-            bounded_observations, points=self.points[rows], log_peaks=self.log_peaks[rows],
-            sds=self.sds[rows],
-            pruned=self.pruned[rows], recommended_changes=_select_rows(rows, self.recommended_changes),
-            capacities=_select_rows(rows, self.capacities),
-            trial_numbers=_select_rows(rows, self.trial_numbers),
-            suggested=_select_rows(rows, self.suggested),
+            bounded_observations, points=self.points[point_rows],
+            log_peaks=self.log_peaks[point_rows], sds=self.sds[point_rows],
+            pruned=self.pruned[point_rows],
+            recommended_changes=_select_rows(point_rows, self.recommended_changes),
+            capacities=_select_rows(point_rows, self.capacities),
+            trial_numbers=_select_rows(point_rows, self.trial_numbers),
+            suggested=_select_rows(point_rows, self.suggested),
             other_points=(self.points, self.failed_points),
-            shared_sds=None if self.shared_sds is None else self.shared_sds[rows],
+            shared_sds=None if self.shared_sds is None else self.shared_sds[point_rows],
         )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
 def collect_observations(
     grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts
 ) -> TrialObservations:
-    """Return the observations to model when trial ``trial_number`` is suggested.
+    """Return the observations for a model that suggests trial ``trial_number``.
 
     Trials in which the benchmark itself failed are left out.
     """
@@ -176,13 +176,13 @@ def collect_observations(
     pending_trials = [
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
-    numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
-    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in numbers])
+    trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
+    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
     shifts = shifts.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
-    def encode_points(some: Sequence[FrozenTrial]) -> Any:
-        return grid.reset_inactive(grid.encode_all([t.params for t in some]))
+    def encode_points(encoded_trials: Sequence[FrozenTrial]) -> Any:
+        return grid.reset_inactive(grid.encode_all([t.params for t in encoded_trials]))
 
     return TrialObservations(
         encode_points(measured_trials),
@@ -196,13 +196,13 @@ def collect_observations(
             _parse_capacities(t, shift)
             for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
-        numbers,
-        shared_sds=_shared_bed_sds(measured_trials, drift.by_bed),
+        trial_numbers,
+        shared_sds=_build_shared_bed_sds(measured_trials, drift.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
     ).limit_points()
 
 
-def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
+def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared_sds = np.zeros((len(trials), len(beds)))
@@ -212,9 +212,9 @@ def _shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) ->
 
 
 def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCapacity]:
-    """Return a trial's capacities of the parts, corrected to an average test bed.
+    """Return the capacities of the parts in a trial, corrected to an average test bed.
 
-    Test beds are assumed to differ in the capacity of each part by the same factor as in the peak.
+    The capacity of each part is assumed to differ between test beds by the same factor as the peak.
     """
     capacity_records = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     extra_shift = shift if BED_KEY in trial.user_attrs else 0.0
@@ -230,12 +230,12 @@ def is_feasible_trial(trial: FrozenTrial) -> bool:
 
 
 def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
-    """True if any preset was measured and works."""
+    """True if any preset was measured successfully."""
     return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured(trials))
 
 
 def read_shifts(study: Study) -> PeakShifts:
-    """Return the recorded effects of drift and test beds on each trial."""
+    """Return the recorded shifts of each trial's log peak, caused by drift and test beds."""
     attributes = study.user_attrs
     recorded_shifts = {
         int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
@@ -252,10 +252,10 @@ def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def to_logarithms(values: Sequence[float]) -> Any:
-    """Return logarithms of the values.
+    """Return the logarithms of the values.
 
-    If a value has no logarithm, all values are scaled so that the sd of their upper half is typical of
-    log peaks.
+    If any value is not positive, return all values scaled linearly instead, so that the sd of their
+    upper half is typical of log peaks.
     """
     if all(value > 0 for value in values):
         return np.array([log(value) for value in values])
@@ -265,11 +265,12 @@ def to_logarithms(values: Sequence[float]) -> Any:
 
 @dataclass(frozen=True)
 class SurrogateModel:
-    """The models of a study: predicted peaks and feasibility.
+    """The models of a study, which predict peaks and feasibility.
 
-    ``log_peak_model`` models compressed log peaks relative to the best measured. ``feasibility_model``
-    models whether a configuration works, and is ``None`` until one has failed. ``composite_model``
-    models log peaks by the parts of the stack, if these are known and explain the peaks.
+    ``log_peak_model`` predicts compressed log peaks relative to the best measured peak.
+    ``feasibility_model`` predicts whether a configuration works, and is ``None`` until one has failed.
+    ``composite_model`` predicts log peaks from the capacities of the parts of the stack, if these are
+    known and explain the peaks.
     """
 
     grid: ParameterGrid
@@ -283,7 +284,7 @@ class SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         axes_with_levels = zip(grid.axes, leader, strict=True)
         tables = tuple(
-            EFFECT_VARIANCES[_prior_effect(a)] * axis_covariance(a, int(level))
+            EFFECT_VARIANCES[_get_effect_class(a)] * compute_axis_covariance(a, int(level))
             for a, level in axes_with_levels
         )
         log_peak = _fit_log_peak(tables, observations)
@@ -294,7 +295,7 @@ class SurrogateModel:
             values = np.array(
                 [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
             )
-            centred_tables = tuple(axis_covariance(axis) for axis in grid.axes)
+            centred_tables = tuple(compute_axis_covariance(axis) for axis in grid.axes)
             feasibility_model = fit_process(
                 centred_tables, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
             )
@@ -314,17 +315,17 @@ class SurrogateModel:
         return (self.composite_model or self.log_peak_model).predict(points)
 
     def predict_feasibility(self, points: GridPoints) -> Array:
-        """Return the probability that a configuration works."""
+        """Return the probability that the configuration at each point works."""
         if self.feasibility_model is None:
             return np.ones(len(points))
         mean, sd = self.feasibility_model.predict(points)
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
 
     def improvement_probability(self, points: GridPoints, rng: np.random.Generator) -> float:
-        """Return the probability that any of ``points`` is better by ``MIN_RELEVANT_GAIN`` than the
-        best measured one.
+        """Return the probability that any of ``points`` is better than the best measured point by
+        ``MIN_RELEVANT_GAIN``.
         """
-        best_point = self.observations.points[self.best_index()]
+        best_point = self.observations.points[self.find_best_index()]
         model = self.composite_model or self.log_peak_model
         drawn_peaks = model.sample(np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng)
         return float(
@@ -332,19 +333,21 @@ class SurrogateModel:
         )
 
     def predict_measured(self) -> tuple[Array, Array]:
-        """Return mean and sd at the measured points. The model raises a measurement by at most
-        ``MAX_HIDDEN_GAIN``.
+        """Return the predicted mean and sd at the measured points. The mean exceeds the measurement by
+        at most ``MAX_HIDDEN_GAIN``.
         """
-        mean, sd = self.predict(self.observations.points)
+        predicted_means, sd = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
-        return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)), sd
+        return np.minimum(
+            predicted_means, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)
+        ), sd
 
     def estimate_measured(self) -> tuple[Array, Array]:
         """Return mean and sd of the log peaks at the measured points, relative to the best measured.
 
-        The model alone pulls a configuration towards its neighbours, and the measurement alone
-        overstates the leader by luck. Their errors are different, so their mean gives the best choice.
-        A measurement does not count if the model contradicts it, or if it is only an upper bound.
+        The model alone makes a configuration too similar to its neighbours. The measurement alone
+        overstates the leader, which was partly lucky. The mean of both selects better than either.
+        Measurements that the model contradicts, or that are only upper bounds, are ignored.
         """
         mean, sd = self.predict_measured()
         predicted_peaks = decompress(mean)
@@ -357,7 +360,7 @@ class SurrogateModel:
             np.where(is_counted, np.maximum(sd, noise / 2), sd),
         )
 
-    def best_index(self) -> int:
+    def find_best_index(self) -> int:
         """Return the index of the measured point with the highest estimated peak."""
         return int(self.predict_measured()[0].argmax())
 
@@ -368,11 +371,11 @@ def _build_composite(
     observations: TrialObservations,
     log_peak: GaussianProcess,
 ) -> CompositeModel | None:
-    """Return the model of the parts; ``None`` if too few parts are known or ``log_peak`` predicts
-    better.
+    """Return the composite model; ``None`` if too few capacities are known, or if ``log_peak`` predicts
+    clearly better.
 
-    The composite model's error for peaks left out of the fit may be larger by the factor
-    ``MAX_ERROR_RATIO``. A model of parts misleads if tiers influence each other.
+    The composite model's leave-one-out error may be larger by the factor ``MAX_ERROR_RATIO``. Composite
+    models mislead if tiers influence each other.
     """
     if not any(observations.capacities) or not observations.has_enough_capacities:
         return None
@@ -385,15 +388,15 @@ def _build_composite(
     return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
 
 
-def _prior_effect(axis: GridAxis) -> Effect:
+def _get_effect_class(axis: GridAxis) -> Effect:
     return axis.dimension.parameter.effect
 
 
 def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) -> GaussianProcess:
     """Return the process fitted to all observations, then again without the contradicted ones.
 
-    A measurement far below the prediction of the others was disturbed. A pruned measurement is an
-    upper bound: if the others predict less, it adds nothing.
+    A measurement far below its prediction from the others was disturbed. A pruned measurement is an
+    upper bound, and is ignored if the others predict less.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
     compressed_sds = compress_shared(observations.log_peaks, observations.shared_sds)
@@ -403,10 +406,10 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
     residual, sd = process.leave_one_out()
-    is_void = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
-    if not is_void.any():
+    is_disregarded = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
+    if not is_disregarded.any():
         return process
-    variances = disregard(sds**2, is_void, residual, sd)
+    variances = inflate_variances(sds**2, is_disregarded, residual, sd)
     return fit_process(
         tables, observations.points, values, variances, ProcessPriors(), shared_sds=compressed_sds,
         similar=process,
@@ -420,7 +423,7 @@ def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Ar
     z_score = (mean - best_log_peak) / sd
     density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
     near_value = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
-    # For z far below zero, φ(z) + z Φ(z) is computed by the asymptotic series of Mills' ratio.
+    # For z far below zero, φ(z) + z Φ(z) is computed with the asymptotic series of Mills' ratio.
     square = np.maximum(z_score * z_score, 25.0)
     far_value = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
     return np.asarray(np.log(sd) + np.where(z_score > -5.0, np.log(near_value), far_value))

@@ -72,15 +72,15 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
 
 
 def _explain_override(config: Config, name: str) -> str:
-    """Return text that a virtual host overrides the server-wide value of a directive, or an empty
+    """Return a reason if a virtual host overrides a directive's server-wide value, or else an empty
     string.
     """
     is_nested = any(placed.block.lower() == "virtualhost" for placed in config.find_all(name))
     return f"a <VirtualHost> overrides `{name}`" if is_nested else ""
 
 
-# Added if no file sets the number of workers, as in most distributions. Apache's defaults are then
-# the baseline.
+# This template is added if no file sets the number of workers, as in most distributions. Apache's
+# defaults are then the baseline.
 _WORKER_LIMITS_TEMPLATE = """
 <IfModule mpm_event_module>
 ServerLimit {{ [16, ServerLimit] | max }}
@@ -145,22 +145,31 @@ def raise_limit(
     config: Config, name: str, variable: str, adopted: AdoptionResult
 ) -> AdoptionResult:
     """Return edits that raise a limit directive if the parameter ``variable`` exceeds the limit.
-    The limit is never lowered, and is not changed at the parameter's current value, even if Apache
-    truncates that value.
+
+    The limit is never lowered. It does not change while the parameter has its current value, even
+    if Apache truncates that value.
     """
-    limits, workers = ([placed for placed in config.find_all(it) if placed.words]
-                     for it in (name, "MaxRequestWorkers"))  # fmt: skip
+    limit_directives, worker_directives = (
+        [placed for placed in config.find_all(directive_name) if placed.words]
+        for directive_name in (name, "MaxRequestWorkers")
+    )
     default = 64 if name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
-    now, today = config.last_word(name, str(default)), adopted.values.get(variable)
-    if today is None or not is_uint(now):
+    current_limit = config.last_word(name, str(default))
+    current_value = adopted.values.get(variable)
+    if current_value is None or not is_uint(current_limit):
         return AdoptionResult()
-    condition = f"{variable} > {int(now)} and {variable} != {today}"
-    if limits:
+    condition = f"{variable} > {int(current_limit)} and {variable} != {current_value}"
+    if limit_directives:
         return AdoptionResult(
-            (Edit.replace_value(limits[-1], f'{{{{ {variable} if {condition} else "{now}" }}}}'),)
+            (
+                Edit.replace_value(
+                    limit_directives[-1],
+                    f'{{{{ {variable} if {condition} else "{current_limit}" }}}}',
+                ),
+            )
         )
     text = rf'{{{{ "\n{name} " ~ {variable} if {condition} else "" }}}}'
-    return AdoptionResult((Edit.insert_text(workers[-1].end_position, text),))
+    return AdoptionResult((Edit.insert_text(worker_directives[-1].end_position, text),))
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")

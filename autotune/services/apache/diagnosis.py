@@ -21,7 +21,8 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# States of workers that have a request: reading, sending, DNS lookup, logging.
+# Letters for workers that have a request (reading, sending, DNS lookup, logging), and for
+# keep-alive.
 _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
@@ -35,13 +36,13 @@ def count_workers(text: str) -> Mapping[str, float]:
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
-    count = {
+    counts = {
         name: sum(map(scoreboard[1].count, letters))
         for name, letters in _SCOREBOARD_LETTERS.items()
     }
     return {
-        BUSY_WORKERS: max(0.0, count[BUSY_WORKERS] - 1.0),
-        KEEPALIVE_WORKERS: float(count[KEEPALIVE_WORKERS]),
+        BUSY_WORKERS: max(0.0, counts[BUSY_WORKERS] - 1.0),
+        KEEPALIVE_WORKERS: float(counts[KEEPALIVE_WORKERS]),
     }
 
 
@@ -80,7 +81,7 @@ WORKER_CHANGES = (
 DIAGNOSIS = Diagnosis(
     counter_query=CounterQuery(
         request=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
-        is_complete=lambda _: False,  # the server closes the connection
+        is_complete=lambda _: False,  # the reply ends when the server closes the connection
         build_command=lambda site: build_status_command(site, "status?auto"),
         counter_names=LEVEL_COUNTERS,
         level_names=LEVEL_COUNTERS | {BUSY_WORKERS, KEEPALIVE_WORKERS},

@@ -1,8 +1,9 @@
-"""Apache with mpm_event, and the validation, start and status queries that all modules share.
+"""Apache with mpm_event, and the validation, start and status queries that all multi-processing
+modules share.
 
 ``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. If the scoreboard is shorter than configured, a limit in the file
-or a limit that a reload cannot change applies.
+with one slot per possible worker. A scoreboard that is shorter than configured shows that another
+limit applies: one in the file, or one that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """Base of Apache services. ``is_threaded`` is false if each request occupies a process."""
+    """The common part of all Apache services. ``is_threaded`` is false if each request occupies a
+    process.
+    """
 
     name = "apache"
     title = "Apache"
@@ -72,11 +75,16 @@ class ApacheServer(Service):
         return (Readback(words, self._parse_dump),)
 
     def _parse_dump(self, text: str) -> Settings:
-        """Parse the configuration that mod_info prints, in which the last occurrence applies."""
+        """Return the parameters in the configuration that mod_info prints. The last value of a
+        directive applies.
+        """
         lines = (line.strip().partition(" ") for line in split_lines(text))
-        words = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
-        values = {p.name: select_notation(p, ON_OFF).parse(words[p.name]) for p in self.parameters
-                  if p.name in words}  # fmt: skip
+        text_by_name = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
+        values = {
+            parameter.name: select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name])
+            for parameter in self.parameters
+            if parameter.name in text_by_name
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
@@ -84,23 +92,30 @@ class ApacheServer(Service):
         missing.
         """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        words = dict(_parse_directives(text))
-        if not scoreboard or not words:
+        text_by_name = dict(_parse_directives(text))
+        if not scoreboard or not text_by_name:
             return {}
-        values = {p.name: value for p in self.parameters if p.name in words and p.name != "ListenBacklog"
-                  and (value := select_notation(p, ON_OFF).parse(words[p.name])) is not None}  # fmt: skip
-        return {**values, **self._effective_workers(values, scoreboard[1])}
+        values = {
+            parameter.name: value
+            for parameter in self.parameters
+            if parameter.name in text_by_name and parameter.name != "ListenBacklog"
+            if (value := select_notation(parameter, ON_OFF).parse(text_by_name[parameter.name]))
+            is not None
+        }
+        return {**values, **self._compute_effective_workers(values, scoreboard[1])}
 
-    def _effective_workers(self, configured: Settings, scoreboard: str) -> Settings:
+    def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:
         """Return the effective numbers of workers, which ThreadLimit and ServerLimit may reduce."""
 
-        def number(name: str) -> int:
-            return int(configured.get(name, 0))
+        def get_number(name: str) -> int:
+            return int(configured_values.get(name, 0))
 
-        threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.is_threaded else 1
+        threads = (
+            min(get_number("ThreadsPerChild"), get_number("ThreadLimit")) if self.is_threaded else 1
+        )
         if not threads:
             return {}
-        limit = number("MaxRequestWorkers") // threads * threads
+        limit = get_number("MaxRequestWorkers") // threads * threads
         # After a reload with a lower limit, slots of processes that are exiting or have exited
         # remain above the limit.
         occupied_slots = min(len(scoreboard), limit)
@@ -131,7 +146,7 @@ class Apache(ApacheServer):
     parameters = EVENT_PARAMETERS
     needs = EVENT_NEEDS
     is_threaded = True
-    # Apache itself raises MaxSpareThreads if the value is less than one process.
+    # Apache itself raises MaxSpareThreads to at least MinSpareThreads + ThreadsPerChild.
     ordering_rules = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),

@@ -12,7 +12,9 @@ from autotune.services.directives import AdoptionResult, ValueCheck, map_directi
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return every parameter that these files set for Apache with mpm_prefork."""
+    """Return the adoption of every parameter of Apache with mpm_prefork, tuned or skipped with a
+    reason.
+    """
     config = service.config
     adoption_result = map_directives(
         config, apache.list_tunables(config, apache.PREFORK_DIRECTIVES), accepts

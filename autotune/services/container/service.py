@@ -31,8 +31,8 @@ class Container(Service):
     ) -> Mapping[str, Value]:
         own_settings = select_service_settings(settings, f"{placement.tier}.{self.name}")
         limits = {"cpus": own_settings.get("cpus"), "mem_limit": own_settings.get("memory")}
-        units = {"cpus": "", "mem_limit": "m"}
-        return {key: f"{value}{units[key]}" for key, value in limits.items() if value}
+        unit_suffixes = {"cpus": "", "mem_limit": "m"}
+        return {key: f"{value}{unit_suffixes[key]}" for key, value in limits.items() if value}
 
 
 SERVICES = (Container(),)

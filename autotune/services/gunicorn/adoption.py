@@ -70,8 +70,8 @@ _VALUE_OPTIONS = frozenset(f"--{name}" for name in (
 _parse_options = partial(
     command_line.parse_options,
     programs=_PROGRAM_NAMES,
-    short=_LONG_OPTIONS,
-    flags=_FLAG_OPTIONS,
+    long_names=_LONG_OPTIONS,
+    flag_options=_FLAG_OPTIONS,
     long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
 _PROGRAM_PATTERN = re.compile(r"\bgunicorn3?\b")
@@ -93,11 +93,11 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
             yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
         elif config.find_all("gunicorn"):
             yield _locate_port(host, unit, config, location)
-        elif command_line.starts_shell(_list_words(config), _PROGRAM_PATTERN):
+        elif command_line.starts_shell(_list_command_words(config), _PROGRAM_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
 
 
-def _list_words(config: Config) -> tuple[str, ...]:
+def _list_command_words(config: Config) -> tuple[str, ...]:
     commands = config.find_all(command_line.EXEC_START)
     return commands[-1].words if commands else ()
 
@@ -114,9 +114,11 @@ def _locate_port(host: RunningHost, unit: str, config: Config, location: str) ->
         is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location
     ):
         return unit, config, location
-    held_ports = {str(each.port) for each in host.listeners if each.program.startswith("gunicorn")}
-    if len(held_ports) == 1:
-        return unit, config, held_ports.pop()
+    listening_ports = {
+        str(listener.port) for listener in host.listeners if listener.program.startswith("gunicorn")
+    }
+    if len(listening_ports) == 1:
+        return unit, config, listening_ports.pop()
     return f"{unit}: not tuned, because {path} computes `bind`: use `--bind` to tune it"
 
 
@@ -144,39 +146,39 @@ def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune every parameter, unless the file sets it to an expression. New values go to the command,
-    which overrides the file.
+    """Return edits that tune every parameter, unless the file sets it to an expression. New values
+    are written to the command, which overrides the file.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
-    kind = (
+    worker_class = (
         config.last_word("--worker-class")
         or _find_configured_value(tree, config, unit, "worker_class")
         or "sync"
     )
     skip_reasons = {"backlog": app_server.explain_socket_unit(service.host, unit)}
-    if kind not in _THREADED_CLASSES:
-        skip_reasons["threads"] = f"workers of class {kind} have no threads"
+    if worker_class not in _THREADED_CLASSES:
+        skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
     unread_reason = _explain_unread_config(tree, config, unit)
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _find_configured_value(tree, config, unit, name, service.host.processors)
-        if isinstance(default, str) and not config.find_all(option_name(name)):
+        if isinstance(default, str) and not config.find_all(format_option_name(name)):
             skip_reasons[name] = (
                 f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
             )
         skip_reasons[name] = skip_reasons.get(name) or (
-            "" if config.find_all(option_name(name)) else unread_reason
+            "" if config.find_all(format_option_name(name)) else unread_reason
         )
         value = default if isinstance(default, int) else stock
         insertion = DirectiveInsertion(
-            value, command_line.find_command_end(config), f" {option_name(name)}="
+            value, command_line.find_command_end(config), f" {format_option_name(name)}="
         )
-        tunables.append(Tunable(name, option_name(name), NUMBER, insertion=insertion, last_wins=True,
-                                skip_reason=skip_reasons.get(name, "")))  # fmt: skip
+        tunables.append(Tunable(name, format_option_name(name), NUMBER, insertion=insertion,
+                                last_wins=True, skip_reason=skip_reasons.get(name, "")))  # fmt: skip
     return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
 
 
-def option_name(name: str) -> str:
+def format_option_name(name: str) -> str:
     """Return the command-line option for a parameter."""
     return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
 
@@ -197,7 +199,7 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
-    """Return why a configuration file may hide values, or an empty string."""
+    """Return why a configuration file may set unknown values, or an empty string."""
     path = _find_config_path(tree, config, unit)
     content = tree.files.get(tree.resolve(path))
     if content is None:
@@ -218,13 +220,14 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
 def _find_configured_value(
     tree: FileTree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """Return the value of a name in the environment, or else in the configuration file.
+    """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text, the source of an expression, or ``None`` if the name is not set.
+    The result is a number, a text, the source of an expression, or ``None`` if neither of them sets
+    it.
     """
     environment = unit_environment.read_environment(tree, unit)
     environment_values = [line.arguments[0].text for line in _parse_environment_options(environment)
-             if line.name.text == option_name(name) and line.arguments]  # fmt: skip
+             if line.name.text == format_option_name(name) and line.arguments]  # fmt: skip
     if environment_values:
         return (
             int(environment_values[-1])
@@ -245,7 +248,7 @@ def _find_configured_value(
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
-    """Return the options in the unit's environment. Options in the environment override the
+    """Return gunicorn's options in the unit's environment. Options in the environment override the
     configuration file, but not the command.
     """
     try:
@@ -266,11 +269,15 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
             values = {"*": statement}
             continue
         match statement:
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=given)) if len(
-                names
-            ) == len(given) and all(isinstance(name, ast.Name) for name in names):
+            case ast.Assign(
+                targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=tuple_values)
+            ) if len(names) == len(tuple_values) and all(
+                isinstance(name, ast.Name) for name in names
+            ):
                 values |= {
-                    n.id: v for n, v in zip(names, given, strict=True) if isinstance(n, ast.Name)
+                    name_node.id: value_node
+                    for name_node, value_node in zip(names, tuple_values, strict=True)
+                    if isinstance(name_node, ast.Name)
                 }
             case ast.Assign(targets=names, value=value) if all(
                 isinstance(name, ast.Name) for name in names
@@ -309,7 +316,7 @@ def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | st
     """Return the value of an expression of numbers, sums, products and the processor count, as in
     common examples.
 
-    For any other expression, the source is returned.
+    For any other expression, the expression's source is returned.
     """
     match node:
         case ast.List(elts=[first, *_]):  # a list of listening addresses
@@ -318,13 +325,13 @@ def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | st
             return value
         case ast.Call(func=ast.Name(id="cpu_count") | ast.Attribute(attr="cpu_count"), args=[]):
             return processors
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left_operand, op=op, right=right_operand):
             operands = (
-                _evaluate_expression(left, processors),
-                _evaluate_expression(right, processors),
+                _evaluate_expression(left_operand, processors),
+                _evaluate_expression(right_operand, processors),
             )
             if type(op) in _ARITHMETIC_OPERATORS and all(
-                isinstance(side, int) for side in operands
+                isinstance(operand, int) for operand in operands
             ):
                 return int(_ARITHMETIC_OPERATORS[type(op)](*operands))
     return ast.unparse(node)
@@ -333,7 +340,7 @@ def _evaluate_expression(node: ast.expr | ast.stmt, processors: int) -> int | st
 # gunicorn's configuration file is Python code, which is never edited.
 VISIBLE_DIRECTIVES = VisibleDirectives(
     lambda _: (),
-    frozenset((*(option_name(parameter.name) for parameter in PARAMETERS), "--bind")),
+    frozenset((*(format_option_name(parameter.name) for parameter in PARAMETERS), "--bind")),
     parse_options=_parse_options,
     visible_variables=re.compile("WEB_CONCURRENCY|GUNICORN_CMD_ARGS"),
 )

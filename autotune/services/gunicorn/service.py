@@ -60,7 +60,7 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 PARAMETER_NAMES = frozenset(parameter.name for parameter in PARAMETERS)
 
-# Arguments: file, script, unit, argv…
+# Arguments: file, script, unit, argv… Prints the errors that gunicorn reports for its settings.
 _VALIDATION_SCRIPT = """
 script=$2 unit=$3
 shift 3
@@ -68,7 +68,7 @@ answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Arguments: script, names, unit.
+# Arguments: script, names, unit. Prints the effective settings with these names.
 _READBACK_SCRIPT = f"""
 unit=$3
 {{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |
@@ -110,7 +110,7 @@ class Gunicorn(AppServer):
                     self.get_unit(placement) or UNIT_NAME,
                     *words,
                 )
-        return None  # the unit's command, which the service manager validates
+        return None  # the command is unchanged, and the service manager validates the unit
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         words = (

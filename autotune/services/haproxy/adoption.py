@@ -26,9 +26,9 @@ from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
-_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # references without a default value
+_VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# Which timeout applies if a file does not set this one, in the order of the manual.
+# Maps each timeout to the timeout that applies if no file sets it, in the order of the manual.
 _TIMEOUT_FALLBACKS = {
     "client": "",
     "server": "",
@@ -50,14 +50,14 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     sockets = [line.words[0].removeprefix("unix@") for line in config.find_all("stats socket")
                if line.words]  # fmt: skip
-    servers = (
+    backends = (
         line.words[position]
         for name, position in (("server", 1), ("server-template", 2))
         for line in config.find_all(name)
         if line.words[position:]
     )
     running_service = RunningService(
-        host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(servers)),
+        host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(backends)),
         listen_address=next((path for path in sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )  # fmt: skip
@@ -110,15 +110,19 @@ def _list_http_addresses(
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
     names = ("server", "server-template", "default_backend", "use_backend")
-    forwards = {line.directive.blocks for name in names for line in config.find_all(name)}
+    forwarding_sections = {
+        line.directive.blocks for name in names for line in config.find_all(name)
+    }
     modes = _map_modes(config)
     binds = [line for line in config.find_all("bind")
-             if line.directive.blocks in forwards and line.words]  # fmt: skip
+             if line.directive.blocks in forwarding_sections and line.words]  # fmt: skip
     http_binds = [line for line in binds if modes.get(line.directive.blocks) == "http"]
     for line in http_binds or binds:
         for address in line.words[0].strip('"').split(","):
             yield (
-                _VARIABLE_PATTERN.sub(lambda it: variables.get(it[1], it[0]), address),
+                _VARIABLE_PATTERN.sub(
+                    lambda reference: variables.get(reference[1], reference[0]), address
+                ),
                 "ssl" in line.words,
             )
 
@@ -128,25 +132,27 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     them.
     """
     modes: dict[tuple[tuple[str, ...], ...], str] = {}
-    by_name: dict[str, str] = {}  # modes of `defaults` sections
-    latest = ""
+    mode_by_defaults: dict[str, str] = {}  # modes of `defaults` sections
+    latest_defaults = ""
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
             words = (line.name, *line.words)
-            label = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            base_defaults = (
+                line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            )
             mode = (
-                by_name.get(label, "tcp")
-                if label or line.name == "defaults"
-                else by_name.get(latest, "tcp")
+                mode_by_defaults.get(base_defaults, "tcp")
+                if base_defaults or line.name == "defaults"
+                else mode_by_defaults.get(latest_defaults, "tcp")
             )
             modes[(words,)] = mode
             if line.name == "defaults":
-                latest = line.words[0] if line.words else ""
-                by_name[latest] = mode
+                latest_defaults = line.words[0] if line.words else ""
+                mode_by_defaults[latest_defaults] = mode
         elif line.name == "mode" and line.words and line.directive.blocks:
             modes[line.directive.blocks] = line.words[0]
             if line.directive.blocks[0][0] == "defaults":
-                by_name[latest] = line.words[0]
+                mode_by_defaults[latest_defaults] = line.words[0]
     return modes
 
 
@@ -184,7 +190,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _explain_limit(service: RunningService) -> str:
-    """Return why maxconn cannot be changed freely, or an empty string."""
+    """Return why maxconn is not tuned, or an empty string."""
     if service.config.find_all("ulimit-n"):
         return "`ulimit-n` limits it: remove that line to tune it"
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
@@ -193,9 +199,9 @@ def _explain_limit(service: RunningService) -> str:
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
     values: dict[str, Value | None] = {}
-    for name, otherwise in _TIMEOUT_FALLBACKS.items():
+    for name, fallback in _TIMEOUT_FALLBACKS.items():
         words = {word for line in config.find_all(f"timeout {name}") for word in line.words[:1]}
-        milliseconds = {MILLISECONDS.parse(word) for word in words} or {values.get(otherwise)}
+        milliseconds = {MILLISECONDS.parse(word) for word in words} or {values.get(fallback)}
         values[name] = milliseconds.pop() if len(milliseconds) == 1 else None
         parameter = f"timeout_{name.replace('-', '_')}"
         yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]

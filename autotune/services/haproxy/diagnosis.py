@@ -24,29 +24,31 @@ from autotune.services.haproxy.stats import (
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if connections are the bottleneck.
 
-    There are three cases: requests wait longer for a web host than its response time, clients wait
-    for a connection, or web hosts refuse connections.
+    There are three cases. Requests wait for a web host longer than it takes to respond, clients
+    wait for a connection, or web hosts refuse connections.
     """
-    counted, activity = reading.activity.counters, reading.activity
-    waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
-    limit, sessions = reading.get_setting("server_maxconn"), counted.get("slim", 0.0)
+    counters, activity = reading.activity.counters, reading.activity
+    wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
+    server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
     reason = ""
-    if limit and waited > answered:
+    if server_limit and wait_ms > response_ms:
         reason = (
-            f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
-            f" (limit {limit}, response time {answered:.0f} ms): raise server_maxconn"
+            f"up to {counters['qmax']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
+            f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
     elif (
-        sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION
+        session_limit
+        and counters["smax"] >= session_limit
+        and activity.queued_fraction >= MIN_QUEUED_FRACTION
     ):
         reason = (
-            f"all of its {sessions:.0f} connections were in use and "
+            f"all of its {session_limit:.0f} connections were in use and "
             f"{activity.waiting_connections:.0f} waited"
             f" (up to {activity.max_waiting}): raise maxconn"
         )
-    elif reading.errors_dominate and (again := counted.get("wretr", 0.0)):
+    elif reading.errors_dominate and (retry_count := counters.get("wretr", 0.0)):
         reason = (
-            f"HAProxy retried connections to web hosts {again:.0f} times and {counted['econ']:.0f}"
+            f"HAProxy retried connections to web hosts {retry_count:.0f} times and {counters['econ']:.0f}"
             " failed: raise the web hosts' backlog, or keep connections open"
         )
     return ResourceShortage(Resource.CONNECTIONS, reason, MEASURED) if reason else None
@@ -55,7 +57,7 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
 DIAGNOSIS = Diagnosis(
     counter_query=CounterQuery(
         request=f"{STATS_COMMANDS}\n".encode(),
-        is_complete=lambda _: False,  # the server closes the connection
+        is_complete=lambda _: False,  # the reply ends when the server closes the connection
         build_command=build_stats_command,
         counter_names=frozenset(("CumConns", "Idle_pct")),
         level_names=frozenset(("Idle_pct", "qcur", "qmax", "qtime", "rtime", "smax", "slim")),
@@ -64,8 +66,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended. Its letters mean: s timeout, S server, Q
-    # queue, C connecting.
+    # One word in the log line encodes how a request ended. Its letters are s (timeout), S (server),
+    # Q (queue), C (connecting) and H (waiting for headers).
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

@@ -8,8 +8,8 @@ from autotune.services.base import LoadTrait, ResourceNeeds, accept_queue, on_re
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
-# Debian's default depends on the file descriptors: 262,128 in its unit, which is too many for the
-# memory of most hosts.
+# Debian's default depends on the limit of file descriptors. In Debian's unit, it is 262,128
+# connections, too many for the memory of most hosts.
 MAX_CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
 reload = partial(on_reload, source=MANUAL)
 timeout = partial(on_reload, source=MANUAL, unit="ms", log=True)
@@ -25,7 +25,8 @@ PARAMETERS = with_guidance((
         "Maximum number of concurrent requests per web host; 0 means no limit.",
         low=0, high=1024, stock=0, recommended=100,
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
-    # HAProxy requests maxconn and gets somaxconn (4096). A reload keeps the socket.
+    # By default, HAProxy requests maxconn as its backlog, and the kernel grants somaxconn (4096). A
+    # reload keeps the socket.
     accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Number of listening sockets. Each is served by some of the threads.",
         low=1, high="2 * cpus", stock=1),
@@ -69,11 +70,11 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # Each connection needs two buffers and its state. Threads, and a master next to the worker,
-    # need more.
+    # Each connection needs two buffers and memory for its state. The threads and the master process
+    # need further memory.
     memory="maxconn * (2 * tune_bufsize + 1 KB) + nbthread * 2 MB + 24 MB",
     source=f"{MANUAL}, maxconn: about 33 kB a connection; resident size of 2.6 at rest",
     connections="maxconn",
-    # One for the client, one for the web tier, and those for listening sockets.
+    # One per connection for the client, one for the web host, and some for listening sockets.
     descriptors="maxconn * 2 + 64",
 )

@@ -1,4 +1,4 @@
-"""The states of HAProxy's servers, and the time that its health checks need."""
+"""The states of HAProxy's servers, and the time in which health checks notice a recovery."""
 
 from __future__ import annotations
 
@@ -24,29 +24,33 @@ def build_server_check(placement: Placement) -> ServerCheck:
 
 def parse_down_servers(text: str) -> tuple[str, ...]:
     """Return ``backend/server`` for each server in state DOWN. Raises ValueError if the text
-    contains no states.
+    contains no server states.
 
-    A server that is recovering but still fails has the state ``DOWN 1/2``.
+    A server that passes some checks, but not yet enough of them, has a state such as ``DOWN 1/2``.
     """
     rows = [row for row in parse_rows(text) if row.get("status")]
     if not rows:
-        raise ValueError(f"no states in {text[:200]!r}")
+        raise ValueError(f"HAProxy reported no server states: {text[:200]!r}")
     return tuple(f"{row['pxname']}/{row['svname']}" for row in rows
                  if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN"))  # fmt: skip
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
-    """Return the longest check interval in seconds times the most successful checks required; 0
-    without health checks.
+    """Return the longest check interval in seconds, multiplied by the largest required number of
+    successful checks; 0 without health checks.
     """
-    intervals, rises, checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    intervals, required_successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
         text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(text):
             name, words = directive.name.text, [word.text for word in directive.arguments]
-            checks |= name in ("server", "default-server", "server-template") and "check" in words
+            has_checks |= (
+                name in ("server", "default-server", "server-template") and "check" in words
+            )
             if name == "server inter":
                 intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(words[0]):
-                rises.append(int(words[0]))
-    return min(max(intervals) * max(rises), MAX_RECOVERY_SECONDS) if checks else 0.0
+                required_successes.append(int(words[0]))
+    return (
+        min(max(intervals) * max(required_successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0
+    )

@@ -42,16 +42,16 @@ class Haproxy(Service):
     ordering_rules = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        # The unit mounts the log socket there, inside the worker's root directory.
+        # The unit mounts the log socket at this path, inside the worker's root directory.
         return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (placement.programs["haproxy"], "-c", *self._config_options(placement))
+        return (placement.programs["haproxy"], "-c", *self._list_config_options(placement))
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        return (placement.programs["haproxy"], "-W", *self._config_options(placement))
+        return (placement.programs["haproxy"], "-W", *self._list_config_options(placement))
 
-    def _config_options(self, placement: Placement) -> Argv:
+    def _list_config_options(self, placement: Placement) -> Argv:
         """Return an ``-f`` option for each file or directory in the unit's command."""
         return tuple(word for path in self.config_path(placement).split() for word in ("-f", path))
 

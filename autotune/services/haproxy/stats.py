@@ -13,8 +13,8 @@ from autotune.strict_parsing import is_uint, split_lines
 STATS_COMMANDS = "show info;show stat;show pools"
 TOTAL_ROWS = ("FRONTEND", "BACKEND")
 REQUIRED_COLUMNS = {"svname", "algo", "slim"}
-# Debian always has perl-base, but no client for Unix sockets. The absolute path of a socket may be
-# too long, so the script changes the directory.
+# Debian always has perl-base, but no client for Unix sockets. An absolute path may be too long for
+# a socket address, so the script first changes to the socket's directory.
 _SOCKET_CLIENT_SCRIPT = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
@@ -32,8 +32,8 @@ def find_stats_socket(placement: Placement) -> str:
 
 
 def build_stats_command(placement: Placement) -> Argv:
-    """Return the command that prints the responses to all ``STATS_COMMANDS``. It runs on HAProxy's
-    host.
+    """Return the command that runs on HAProxy's host and prints the responses to all
+    ``STATS_COMMANDS``.
     """
     directory = placement.choose(placement.directory, "/")
     return (
@@ -48,8 +48,8 @@ def build_stats_command(placement: Placement) -> Argv:
 
 
 def parse_rows(text: str) -> list[Mapping[str, str]]:
-    """Return the rows of `show stat` for every frontend, server and backend, by column. The result
-    is empty if one of ``REQUIRED_COLUMNS`` is missing.
+    """Return the rows of `show stat` for every frontend, server and backend, each with its texts by
+    column. The result is empty if one of ``REQUIRED_COLUMNS`` is missing.
     """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
@@ -61,30 +61,30 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the effective parameter values of the running HAProxy process. Values of servers are
-    included only if all servers agree.
+    """Return the effective parameter values of the running HAProxy process. A value of the servers
+    is included only if it is the same for all servers.
     """
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
     limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
-    # HAProxy 2.6 prints `unknown` for some methods, such as `random`.
+    # HAProxy 2.6 prints `unknown` for some load-balancing methods, such as `random`.
     methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
-    for name, alike in (("server_maxconn", limits), ("balance", methods)):
-        if len(alike) == 1 and "unknown" not in alike:
-            values[name] = parse_number(alike.pop())
+    for name, distinct_values in (("server_maxconn", limits), ("balance", methods)):
+        if len(distinct_values) == 1 and "unknown" not in distinct_values:
+            values[name] = parse_number(distinct_values.pop())
     return values
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the counters in `show stat`: sums and maximums over the backends, and the sessions of
-    the fullest frontend.
+    """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
+    sessions of the fullest frontend.
     """
-    numbers = [{name: float(value) for name, value in row.items() if is_uint(value)}
+    total_rows = [{name: float(value) for name, value in row.items() if is_uint(value)}
                for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip
-    backends = [row for row in numbers if "qcur" in row]
-    frontends = [row for row in numbers if "qcur" not in row and row.get("slim")]
+    backends = [row for row in total_rows if "qcur" in row]
+    frontends = [row for row in total_rows if "qcur" not in row and row.get("slim")]
     sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
-    maxima = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
+    maximums = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
              for name in ("qmax", "qtime", "rtime")}  # fmt: skip
     frontend = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
-    return sums | maxima | {name: frontend[name] for name in ("smax", "slim") if name in frontend}
+    return sums | maximums | {name: frontend[name] for name in ("smax", "slim") if name in frontend}

@@ -11,7 +11,7 @@ SECTION_NAMES = frozenset(
     ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
-_TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives that two words identify
+_TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives whose names consist of two words
 # Options on these lines count as separate directives: `server maxconn`, for example, is on a
 # `server` line or in a default.
 _OPTION_OWNERS = {"bind": "bind", "server": "server", "default-server": "server",
@@ -24,7 +24,9 @@ _TOKEN_PATTERN = re.compile(
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every directive, with sections before their content. Raises ConfigSyntaxError."""
+    """Return every directive, with each section before the directives inside it. Raises
+    ConfigSyntaxError.
+    """
     directives: list[Directive] = []
     section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []

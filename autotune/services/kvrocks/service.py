@@ -20,9 +20,9 @@ from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
     RedisProtocolServer,
-    backlog,
+    build_backlog,
+    build_client_limit,
     build_user_prefix,
-    clients,
 )
 
 DOCS = "kvrocks.apache.org, kvrocks.conf"
@@ -32,10 +32,10 @@ PARAMETERS = with_guidance((
     on_restart("workers",
         "Number of threads that serve clients. Each connection belongs to one thread.",
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=DOCS),
-    clients(source=DOCS),
-    backlog(source=DOCS),
+    build_client_limit(source=DOCS),
+    build_backlog(source=DOCS),
     rocksdb("block_cache_size",
-        "Memory for blocks read from disk. Guides advise a third of the host's memory.",
+        "Memory for blocks read from disk. Tuning guides recommend a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,
         recommended="memory / 3 / 1048576", unit="MB"),
     rocksdb("block_cache_type", "Type of the block cache: LRU, or a lock-free cache for many readers.",
@@ -97,7 +97,7 @@ class Kvrocks(RedisProtocolServer):
     needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
-        # There are write buffers for each column family, and plain strings use two families.
+        # Each column family has its own write buffers, and plain strings use two column families.
         memory="block_cache_size + row_cache_size + 2 * write_buffer_size *"
         " max_write_buffer_number",
         source="kvrocks.conf: capacity of its caches and buffers",
@@ -106,8 +106,8 @@ class Kvrocks(RedisProtocolServer):
     )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
-        # A database that is in use cannot be opened twice, and needs its port. The trial start
-        # therefore uses its own directory, and the same port on an unused address.
+        # The running server holds its port, and its database cannot be opened twice. The trial
+        # start therefore uses another directory, and the same port on an unused address.
         argv = (
             *self.build_start_command(placement, files),
             "--dir",

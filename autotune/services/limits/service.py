@@ -25,8 +25,8 @@ NOFILE_PARAMETER = on_restart("nofile", "Open-file limit of the tier's units at 
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# Prints the limits of a unit's first process, and the unit's setting. The unit name is an argument
-# and never part of the script.
+# Prints the limits of a unit's main process, and the limit in the unit's files. The unit name is an
+# argument and never part of the script.
 _READ_LIMITS_SCRIPT = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
 systemctl show --property LimitNOFILESoft "$1"
@@ -51,7 +51,9 @@ class Limits(Service):
         LimitNOFILE in the distribution's unit, if one is set.
         """
         raised_limits = [
-            s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock
+            service.unit_nofile
+            for service in self.services
+            if service.unit_nofile != NOFILE_PARAMETER.stock
         ]
         return (
             (replace(NOFILE_PARAMETER, stock=raised_limits[0]),)
@@ -94,7 +96,7 @@ def parse_open_files(text: str) -> dict[str, Value]:
     """Return the soft limit of open files in ``/proc/PID/limits``, or the unit's setting if that is
     lower.
 
-    The unit's setting counts, because some software raises its own soft limit at startup.
+    The two limits differ if the software raises its own soft limit at startup.
     """
     current_limit = _CURRENT_LIMIT_PATTERN.search(text)
     limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]

@@ -36,7 +36,7 @@ LAYOUTS = DistributionLayouts((
     DistributionLayout("Fedora, RHEL, SUSE", "mariadb.service", REDHAT_FILE),
 ))  # fmt: skip
 # Groups that the server reads. The last line with an option takes effect. Groups with a version are
-# counted separately.
+# handled separately.
 _SERVER_GROUP_PATTERN = re.compile(
     r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?"
 )
@@ -76,8 +76,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     words = expand_command(host.tree, layout.unit)
     options = {word.partition("=")[0]: word.partition("=")[2] for word in words}
-    if strange := [name for name in _FILE_OPTIONS if name in options]:
-        yield f"MariaDB is not tuned: the command of {layout.unit} sets `{strange[0]}`"
+    if unsupported_options := [name for name in _FILE_OPTIONS if name in options]:
+        yield f"MariaDB is not tuned: the command of {layout.unit} sets `{unsupported_options[0]}`"
         return
     config = read_host_config(host.tree, layout.main_file)
     if reason := config.explain_missing_main():
@@ -98,13 +98,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
-    clients = service.config.last_number("max_connections", 151)
+    max_connections = service.config.last_number("max_connections", 151)
     # The server computes these values if no file sets them (MariaDB manual).
     computed_defaults = {
-        "back_log": min(900, 50 + clients // 5),
-        "thread_cache_size": min(256, clients),
+        "back_log": min(900, 50 + max_connections // 5),
+        "thread_cache_size": min(256, max_connections),
         "thread_pool_size": service.host.processors,
-        # If it is not set, this is twice the first limit.
+        # By default, this limit is twice innodb_io_capacity, but at least 2000.
         "innodb_io_capacity_max": max(
             2000, 2 * service.config.last_number("innodb_io_capacity", 200)
         ),
@@ -153,9 +153,9 @@ def _match_alias(option: str) -> Iterator[tuple[str, str]]:
 def _select_notation(parameter: Parameter) -> Notation:
     if isinstance(parameter.stock, bool):
         return Notation(lambda text: _BOOLEAN_WORDS.get(text.lower()), ON_OFF.build_expression)
-    words = {word.lower(): word for word in parameter.choices if isinstance(word, str)}
-    if words:
-        return Notation(lambda text: words.get(text.lower()))
+    word_by_lowercase = {word.lower(): word for word in parameter.choices if isinstance(word, str)}
+    if word_by_lowercase:
+        return Notation(lambda text: word_by_lowercase.get(text.lower()))
     return build_size_notation(parameter.unit) if parameter.unit else _COUNT_NOTATION
 
 

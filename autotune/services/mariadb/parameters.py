@@ -19,8 +19,8 @@ INNODB_DOCS = "mariadb.com, InnoDB System Variables"
 MYSQLTUNER = "MySQLTuner 2.x, its published recommendations"
 system = partial(on_restart, source=SYSTEM_DOCS)
 innodb = partial(on_restart, source=INNODB_DOCS)
-# `SET GLOBAL` lasts only until the next start and reads no file, so a value in a file takes effect
-# at a restart.
+# autotune does not use `SET GLOBAL`, whose values last only until the next start. A value in a file
+# takes effect at a restart.
 PARAMETERS = with_guidance((
     innodb("innodb_buffer_pool_size",
         "Memory for pages of tables and indexes. Frequently used data should fit.",
@@ -104,7 +104,8 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # MySQLTuner's formula. Besides its buffers, each connection has a stack and a binary log cache.
+    # This is MySQLTuner's formula. In addition to its buffers, each connection has a stack and a
+    # binary log cache.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
@@ -115,14 +116,14 @@ RESOURCE_NEEDS = ResourceNeeds(
 )
 
 MAX_MEMORY_SHARE = 0.85  # the largest share of the host's memory that all settings together may use
-THREAD_POOL_CONNECTIONS = 512  # MySQLTuner advises a thread pool from this number of connections
-# MB that no parameter controls: the key cache and Aria's page cache, and each thread's stack and
-# binary log.
+THREAD_POOL_CONNECTIONS = 512  # MySQLTuner recommends a thread pool for at least this number
+# Memory in MB that no parameter controls. The key cache and Aria's page cache are shared, and each
+# thread has a stack and a binary log cache.
 SHARED_MEMORY_MB, THREAD_MEMORY_MB = 128 + 128, (292 + 32) / 1024
 
 
 def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -> dict[str, Value]:
-    """Return MySQLTuner's advice, insofar as it depends only on the host and the settings.
+    """Return MySQLTuner's recommendations, as far as they depend only on the host and the settings.
 
     Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
     `mariadb_threadpool`. MySQLTuner's other rules need counters from a server that has been running
@@ -132,14 +133,14 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
     unknown, so the pool gets all available memory, but never less than its current size.
     """
 
-    pool = int(current_settings["innodb_buffer_pool_size"])
-    memory = MAX_MEMORY_SHARE * facts["memory"] / 2**20
-    pool = max(int(memory - compute_max_memory(current_settings) + pool), pool)
+    pool_mb = int(current_settings["innodb_buffer_pool_size"])
+    memory_mb = MAX_MEMORY_SHARE * facts["memory"] / 2**20
+    pool_mb = max(int(memory_mb - compute_max_memory(current_settings) + pool_mb), pool_mb)
     values: dict[str, Value] = {
-        "innodb_buffer_pool_size": pool,
-        "innodb_log_file_size": pool // 4,
+        "innodb_buffer_pool_size": pool_mb,
+        "innodb_log_file_size": pool_mb // 4,
         "query_cache_size": 0,
-        # MySQLTuner uses the smaller of the two, and advises to keep both equal.
+        # MySQLTuner uses the smaller of these two sizes, and recommends keeping both equal.
         "tmp_table_size": min(
             int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])
         ),
@@ -157,9 +158,9 @@ def compute_max_memory(current_settings: Settings) -> float:
     def sum_mb(*names: str) -> float:
         return sum(float(current_settings[name]) for name in names)
 
-    memory = SHARED_MEMORY_MB + min(sum_mb("tmp_table_size"), sum_mb("max_heap_table_size"))
-    memory += sum_mb("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
-    buffers = sum_mb(
+    memory_mb = SHARED_MEMORY_MB + min(sum_mb("tmp_table_size"), sum_mb("max_heap_table_size"))
+    memory_mb += sum_mb("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
+    connection_buffers_kb = sum_mb(
         "read_buffer_size", "read_rnd_buffer_size", "sort_buffer_size", "join_buffer_size"
     )
-    return memory + (THREAD_MEMORY_MB + buffers / 1024) * sum_mb("max_connections")
+    return memory_mb + (THREAD_MEMORY_MB + connection_buffers_kb / 1024) * sum_mb("max_connections")

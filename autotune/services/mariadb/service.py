@@ -27,9 +27,9 @@ from autotune.services.mariadb.parameters import PARAMETERS, RESOURCE_NEEDS, rec
 from autotune.services.readback import build_backlog_readback, convert_unit
 from autotune.strict_parsing import is_uint, split_lines
 
-# Arguments: program, pattern, [file]. Prints the settings that a start with that file, read after
-# the host's own files, would reject or change. Only MariaDB's messages reveal rejected engine
-# options and adjusted values.
+# Arguments: program, pattern, [file]. Prints the settings that MariaDB would reject or change at a
+# start with that file, read after the host's own files. Only MariaDB's messages reveal rejected
+# engine options and adjusted values.
 _VALIDATION_SCRIPT = """
 program=$1 pattern=$2
 said=$("$program" ${3+"--defaults-extra-file=$3"} --help --verbose 2>&1 >/dev/null)
@@ -45,7 +45,8 @@ _ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
 
 
 _SWITCHES = {"TRUE": "ON", "FALSE": "OFF"}
-_UNSET_NUMBERS = ("4294967295", "18446744073709551615")  # the server computes these at its start
+# Printed instead of values that the server computes when it starts.
+_UNSET_NUMBERS = ("4294967295", "18446744073709551615")
 
 
 class Mariadb(Service):
@@ -109,7 +110,8 @@ SERVICES = (Mariadb(),)
 
 
 def build_query_command(placement: Placement, statement: str) -> Argv:
-    """Return the command that prints names and values through the Unix socket.
+    """Return the command that runs ``statement`` through the Unix socket and prints names and
+    values.
 
     Root needs no password on the Unix socket. Reading variables and counters requires an account,
     but no privileges.
@@ -135,7 +137,7 @@ def parse_rows(text: str) -> dict[str, str]:
 
 
 def parse_option_table(text: str) -> Settings:
-    """Return the values of the option table that ``--verbose --help`` prints after the options."""
+    """Return the parameter values in the table that ``--verbose --help`` prints after the options."""
     rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
     printed_values = {name.replace("-", "_"): _SWITCHES.get(value, value) for name, value in rows
                if value not in _UNSET_NUMBERS}  # fmt: skip
@@ -157,7 +159,7 @@ def parse_effective(text: str) -> Settings:
 
 
 # Each rule has a counter, its reference counter, the critical share and minimum count, the
-# resource, a description of the count, and the recommended move.
+# resource, a description of the count, and the recommended change.
 RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another statement had locked",
@@ -190,7 +192,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
 
 
 DIAGNOSIS = Diagnosis(
-    # The server greets clients with a binary handshake, so its own client program reads the
+    # MariaDB's protocol starts with a binary handshake, so MariaDB's own client program reads the
     # counters.
     counter_query=command_query(
         build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"),

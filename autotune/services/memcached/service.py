@@ -44,42 +44,44 @@ from autotune.strict_parsing import split_lines
 
 DOCS = "memcached(1)"
 EXTSTORE_DOCS = "memcached.org, extstore; memcached -h"
-option = partial(on_restart, source=DOCS)
-on_disk = partial(on_restart, source=EXTSTORE_DOCS, when=(("extstore", (True,)),))
+build_option = partial(on_restart, source=DOCS)
+build_extstore_option = partial(on_restart, source=EXTSTORE_DOCS, when=(("extstore", (True,)),))
 
 PARAMETERS = with_guidance((
-    option("threads",
+    build_option("threads",
         "Number of worker threads. With more threads than CPUs, threads only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
-    option("connections", "Maximum number of concurrent clients. Others wait until one disconnects.",
+    build_option("connections",
+        "Maximum number of concurrent clients. Others wait until one disconnects.",
         low=64, high="min(65536, nofile - 100)", log=True, stock=1024, recommended=4096),
-    option("requests_per_event",
+    build_option("requests_per_event",
         "Maximum number of requests on one connection before others are served.",
         low=1, high=1000, log=True, stock=20),
-    option("memory", "Memory for items.",
+    build_option("memory", "Memory for items.",
         low=8, high="memory / 2 / 1048576", log=True, stock=64, unit="MB"),
     accept_queue("backlog", stock=1024, source=DOCS),
-    option("growth_factor",
+    build_option("growth_factor",
         "Ratio of adjacent chunk sizes. Values near 1 waste less memory per item.",
         low=1.05, high=2.0, stock=1.25),
-    option("chunk_size",
+    build_option("chunk_size",
         "Minimum space for key, value and flags, which is the size of the smallest chunks.",
         low=8, high=512, log=True, stock=48, unit="B"),
     on_restart("udp", "Accept clients over UDP. Use this only in a private network.",
         stock=False, on_demand=True, source=f"{DOCS}; CVE-2018-1000115"),
     on_restart("extstore", "Store large items in a file on disk, with keys in memory.",
         stock=False, built_in=True, on_demand=True, source=EXTSTORE_DOCS),
-    on_disk("ext_size",
+    build_extstore_option("ext_size",
         "Size of the extstore file.",
         low=256, high=65536, log=True, stock=1024, unit="MB"),
-    on_disk("ext_threads",
+    build_extstore_option("ext_threads",
         "Number of extstore I/O threads.",
         low=1, high="4 * cpus", log=True, stock=1),
-    on_disk("ext_item_size", "Item size above which extstore may move an item to disk.",
+    build_extstore_option("ext_item_size", "Item size above which extstore may move an item to disk.",
         low=64, high=65536, log=True, stock=512, unit="B"),
-    on_disk("ext_wbuf_size", "Size of extstore's write buffer for items.",
+    build_extstore_option("ext_wbuf_size", "Size of extstore's write buffer for items.",
         choices=(2, 4, 8, 16), stock=4, unit="MB"),
-    on_disk("ext_recache_rate", "Number of reads from disk, of which one moves its item back to memory.",
+    build_extstore_option("ext_recache_rate",
+        "Number of reads from disk, of which one moves its item back to memory.",
         low=1, high=100_000, log=True, stock=2000),
 ),
     capacity="threads connections+ memory+ backlog+",
@@ -105,7 +107,7 @@ PARAMETERS_BY_SETTING = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# Perl code, like memcached's own tool. It prints one line of the response.
+# This script is Perl code, like memcached's own tool. It prints one line of the response.
 _SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -141,7 +143,7 @@ class Memcached(Service):
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
     needs = ResourceNeeds(
-        # Items, their hash table, and the state of each connection and thread.
+        # Memory for items, for their hash table, and for the state of each connection and thread.
         memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
         source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
         connections="connections",
@@ -161,7 +163,9 @@ class Memcached(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for client authentication that only the file to be replaced configures."""
+        """Return a check for client authentication, which autotune would disable by replacing the
+        file.
+        """
         words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
             re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
@@ -176,11 +180,11 @@ class Memcached(Service):
         to the final `version` command arrives after all pairs are stored.
         """
         location = (placement.listen.host, str(placement.listen.port))
-        sets = (
+        set_commands = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
         )
-        lines = "".join((*sets, "version\r\n"))
-        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *location), lines.encode()
+        input_text = "".join((*set_commands, "version\r\n"))
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *location), input_text.encode()
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -205,7 +209,9 @@ def build_settings_parser(
     ``names``.
     """
     names_by_setting = {
-        theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names
+        setting: parameter
+        for setting, parameter in PARAMETERS_BY_SETTING.items()
+        if parameter in names
     }
 
     def parse_setting(name: str, word: str) -> Value | None:

@@ -141,27 +141,27 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
     yield from _list_block_tunables(config, KEEPALIVE_DIRECTIVES, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Add these only if no file sets any of them. nginx rejects a busy size that is below the
-        # first buffer or close to the sum.
+        # Add these directives only if no file sets any of them. nginx rejects a busy size that is
+        # below the first buffer, or close to the size of all buffers.
         lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
-        http = find_block_start(config, "http") if lacks_buffers else []
+        http_start = find_block_start(config, "http") if lacks_buffers else []
         text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
         yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
-                      insertion=DirectiveInsertion(4, http, text_before, ";"))  # fmt: skip
+                      insertion=DirectiveInsertion(4, http_start, text_before, ";"))  # fmt: skip
         yield Tunable(
             "fastcgi_buffers",
             "fastcgi_buffers",
             NUMBER,
             is_considered=lambda placed: placed.words[1:] == ("4k",),
-            insertion=DirectiveInsertion(8, http, "\n    fastcgi_buffers ", " 4k;"),
+            insertion=DirectiveInsertion(8, http_start, "\n    fastcgi_buffers ", " 4k;"),
         )
     uses_tls = any("ssl" in placed.words for placed in config.find_all("listen"))
-    cache = CACHE_DIRECTIVES[service.role]
-    has_cache = config.find_all(cache) and config.find_all(f"{cache}_path")
+    cache_directive = CACHE_DIRECTIVES[service.role]
+    has_cache = config.find_all(cache_directive) and config.find_all(f"{cache_directive}_path")
     directive_names = (
         *FILE_DIRECTIVES,
         *(TLS_DIRECTIVES if uses_tls else ()),
-        *((f"{cache}_lock",) if has_cache else ()),
+        *((f"{cache_directive}_lock",) if has_cache else ()),
     )
     yield from _list_block_tunables(config, directive_names, "http", "server", "location")
 
@@ -179,17 +179,19 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
-    """Return edits that raise the descriptor limit for more than ``connections``: two descriptors
-    per connection, and 64 for files.
+    """Return edits that raise the limit of file descriptors if there are more than ``connections``:
+    two descriptors per connection, and 64 for files.
     """
-    needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
+    needed_expression = "2 * worker_connections + 64"
+    condition = f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
-    if len(limits) == 1 and limits[0].words and is_uint(now := limits[0].words[0]):
-        text = f'{{{{ [{int(now)}, {needed}] | max if {more} else "{now}" }}}}'
+    if len(limits) == 1 and limits[0].words and is_uint(current_limit := limits[0].words[0]):
+        raised_limit = f"[{int(current_limit)}, {needed_expression}] | max"
+        text = f'{{{{ {raised_limit} if {condition} else "{current_limit}" }}}}'
         return [Edit.replace_value(limits[0], text)]
-    line = rf'"worker_rlimit_nofile " ~ ({needed}) ~ ";\n"'
+    line = rf'"worker_rlimit_nofile " ~ ({needed_expression}) ~ ";\n"'
     return insert_expression(
-        find_directive_start(config, "events") if not limits else (), line, more
+        find_directive_start(config, "events") if not limits else (), line, condition
     )
 
 
@@ -201,18 +203,21 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
     addresses = {scopes.normalize_address(placed.words[0]) for placed in listens}
-    tcp_listens = [p for p in reversed(listens)
-              if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)]  # fmt: skip
+    tcp_listens = [placed for placed in reversed(listens)
+              if scopes.is_bound_alone(scopes.normalize_address(placed.words[0]), addresses)]  # fmt: skip
     tls_listens = [placed for placed in tcp_listens if "ssl" in placed.words]
-    for name, notation, default, text, some in (
+    for name, notation, default, text_before, eligible_listens in (
         ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listens),
         ("reuseport", FLAG, False, " reuseport", tcp_listens),
         ("http2", FLAG, False, " http2", tls_listens),
     ):
-        ends = {scopes.normalize_address(placed.words[0]): placed.end_position for placed in some}
+        ends = {
+            scopes.normalize_address(placed.words[0]): placed.end_position
+            for placed in eligible_listens
+        }
         reason = f"`listen` already sets `{name}`" if name in options else ""
-        yield Tunable(name, "listen", notation, (), skip_reason=reason if some else "",
-                      insertion=DirectiveInsertion(default, [*ends.values()], text))  # fmt: skip
+        yield Tunable(name, "listen", notation, (), skip_reason=reason if eligible_listens else "",
+                      insertion=DirectiveInsertion(default, [*ends.values()], text_before))  # fmt: skip
 
 
 def _build_log_tunable(config: Config) -> Tunable:
@@ -222,29 +227,33 @@ def _build_log_tunable(config: Config) -> Tunable:
     name = "access_log_buffer"
 
     def is_plain(path: str = "off", *options: str) -> bool:
-        file = not path.startswith(("off", "syslog:", "memory:")) and "$" not in path
-        return file and len(options) <= 1 and "=" not in "".join(options)
+        is_file = not path.startswith(("off", "syslog:", "memory:")) and "$" not in path
+        return is_file and len(options) <= 1 and "=" not in "".join(options)
 
     def add_format(*_: object) -> Iterable[Edit]:
         return insert_expression(
-            (p.end_position for p in lines if len(p.words) == 1), '" combined"', name
+            (p.end_position for p in plain_logs if len(p.words) == 1), '" combined"', name
         )
 
     logs = [placed for placed in config.find_all("access_log") if placed.words]
     # nginx rejects a log file that is buffered in one place but not in another.
-    paths = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
-    lines = [placed for placed in logs if is_plain(*placed.words) and placed.words[0] not in paths]
+    excluded_paths = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
+    plain_logs = [
+        placed
+        for placed in logs
+        if is_plain(*placed.words) and placed.words[0] not in excluded_paths
+    ]
     insertion = DirectiveInsertion(
-        DEFAULT_LOG_BUFFER, [placed.end_position for placed in lines], " buffer=", " flush=5s"
+        DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain_logs], " buffer=", " flush=5s"
     )
-    reason = "" if lines else "no `access_log` without a buffer exists"
+    reason = "" if plain_logs else "no `access_log` without a buffer exists"
     return Tunable(
         name, "access_log", KILOBYTES, (), insertion, skip_reason=reason, extra_edits=add_format
     )
 
 
 # -- persistent connections to upstream servers ---------------------------------------------------
-# `keepalive` must be below the balancing method of an upstream. It needs HTTP/1.1 without
+# In an upstream, `keepalive` must follow the balancing method. `keepalive` needs HTTP/1.1 without
 # `Connection: close` or, for PHP-FPM, `fastcgi_keep_conn` (nginx.org, ngx_http_upstream_module).
 
 _KEEPALIVE_PARAMETER = "upstream_keepalive"
@@ -253,19 +262,30 @@ _CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";\n    '"""
 
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
-    is_kept = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
+    has_keepalive = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
     upstream_ends = (
         _find_upstream_ends(config, "proxy_pass")
-        if not is_kept and find_block_start(config, "http")
+        if not has_keepalive and find_block_start(config, "http")
         else []
     )
-    headers = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
-    note = "" if is_kept or upstream_ends else "no `upstream` for `keepalive` exists"
-    if not is_kept and ("connection" in headers or config.find_all("proxy_http_version")):
-        note = "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
+    headers = {
+        placed.words[0].lower() for placed in config.find_all("proxy_set_header") if placed.words
+    }
+    skip_reason = "" if has_keepalive or upstream_ends else "no `upstream` for `keepalive` exists"
+    if not has_keepalive and ("connection" in headers or config.find_all("proxy_http_version")):
+        skip_reason = (
+            "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
+        )
     insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
-    yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), insertion, skip_reason=note,
-                  extra_edits=_omit_zero_keepalive if is_kept else _clear_connection_header)  # fmt: skip
+    yield Tunable(
+        _KEEPALIVE_PARAMETER,
+        "keepalive",
+        NUMBER,
+        ("upstream",),
+        insertion,
+        skip_reason=skip_reason,
+        extra_edits=_omit_zero_keepalive if has_keepalive else _clear_connection_header,
+    )
     insertion = DirectiveInsertion(
         1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
     )
@@ -275,18 +295,18 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         NUMBER,
         ("upstream",),
         insertion,
-        skip_reason=note,
+        skip_reason=skip_reason,
     )
 
 
 def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
-    ends, name = _find_upstream_ends(config, "fastcgi_pass"), "fastcgi_keep_conn"
-    http = find_block_start(config, "http") if ends else []
+    upstream_ends, name = _find_upstream_ends(config, "fastcgi_pass"), "fastcgi_keep_conn"
+    http_start = find_block_start(config, "http") if upstream_ends else []
     insertion = DirectiveInsertion(
-        default=False, positions=http, text_before=f"\n    {name} ", text_after=";"
+        default=False, positions=http_start, text_before=f"\n    {name} ", text_after=";"
     )
     yield Tunable(name, name, ON_OFF, insertion=insertion)
-    insertion = DirectiveInsertion(8, ends, "\n        keepalive ", ";", name)
+    insertion = DirectiveInsertion(8, upstream_ends, "\n        keepalive ", ";", name)
     yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",), insertion)
 
 
@@ -295,10 +315,20 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     if one of these upstreams sets `keepalive…`.
     """
     targets = set(_list_pass_targets(config, directive))
-    upstreams = [inner for name, inner in _map_upstreams(config).items() if name in targets]
-    if any(placed.name.startswith("keepalive") for inner in upstreams for placed in inner):
+    upstreams = [
+        upstream_directives
+        for name, upstream_directives in _map_upstreams(config).items()
+        if name in targets
+    ]
+    if any(
+        placed.name.startswith("keepalive")
+        for upstream_directives in upstreams
+        for placed in upstream_directives
+    ):
         return []
-    return [_find_statement_end(config, inner[-1]) for inner in upstreams]
+    return [
+        _find_statement_end(config, upstream_directives[-1]) for upstream_directives in upstreams
+    ]
 
 
 def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition:
@@ -308,7 +338,9 @@ def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition
 
 
 def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
-    """Omit `keepalive 0` unless the file itself contains it, because some versions reject it."""
+    """Yield edits that omit `keepalive 0`, which some versions reject, unless the file itself
+    contains it.
+    """
     if not connections:
         return
     for placed in config.find_all("keepalive"):
@@ -357,7 +389,10 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in pass_lines]
     locations = [word.partition("://")[2] or word for word in words]
-    return [p if p.startswith("unix:") else p.partition("/")[0] for p in locations]
+    return [
+        location if location.startswith("unix:") else location.partition("/")[0]
+        for location in locations
+    ]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:

@@ -37,8 +37,10 @@ class Server:
     def only_reports_status(self) -> bool:
         """True if the server serves only nginx's own status."""
         names = {placed.name for placed in self.directives}
-        serves = names & {"root", "alias", "try_files"} or any("_pass" in name for name in names)
-        return "stub_status" in names and not serves
+        serves_content = names & {"root", "alias", "try_files"} or any(
+            "_pass" in name for name in names
+        )
+        return "stub_status" in names and not serves_content
 
     def has_port(self, port: int) -> bool:
         """True if the server listens on a TCP port. The default is port 80."""
@@ -69,7 +71,7 @@ def list_servers(config: Config) -> tuple[Server, ...]:
             servers.append((depth, []))
         elif servers and depth > servers[-1][0] and _is_in_server(placed, servers[-1][0]):
             servers[-1][1].append(placed)
-    return tuple(Server(depth, tuple(inner)) for depth, inner in servers)
+    return tuple(Server(depth, tuple(inner_directives)) for depth, inner_directives in servers)
 
 
 def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
@@ -96,17 +98,17 @@ def normalize_address(word: str) -> str:
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx binds an address itself. A wildcard address with the same port replaces all
-    other addresses.
+    """True if nginx binds this address. If a wildcard address has the same port, nginx binds only
+    the wildcard address.
     """
     host, _, port = address.rpartition(":")
-    v4, v6 = f"*:{port}", f"[::]:{port}"
-    if address in (v4, v6):
+    wildcard, wildcard_v6 = f"*:{port}", f"[::]:{port}"
+    if address in (wildcard, wildcard_v6):
         return True
     if host.startswith("["):
-        return v6 not in addresses
-    is_name = not is_uint(host.replace(".", ""))
-    return v4 not in addresses and not (is_name and v6 in addresses)
+        return wildcard_v6 not in addresses
+    is_host_name = not is_uint(host.replace(".", ""))
+    return wildcard not in addresses and not (is_host_name and wildcard_v6 in addresses)
 
 
 def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
@@ -117,29 +119,37 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
     name = tunable.directive
-    in_http = [p for p in config.find_all(name) if p.block == "http"]
-    by_server = [[p for p in server.directives if p.name == name] for server in servers]
-    in_server = [[p for p in inner if p.block == "server"] for inner in by_server]
-    deeper = [p for inner in by_server for p in inner if p.block != "server"]
-    is_everywhere = all(in_server) and bool(in_server)
+    http_lines = [placed for placed in config.find_all(name) if placed.block == "http"]
+    lines_by_server = [
+        [placed for placed in server.directives if placed.name == name] for server in servers
+    ]
+    server_lines = [
+        [placed for placed in inner if placed.block == "server"] for inner in lines_by_server
+    ]
+    deeper_lines = [
+        placed for inner in lines_by_server for placed in inner if placed.block != "server"
+    ]
+    is_everywhere = all(server_lines) and bool(server_lines)
     reason = ""
-    if in_http and any(in_server):
+    if http_lines and any(server_lines):
         reason = f"a `server` on port {port} overrides `{name}`"
-    elif deeper and (in_http or any(in_server)):
-        reason = f"a `{deeper[0].block}` overrides `{name}`"
-    elif any(in_server) and not is_everywhere:
+    elif deeper_lines and (http_lines or any(server_lines)):
+        reason = f"a `{deeper_lines[0].block}` overrides `{name}`"
+    elif any(server_lines) and not is_everywhere:
         reason = f"only some servers on port {port} set `{name}`"
-    elif deeper and not all(map(_covers_site, deeper)):
-        reason = f"only a `{deeper[0].block}` sets `{name}`"
-    counting: list[PlacedDirective] = [p for inner in in_server for p in inner] or in_http or deeper
-    counting_ids = {id(placed) for placed in counting}
+    elif deeper_lines and not all(map(_covers_site, deeper_lines)):
+        reason = f"only a `{deeper_lines[0].block}` sets `{name}`"
+    effective_lines: list[PlacedDirective] = (
+        [placed for inner in server_lines for placed in inner] or http_lines or deeper_lines
+    )
+    effective_ids = {id(placed) for placed in effective_lines}
     earlier_filter = tunable.is_considered
-    if counting and not reason and not any(map(earlier_filter, counting)):
-        reason = f"`{name} {' '.join(counting[0].words)}` is not a valid baseline value"
+    if effective_lines and not reason and not any(map(earlier_filter, effective_lines)):
+        reason = f"`{name} {' '.join(effective_lines[0].words)}` is not a valid baseline value"
     return replace(
         tunable,
         skip_reason=tunable.skip_reason or reason,
-        is_considered=lambda placed: id(placed) in counting_ids and earlier_filter(placed),
+        is_considered=lambda placed: id(placed) in effective_ids and earlier_filter(placed),
     )
 
 

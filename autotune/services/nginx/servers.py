@@ -16,8 +16,9 @@ from autotune.strict_parsing import is_uint, split_lines
 # The default of `fail_timeout` (nginx.org, ngx_http_upstream_module, server).
 DEFAULT_FAIL_TIMEOUT_SECONDS = 10
 MAX_FAIL_TIMEOUT_SECONDS = 600
-# Prints the host's time, the longest fail_timeout, and the last log lines about such requests.
-_SCRIPT = r"""
+# Prints the host's time, the longest fail_timeout, and the last log lines about requests without a
+# usable upstream server.
+_CHECK_SCRIPT = r"""
 date '+%Y/%m/%d %H:%M:%S'
 config=$("$@" -T 2>/dev/null)
 timeout=$(printf '%s\n' "$config" |
@@ -38,11 +39,11 @@ _LINE_PATTERN = re.compile(
 
 
 def build_server_check(command: Argv) -> ServerCheck:
-    """Return the check of the error logs in the running configuration.
+    """Return the check of the error logs that the running configuration names.
 
     ``command`` is nginx with the options for its configuration file.
     """
-    return ServerCheck(("sh", "-c", _SCRIPT, "sh", *command), parse_dead_upstreams)
+    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *command), parse_dead_upstreams)
 
 
 def parse_dead_upstreams(text: str) -> tuple[str, ...]:
@@ -64,8 +65,8 @@ def parse_dead_upstreams(text: str) -> tuple[str, ...]:
 
 
 def _parse_time(text: str) -> datetime:
-    """Return a time in the host's time zone, which is used only for differences. Raises
-    ValueError.
+    """Return the time in ``text`` as if it were UTC, because only differences of times are used.
+    Raises ValueError.
     """
     return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
 

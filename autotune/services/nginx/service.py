@@ -53,9 +53,9 @@ PROXY_ROLE = frozenset({Role.PROXY})
 WEB_ROLE = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE_DOCS)
 # Constructors of parameters that are tuned only in a site's own files.
-own = partial(on_reload, adopted=True)
-tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
-gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
+build_adopted = partial(on_reload, adopted=True)
+tls = partial(build_adopted, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
+gzip = partial(build_adopted, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
 IF_GZIP = (("gzip", (True,)),)
 IF_CACHED = (("open_file_cache", (1000, 10_000)),)
 
@@ -111,7 +111,7 @@ PARAMETERS = with_guidance((
     tls("ssl_buffer_size",
         "Size of a TLS record. Small records reduce latency, and large ones reduce overhead.",
         choices=(4, 8, 16), stock=16, recommended=4, unit="KB"),
-    own("http2", "Offer HTTP/2 on TLS ports.",
+    build_adopted("http2", "Offer HTTP/2 on TLS ports.",
         stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
     gzip("gzip", "Compress responses, which costs CPU time but saves bandwidth.",
         stock=False),
@@ -119,16 +119,16 @@ PARAMETERS = with_guidance((
         low=1, high=9, stock=1, when=IF_GZIP),
     gzip("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
-    # With this cache, changed files are served stale for some time.
-    own("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
+    # With this cache, nginx serves the old content of a changed file for some time.
+    build_adopted("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
-    own("open_file_cache_valid", "Interval between checks whether an open file has changed.",
+    build_adopted("open_file_cache_valid", "Interval between checks whether an open file has changed.",
         low=5, high=600, log=True, stock=60, unit="s", when=IF_CACHED, source=HTTP_DOCS),
-    own("open_file_cache_min_uses", "Minimum number of recent requests to keep a file open.",
+    build_adopted("open_file_cache_min_uses", "Minimum number of recent requests to keep a file open.",
         low=1, high=10, stock=1, when=IF_CACHED, source=HTTP_DOCS),
-    own("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
+    build_adopted("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=PROXY_ROLE, source="nginx.org, ngx_http_proxy_module"),
-    own("fastcgi_cache_lock",
+    build_adopted("fastcgi_cache_lock",
         "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=WEB_ROLE, source=FASTCGI_DOCS),
 ),
@@ -147,8 +147,8 @@ PARAMETERS = with_guidance((
              "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives with the same name as their parameter. TLS and cache locks are tuned if the site uses
-# them. The site's owner decides what is cached, and for how long.
+# Directives with the same name as their parameter. TLS sessions and cache locks are tuned only if
+# the site uses TLS or a cache. The site's owner decides what is cached, and for how long.
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
@@ -187,7 +187,8 @@ _SPECIAL_NOTATIONS = {
     "ssl_session_cache": Notation(
         _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # A directive with a second word cannot be `off`, so the value 0 caches one file instead.
+    # If the directive has a second word, its first word cannot be `off`. The value 0 therefore
+    # caches one file.
     "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
@@ -263,7 +264,7 @@ class Nginx(Service):
         processes="worker_processes + 1",
         rss=12 * 2**20,
         source="resident size of a worker of nginx 1.22 under load, shared pages included",
-        # One for the client and one for the upstream.
+        # One descriptor for the client, and one for the upstream.
         descriptors="worker_connections * 2",
     )
 
@@ -311,10 +312,15 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     )
 
 
-MORE = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
-KEPT = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+", "keepalive_requests+",
-    "ssl_session_cache=10", "ssl_session_timeout+", "access_log_buffer=64")  # fmt: skip
-MOVES = {Resource.CPU: KEPT, Resource.WORKERS: ("worker_processes+",), Resource.CONNECTIONS: MORE}
+CONNECTION_CHANGES = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
+CPU_CHANGES = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+",
+    "keepalive_requests+", "ssl_session_cache=10", "ssl_session_timeout+",
+    "access_log_buffer=64")  # fmt: skip
+RECOMMENDED_CHANGES = {
+    Resource.CPU: CPU_CHANGES,
+    Resource.WORKERS: ("worker_processes+",),
+    Resource.CONNECTIONS: CONNECTION_CHANGES,
+}
 
 DIAGNOSIS = Diagnosis(
     counter_query=None,
@@ -328,7 +334,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    recommended_changes=MOVES,
+    recommended_changes=RECOMMENDED_CHANGES,
     threads_parameter="worker_processes",
     refusal_rules=(_detect_exhausted_connections,),
 )

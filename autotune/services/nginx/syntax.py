@@ -15,7 +15,7 @@ _TOKEN_PATTERN = re.compile(
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
-# Lexical rules of Lua code, which such blocks contain: braces may be in strings and comments.
+# Blocks with these names contain Lua code, in which strings and comments may contain braces.
 _LUA_BLOCK_PATTERN = re.compile(r"\w+_by_lua_block")
 _LUA_TOKEN_PATTERN = re.compile(
     r"""--\[(?P<comment>=*)\[.*?\](?P=comment)\]|--[^\n]*|\[(?P<long>=*)\[.*?\](?P=long)\]"""
@@ -27,7 +27,9 @@ MAX_BLOCK_DEPTH = 100
 
 
 def parse_directives(text: str) -> Iterator[Directive]:
-    """Yield every directive, with blocks before their content. Raises ConfigSyntaxError."""
+    """Yield every directive, with each block before the directives inside it. Raises
+    ConfigSyntaxError.
+    """
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     for token in _list_tokens(text):

@@ -41,27 +41,31 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
     for unit in units:
-        if command_line.starts_shell(_command_words(host, unit), _SHELL_WORD_PATTERN):
+        if command_line.starts_shell(_list_command_words(host, unit), _SHELL_WORD_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
-    ports = {
+    port_by_unit = {
         unit: environment.get_number("PORT") for unit, environment in environments_by_unit.items()
     }
-    own_ports = {listener.port for listener in host.listeners
-           if listener.program in Nodejs.programs["node"]} - {*ports.values()}  # fmt: skip
+    unassigned_ports = {listener.port for listener in host.listeners
+           if listener.program in Nodejs.programs["node"]} - {*port_by_unit.values()}  # fmt: skip
     for unit, environment in environments_by_unit.items():
-        port = ports[unit]
-        if port is None and len(own_ports) == 1 and list(ports.values()).count(None) == 1:
-            port = next(iter(own_ports))
+        port = port_by_unit[unit]
+        if (
+            port is None
+            and len(unassigned_ports) == 1
+            and list(port_by_unit.values()).count(None) == 1
+        ):
+            port = next(iter(unassigned_ports))
         if port is not None:
             main = unit_files.list_unit_files(host.tree, unit)[0]
             yield unit, unit_environment.build_config(environment, main), str(port)
-        elif own_ports:
+        elif unassigned_ports:
             yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 
 
 def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | None:
     """Return the environment of a unit that starts Node.js or one of its package managers."""
-    programs = [basename(word) for word in _command_words(host, unit) if "=" not in word]
+    programs = [basename(word) for word in _list_command_words(host, unit) if "=" not in word]
     first_program = next((program for program in programs if program != "env"), "")
     return (
         unit_environment.read_environment(host.tree, unit)
@@ -70,16 +74,18 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
     )
 
 
-def _command_words(host: RunningHost, unit: str) -> list[str]:
+def _list_command_words(host: RunningHost, unit: str) -> list[str]:
     """Return the words in a unit's command."""
     exec_start = unit_files.find_exec_start(host.tree, unit)
     return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune the parameters in a unit's environment, unless the unit's command overrides them."""
+    """Return edits that tune the parameters in a unit's environment, unless the unit's command
+    overrides them.
+    """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    words = [word.replace("_", "-") for word in _command_words(service.host, service.unit)]
+    words = [word.replace("_", "-") for word in _list_command_words(service.host, service.unit)]
     locations: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }

@@ -66,8 +66,8 @@ POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS_BY_PARAMETER = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
-# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with the
-# variables; it exits immediately.
+# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with these
+# variables, and without a program to run.
 _VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -81,8 +81,8 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# Argument: unit. For each Node.js process of the unit, prints a line and then the environment
-# variables to read back.
+# Argument: unit. For each Node.js process of the unit, prints the line `process`, and then the
+# environment variables to read back.
 _READBACK_SCRIPT = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
@@ -127,7 +127,7 @@ class Nodejs(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
-            return None  # a drop-in, which systemd reads but Node.js does not
+            return None  # the only file is a drop-in, which systemd reads but Node.js does not
         variables = unit_environment.list_assignments(
             files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
         )
@@ -154,13 +154,13 @@ def parse_effective(text: str) -> Settings:
     """
     if "process" not in split_lines(text):
         return {}
-    pool = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
+    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
     values = {"workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
-              "uv_threadpool_size": int(pool[1]) if pool else 4}  # fmt: skip
-    flags = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
+              "uv_threadpool_size": int(pool_match[1]) if pool_match else 4}  # fmt: skip
+    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
     for name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
-        if sizes := re.findall(pattern, flags[1] if flags else ""):
+        if sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
             values[name] = int(sizes[-1])
     return {"max_semi_space_size": 16, **values}
 

@@ -39,7 +39,7 @@ LAYOUTS = DistributionLayouts(
         ),
     )
 )
-OTHER_MODES = ("static", "ondemand")
+NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
 def read_host_config(tree: FileTree, main: str) -> Config:
@@ -52,14 +52,16 @@ def read_host_config(tree: FileTree, main: str) -> Config:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield every running version, starting with the newest."""
+    """Yield every running version of PHP-FPM, starting with the newest."""
     running_layouts = filter(
         None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
     )
-    versions = sorted(
-        running_layouts, key=lambda of: [int(part) for part in of.version.split(".")], reverse=True
+    sorted_layouts = sorted(
+        running_layouts,
+        key=lambda layout: [int(part) for part in layout.version.split(".")],
+        reverse=True,
     )
-    for layout in versions or filter(None, [LAYOUTS.select_for_host(host)]):
+    for layout in sorted_layouts or filter(None, [LAYOUTS.select_for_host(host)]):
         words = unit_environment.expand_command(host.tree, layout.unit)
         named_files = unit_environment.find_option_values(words, "-y", "--fpm-config")
         main = [layout.main_file, *named_files][-1]
@@ -78,7 +80,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter in these files. If pools differ, only values that all pools share are
+    """Yield a tunable for every parameter. If pools differ, only values that all pools share are
     tunable.
     """
     config = service.config
@@ -96,13 +98,13 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         insertion = DirectiveInsertion(default, locations, f"\n{directive} = ")
         yield Tunable(name, directive, notation, insertion=insertion)
     for name, default in SPARE_SERVER_DEFAULTS.items():
-        # FPM requires these if `pm` is `dynamic`. If `pm` is something else now, they are written
-        # once `pm` becomes `dynamic`.
+        # FPM requires these directives if `pm` is `dynamic`. If `pm` is not `dynamic` now, autotune
+        # writes them once it is.
         insertion = DirectiveInsertion(
             default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
         )
-        is_other_mode = QUOTED_WORD.parse(pm) in OTHER_MODES
-        yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_other_mode else None)
+        is_not_dynamic = QUOTED_WORD.parse(pm) in NON_DYNAMIC_MODES
+        yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_not_dynamic else None)
 
 
 def find_listen_address(config: Config) -> str:

@@ -80,7 +80,7 @@ shift
 
 
 class PhpFpm(Service):
-    """One pool, ``www``, that listens on a Unix socket in the working directory."""
+    """PHP-FPM with one pool, ``www``, which listens on a Unix socket in the working directory."""
 
     name = "php_fpm"
     other_names = ("php",)
@@ -111,9 +111,9 @@ class PhpFpm(Service):
     )
 
     def config_path(self, placement: Placement) -> str:
-        debian = f"/etc/php/{_find_version(placement)}/fpm/php-fpm.conf"
+        debian_path = f"/etc/php/{_find_version(placement)}/fpm/php-fpm.conf"
         return (placement.adopted and placement.adopted.main) or placement.choose(
-            "php-fpm.conf", debian
+            "php-fpm.conf", debian_path
         )
 
     def get_unit(self, placement: Placement) -> str:
@@ -131,11 +131,11 @@ class PhpFpm(Service):
         return placement.socket_name
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        def own_backlog(text: str) -> Settings:
+        def parse_own_backlog(text: str) -> Settings:
             lines = (line for line in split_lines(text) if placement.socket_name in line)
             return build_backlog_parser("listen_backlog")("\n".join(lines))
 
-        return (*self.list_file_readbacks(placement), Readback(("ss", "-lxH"), own_backlog))
+        return (*self.list_file_readbacks(placement), Readback(("ss", "-lxH"), parse_own_backlog))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         parse = build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)
@@ -172,7 +172,7 @@ CHILD_POOL = WorkerPool(
     processes_parameter="max_children",
     worker_noun="children",
     increase_advice="raise max_children",
-    faster_start_advice="raise start_servers, or pm = static",
+    faster_start_advice="raise start_servers, or set pm = static",
 )
 DIAGNOSIS = Diagnosis(
     counter_query=None,

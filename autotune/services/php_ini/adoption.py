@@ -1,7 +1,7 @@
 """Read PHP's settings on a host, and find the file in which to change them.
 
-Debian's builds share the files of extensions, which are never edited. The last file of each build
-is read by no other build, and overrides the shared files.
+Debian's builds share the files of extensions, which autotune never edits. autotune edits the last
+file of each build, which no other build reads and which overrides the shared files.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _POOL_SETTING_PATTERN = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield the settings of each running PHP-FPM, and of the PHP module that Apache loads."""
-    for pools in fpm.find_services(host):
-        if isinstance(pools, str):
+    for fpm_service in fpm.find_services(host):
+        if isinstance(fpm_service, str):
             continue
-        unit = pools.instance
+        unit = fpm_service.instance
         if not (match := _UNIT_PATTERN.fullmatch(unit)):
             continue
         if f"/etc/php/{match[1]}/fpm/php.ini" in host.tree.files:
-            yield _build_running(host, "fpm", match[1], pools.config, unit)
+            yield _build_running(host, "fpm", match[1], fpm_service.config, unit)
     for path in (
         host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
     ):
@@ -57,13 +57,13 @@ def _read_module_config(host: RunningHost) -> Config:
     PHP-FPM's pool settings.
     """
     config = apache_config.read_host_config(host.tree, apache_config.LAYOUTS[0].main_file)
-    lines = tuple(
+    placed_settings = tuple(
         replace(placed, directive=Directive(Word(f"php_value[{placed.words[0]}]", 0)))
         for name in ("php_value", "php_flag", "php_admin_value", "php_admin_flag")
         for placed in config.find_all(name)
         if placed.words
     )
-    return Config("", directives=lines)
+    return Config("", directives=placed_settings)
 
 
 def _build_running(
@@ -74,12 +74,14 @@ def _build_running(
     The service's configuration consists of the editable file and the settings of pools. The
     service's address is that of the first pool, which is queried for effective values.
     """
-    ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
+    ini_config = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
     settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
     listen_address = next(iter(fpm.list_listen_addresses(pools)), "")
     address = f"127.0.0.1:{listen_address}" if listen_address.isdecimal() else listen_address
     config = replace(
-        ini, directives=(*ini.directives, *settings), uncertain=_list_overrides(host, unit)
+        ini_config,
+        directives=(*ini_config.directives, *settings),
+        uncertain=_list_overrides(host, unit),
     )
     return RunningService(
         host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
@@ -117,48 +119,57 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield a tunable for every parameter. A parameter that a pool sets, or whose extension is
     missing, gets a skip reason.
     """
-    tree, own = service.host.tree, service.config.main_file
-    before, unread = _read_other_files(tree, own)
-    files = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
+    tree, own_file = service.host.tree, service.config.main_file
+    earlier_values, unread_reason = _read_other_files(tree, own_file)
+    files = [
+        path for path in tree.glob(f"{dirname(own_file)}/zz*.ini") if basename(path) > FILE_NAME
+    ]
     last_paths = {
         placed.name: path for path in files for placed in _read_host_config(tree, path).directives
     }
-    pools = {
-        m[1]
+    pool_settings = {
+        match[1]
         for placed in service.config.directives
-        if (m := _POOL_SETTING_PATTERN.match(placed.name))
+        if (match := _POOL_SETTING_PATTERN.match(placed.name))
     }
-    unloaded_prefixes = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
+    unloaded_prefixes = (
+        () if "opcache" in earlier_values.get("zend_extension", "") else ("opcache.",)
+    )
     for parameter in PARAMETERS:
         name, notation = directive_name(parameter), _select_notation(parameter)
-        stock = _find_stock(parameter, own, before)
-        default = parse_value(parameter, before[name]) if name in before else stock
+        stock = _find_stock(parameter, own_file, earlier_values)
+        default = parse_value(parameter, earlier_values[name]) if name in earlier_values else stock
         reasons = (
-            unread,
+            unread_reason,
             "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",
-            "a pool sets it" if name in pools else "",
+            "a pool sets it" if name in pool_settings else "",
             f"{last_paths[name]} overrides it" if name in last_paths else "",
-            f"`{name} = {before[name]}` is not a valid baseline value" if default is None else "",
+            f"`{name} = {earlier_values[name]}` is not a valid baseline value"
+            if default is None
+            else "",
             "no preload script is configured"
-            if parameter.name == PRELOAD_PARAMETER and not before.get(name)
+            if parameter.name == PRELOAD_PARAMETER and not earlier_values.get(name)
             else "",
         )
         value = parameter.stock if default is None else default
         insertion = append_line(service.config, value, f"{name} = ")
-        skip_reason = next(filter(None, reasons), "") or _explain_jit(parameter, own)
+        skip_reason = next(filter(None, reasons), "") or _explain_jit(parameter, own_file)
         yield Tunable(parameter.name, name, notation, insertion=insertion, skip_reason=skip_reason)
 
 
-def _find_stock(parameter: Parameter, path: str, before: Mapping[str, str]) -> Value:
+def _find_stock(parameter: Parameter, path: str, earlier_values: Mapping[str, str]) -> Value:
     """Return the default in this version of PHP. Before version 8.4, a buffer alone enables the
     JIT.
     """
     version = _find_version(path)
-    jit_size = next((own for own in PARAMETERS if own.name == "opcache_jit_buffer_size"), parameter)
+    jit_size_parameter = next(
+        (candidate for candidate in PARAMETERS if candidate.name == "opcache_jit_buffer_size"),
+        parameter,
+    )
     if parameter.name == "opcache_jit" and version < (8, 4):
-        buffer = parse_value(jit_size, before.get("opcache.jit_buffer_size", "0"))
+        buffer = parse_value(jit_size_parameter, earlier_values.get("opcache.jit_buffer_size", "0"))
         return "tracing" if buffer else parameter.stock
-    if parameter is jit_size and version >= (8, 4):
+    if parameter is jit_size_parameter and version >= (8, 4):
         return 64
     return parameter.stock
 
@@ -184,7 +195,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
     missing_reasons = {link: tree.explain_missing(link)
                for pattern in patterns for link in tree.find_broken_links(pattern)}  # fmt: skip
     missing_reasons |= {
-        path: why for each in patterns for path, why in tree.find_unread(each).items()
+        path: reason for pattern in patterns for path, reason in tree.find_unread(pattern).items()
     }
     for unread, reason in missing_reasons.items():
         return {}, f"{unread} cannot be read: {reason}"
@@ -202,7 +213,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
 
 def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD_PARAMETER:
-        # This is rendered only to disable preloading.
+        # The expression is rendered only to disable preloading.
         return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")

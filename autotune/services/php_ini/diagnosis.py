@@ -15,7 +15,7 @@ from autotune.services.diagnosis import (
 from autotune.services.php_ini.service import build_status_command
 
 MIN_MISSES = 100  # per reading; fewer misses are scripts that are loaded for the first time
-MIN_MISS_SHARE = 0.05  # share of the requested scripts
+MIN_MISS_SHARE = 0.05  # share of requested scripts that are not in the cache
 MIN_FREE_SHARE = 0.05  # share of OPcache's memory; if less is free, the next script may not fit
 TOTAL_COUNTERS = ("hits", "misses", "oom_restarts", "hash_restarts")
 LEVEL_COUNTERS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "num_cached_keys",
@@ -28,13 +28,15 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
     }
-    asked, maximum = counters["hits"] + counters["misses"], counters["max_cached_keys"]
-    if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
+    lookup_count, max_scripts = counters["hits"] + counters["misses"], counters["max_cached_keys"]
+    if counters["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * lookup_count):
         return None
-    share = f"{counters['misses'] / asked:.0%} of the scripts were recompiled"
-    if counters["hash_restarts"] or (maximum and counters["num_cached_keys"] >= maximum):
-        reason = f"the table of {maximum:.0f} scripts is full: raise opcache_max_accelerated_files"
-        return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
+    recompiled_text = f"{counters['misses'] / lookup_count:.0%} of the scripts were recompiled"
+    if counters["hash_restarts"] or (max_scripts and counters["num_cached_keys"] >= max_scripts):
+        reason = (
+            f"the table of {max_scripts:.0f} scripts is full: raise opcache_max_accelerated_files"
+        )
+        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
@@ -44,10 +46,10 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
         f" {counters['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
-    return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
+    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
 
 
-# Each process has its own copy of strings that do not fit.
+# Strings that do not fit into the buffer are copied into each process.
 STRING_BUFFER_RULE = build_evidence_rule(Resource.CACHE, INFERRED,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
     lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"

@@ -12,7 +12,7 @@ NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
 STALE_WARNING = "tuned only on demand: changed files take effect late, or after a reload"
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
-# Values in MB, which are written without a suffix.
+# Parameters in MB whose values are written without a suffix.
 MEGABYTE_PARAMETERS = (
     "opcache_memory_consumption",
     "opcache_interned_strings_buffer",

@@ -58,7 +58,8 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
 ' "$file" -)
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
-# Runs in a process of the pool or of Apache, and prints directives and OPcache counters.
+# This script runs in a process of the pool or of Apache, and prints directives and OPcache
+# counters.
 _STATUS_SCRIPT = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
@@ -85,8 +86,8 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 }
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
-# Pools run under other accounts, which must be able to read the script. Only its owner can write to
-# it.
+# Pools run under other accounts, which must be able to read the script. Only the script's owner can
+# write to it.
 _TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
@@ -126,8 +127,8 @@ class PhpIni(Service):
 
     @property
     def programs(self) -> Programs:
-        client = {"php": ("php8.4", "php8.3", "php8.2", "php")}
-        return {**(self.server.programs if self.server else {}), **client}
+        php_programs = {"php": ("php8.4", "php8.3", "php8.2", "php")}
+        return {**(self.server.programs if self.server else {}), **php_programs}
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
         servers = [service for service in services if service.interpreter == self.interpreter]
@@ -159,8 +160,13 @@ class PhpIni(Service):
         settings.
         """
         path, program = self.config_path(placement), self._find_program(placement)
-        apache = ("-c", f"{self._find_directory(placement)}/php.ini", "-d", "opcache.enable_cli=1")
-        options = apache if program == placement.programs.get("php") else ()
+        apache_options = (
+            "-c",
+            f"{self._find_directory(placement)}/php.ini",
+            "-d",
+            "opcache.enable_cli=1",
+        )
+        options = apache_options if program == placement.programs.get("php") else ()
         return ("sh", "-c", _VALIDATION_SCRIPT, FILE_NAME, path, dirname(path), program, *options)
 
     def _find_program(self, placement: Placement) -> str:
@@ -197,8 +203,8 @@ def build_status_command(placement: Placement) -> Argv:
 def parse_information(text: str) -> Settings:
     """Return the directives in the output of PHP's option ``-i``, in the units of the parameters."""
     rows = (line.split(" => ") for line in split_lines(text))
-    printed = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
-    return _convert_directives(printed)
+    printed_values = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
+    return _convert_directives(printed_values)
 
 
 def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
@@ -238,5 +244,5 @@ def parse_value(parameter: Parameter, written: str) -> Value | None:
     if amount is None or (parameter.name in MEGABYTE_PARAMETERS and amount[2]):
         return None
     unit = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
-    whole, rest = divmod(int(amount[1]) * SIZE_UNITS.get(f"{amount[2].upper()}B", 1), unit)
-    return None if rest else whole
+    quotient, remainder = divmod(int(amount[1]) * SIZE_UNITS.get(f"{amount[2].upper()}B", 1), unit)
+    return None if remainder else quotient

@@ -51,14 +51,14 @@ def parse_include(directive: Directive) -> str | None:
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield every running PostgreSQL cluster."""
     running_clusters = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
-    for location in filter(None, running_clusters):
-        if not location.name and host.tree.resolve(location.main_file) not in host.tree.files:
-            if location.version:  # Debian's unit that starts all clusters has no version
-                yield f"PostgreSQL ({location.unit}) is not tuned: {location.main_file} does not exist"
+    for layout in filter(None, running_clusters):
+        if not layout.name and host.tree.resolve(layout.main_file) not in host.tree.files:
+            if layout.version:  # Debian's unit that starts all clusters has no version
+                yield f"PostgreSQL ({layout.unit}) is not tuned: {layout.main_file} does not exist"
             continue
         config = read_config(
             host.tree,
-            location.main_file,
+            layout.main_file,
             parse_directives,
             parse_include,
             relative_to_includer=True,
@@ -77,11 +77,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
                 tier_kind="db",
                 port=int(port),
                 listen_address=sockets,
-                unit=location.unit_unless_debian,
-                instance=location.version,
+                unit=layout.unit_unless_debian,
+                instance=layout.version,
             )
         else:
-            yield f"PostgreSQL ({location.unit}) is not tuned: it has no unix socket"
+            yield f"PostgreSQL ({layout.unit}) is not tuned: it has no unix socket"
 
 
 def _find_value(config: Config, name: str, default: str) -> str:
@@ -95,11 +95,12 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     `ALTER SYSTEM` are not tuned.
     """
     config, tree = service.config, service.host.tree
-    main = (
+    auto_file = (
         f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
     )
     sql_names = {
-        line.name for line in read_config(tree, main, parse_directives, parse_include).directives
+        line.name
+        for line in read_config(tree, auto_file, parse_directives, parse_include).directives
     }
     # Options in Debian's start command override all files.
     options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
@@ -110,7 +111,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         for name in _COMMAND_OPTION_PATTERN.findall(line)
     }
     for parameter in PARAMETERS:
-        name, how = parameter.name, build_unit_notation(parameter)
+        name, notation = parameter.name, build_unit_notation(parameter)
         skip_reason = (
             _COMMAND_REASON
             if name in command_names
@@ -121,14 +122,20 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         skip_reason = skip_reason or _explain_unknown_default(name, service)
         default = _find_default(parameter, service.instance)
         insertion = append_line(config, default, f"{name} = ")
-        yield Tunable(name, name, how, insertion=insertion, last_wins=True, skip_reason=skip_reason)
+        yield Tunable(
+            name, name, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
+        )
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
     """Return a parameter's default in this version."""
-    first, changed = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
+    first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major_version = version.partition(".")[0]
-    return changed if is_uint(major_version) and int(major_version) >= first else parameter.stock
+    return (
+        new_default
+        if is_uint(major_version) and int(major_version) >= first_version
+        else parameter.stock
+    )
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:

@@ -16,7 +16,7 @@ from autotune.services.base import (
 from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
-# PGTune's advice for a web application on SSDs (https://github.com/le0pard/pgtune)
+# PGTune's recommendations for a web application on SSDs (https://github.com/le0pard/pgtune)
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK_WARNING = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
@@ -66,7 +66,7 @@ PARAMETERS = with_guidance((
         "Maximum number of parallel workers per query; 0 disables them.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
     reload("jit", "Compile expensive queries. Compilation delays short ones.", stock=True),
-    # Autovacuum is never disabled, because tables would grow until the server accepts only reads.
+    # Autovacuum is never disabled, because without it, the server would eventually refuse writes.
     restart("autovacuum_max_workers", "Maximum number of tables that are vacuumed concurrently.",
         low=1, high=10, stock=3),
     reload("autovacuum_vacuum_scale_factor", "Share of dead rows at which a table is vacuumed.",
@@ -89,8 +89,8 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # A query may sort more than once, but few clients do so at the same time, so work_mem is
-    # counted once for each. A client's process has 3 MB of private memory.
+    # A query may sort more than once, but few clients sort at the same time, so work_mem counts
+    # once per client. The server process of each client has 3 MB of private memory.
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
     " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
     source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
@@ -101,7 +101,7 @@ RESOURCE_NEEDS = ResourceNeeds(
 _AMOUNT_PATTERN = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
-# These are PostgreSQL's names, except for KB, which is autotune's.
+# Names of units in PostgreSQL, except for KB, which is autotune's name.
 UNIT_FACTORS = {
     "": 1,
     "B": 1,
@@ -118,7 +118,7 @@ UNIT_FACTORS = {
     "h": 3600,
     "d": 86_400,
 }
-# The unit of a bare number, if it is not the parameter's unit.
+# Parameters for which the unit of a bare number differs from the parameter's unit.
 _DEFAULT_UNITS = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
 _BOOLEAN_WORDS = {"on": True, "true": True, "yes": True, "1": True,
@@ -132,7 +132,7 @@ def unquote(value: str) -> str:
     """Return a value without its quotes."""
     if not value.startswith("'"):
         return value
-    return re.sub(r"''|\\(.)", lambda quoted: quoted[1] or "'", value[1:-1])
+    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", value[1:-1])
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
@@ -141,8 +141,10 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
-        meant_values = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
-        return meant_values.pop() if len(meant_values) == 1 else None
+        matching_values = {
+            is_on for word, is_on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())
+        }
+        return matching_values.pop() if len(matching_values) == 1 else None
     if isinstance(parameter.stock, str):
         return _ENUM_ALIASES.get(text.lower(), text.lower())
     amount = _AMOUNT_PATTERN.fullmatch(text)

@@ -39,7 +39,7 @@ from autotune.strict_parsing import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKET_DIRECTORY = "/var/run/postgresql"
-# Debian gives clusters names. Other distributions have a single cluster, or one per version
+# On Debian, each cluster has a name. Other distributions have a single cluster, or one per version
 # (postgresql.org).
 LAYOUTS = DistributionLayouts(
     (
@@ -64,8 +64,8 @@ LAYOUTS = DistributionLayouts(
     )
 )
 _PROGRAM_PATH_PATTERN = re.compile(r"/postgresql/([0-9.]+)/bin/")
-# Root switches to the account that owns the data. For any other account, a role with its name must
-# exist.
+# As root, the script switches to the account that owns the data. Any other account needs a database
+# role with the account's name.
 _AS_OWNER_SCRIPT = """
 [ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
 cd / && exec "$@"
@@ -81,8 +81,8 @@ done
 :
 """
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# The effective values and those in files. They differ if a change needs a restart
-# (`pending_restart`).
+# Selects effective values, and the values in files. The two differ while a change waits for a
+# restart (`pending_restart`).
 _SETTINGS_QUERY = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
@@ -144,7 +144,7 @@ def parse_effective(text: str) -> Settings:
             case [name, setting, unit, in_file] if (
                 name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
             ):
-                # `pg_settings` shows the size to which -1 resolves.
+                # If wal_buffers is -1, `pg_settings` shows the computed size.
                 is_computed = name == "wal_buffers" and in_file in ("", "-1")
                 value = parse_value(
                     _PARAMETERS_BY_NAME[name], "-1" if is_computed else setting, unit
@@ -154,7 +154,9 @@ def parse_effective(text: str) -> Settings:
 
 
 def parse_dump(text: str) -> Settings:
-    """Return the values that ``postgres -C`` prints, which are in units of files without a unit."""
+    """Return the values that ``postgres -C`` prints. Like bare numbers in files, these values have
+    no unit.
+    """
     rows = (line.partition("|") for line in split_lines(text))
     values = {
         name: parse_value(
@@ -208,7 +210,7 @@ class Postgresql(Service):
         return find_cluster(placement).unit
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        location, new = (
+        cluster, new_files = (
             find_cluster(placement),
             () if placement.adopted else (self.config_path(placement),),
         )
@@ -217,38 +219,40 @@ class Postgresql(Service):
             "-c",
             _VALIDATION_SCRIPT,
             "sh",
-            f"{location.program_directory}/postgres",
-            dirname(location.main_file),
-            *new,
+            f"{cluster.program_directory}/postgres",
+            dirname(cluster.main_file),
+            *new_files,
         )
 
     def recommend_settings(
         self, facts: Mapping[str, float], current_settings: Settings
     ) -> Settings:
-        """Return PGTune's advice for a web application on SSDs with Linux and PostgreSQL 15 or
-        later.
+        """Return PGTune's recommendations for a web application on SSDs with Linux and PostgreSQL
+        15 or later.
 
         The rules are published in src/features/configuration/configurationSlice.js. If the user set
-        ``max_connections``, the rules use the user's value as an input. Advice that is the same for
-        all hosts is in the parameters' ``recommended``.
+        ``max_connections``, the rules use the user's value as an input. Recommendations that are
+        the same for all hosts are in the parameters' ``recommended``.
         """
-        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune calculates in kB
-        shared, connections = total // 4, int(current_settings.get("max_connections", 100))
+        # PGTune calculates in kB.
+        memory_kb, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])
+        shared_buffers_kb = memory_kb // 4
+        connections = int(current_settings.get("max_connections", 100))
         if connections == 100:  # the stock value is not the user's choice
             connections = 200
-        # PGTune assumes this if it advises no max_worker_processes
+        # PGTune assumes 8 workers if it recommends no max_worker_processes
         workers = cpus if cpus >= 4 else 8
-        values: dict[str, Value] = {p.name: p.recommended for p in PARAMETERS
-            if p.source == PGTUNE and isinstance(p.recommended, int | float)}  # fmt: skip
+        values: dict[str, Value] = {parameter.name: parameter.recommended for parameter in PARAMETERS
+            if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)}  # fmt: skip
         values |= {
             "max_connections": connections,
-            "shared_buffers": shared // 1024,
-            "effective_cache_size": total * 3 // 4 // 1024,
-            "maintenance_work_mem": min(total // 16 // 1024, 8192),
-            "work_mem": max((total - shared) // ((connections + workers) * 3), 4096),
-            # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 resolves to
-            # 1/32 of it.
-            "wal_buffers": 16 if 3 * shared // 100 > 14 * 1024 else -1,
+            "shared_buffers": shared_buffers_kb // 1024,
+            "effective_cache_size": memory_kb * 3 // 4 // 1024,
+            "maintenance_work_mem": min(memory_kb // 16 // 1024, 8192),
+            "work_mem": max((memory_kb - shared_buffers_kb) // ((connections + workers) * 3), 4096),
+            # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 means 1/32 of
+            # shared_buffers.
+            "wal_buffers": 16 if 3 * shared_buffers_kb // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
         }
@@ -263,10 +267,10 @@ class Postgresql(Service):
         return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        location = find_cluster(placement)
+        cluster = find_cluster(placement)
         names = [parameter.name for parameter in PARAMETERS]
-        program = f"{location.program_directory}/postgres"
-        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(location.main_file), *names)
+        program = f"{cluster.program_directory}/postgres"
+        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(cluster.main_file), *names)
         return (Readback(("sh", "-c", _AS_OWNER_SCRIPT, "sh", *dump), parse_dump),)
 
 
@@ -274,21 +278,21 @@ SERVICES = (Postgresql(),)
 
 
 def _find_log(placement: Placement) -> str:
-    location = find_cluster(placement)
-    cluster_log = f"/var/log/postgresql/postgresql-{location.version}-{location.name}.log"
-    return cluster_log if location.name else location.unit
+    cluster = find_cluster(placement)
+    cluster_log = f"/var/log/postgresql/postgresql-{cluster.version}-{cluster.name}.log"
+    return cluster_log if cluster.name else cluster.unit
 
 
 def _build_counters_command(placement: Placement) -> Argv:
-    is_version_17 = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
+    has_checkpointer_view = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
     return _build_query_command(
-        placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[is_version_17])
+        placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[has_checkpointer_view])
     )
 
 
 # The first rule that matches applies.
 SHORTAGE_RULES = (
-    # Half of the active sessions are waiting for each other.
+    # At least half of the active sessions are waiting for locks.
     build_evidence_rule(
         Resource.LOCKS,
         MEASURED,
@@ -330,7 +334,7 @@ SHORTAGE_RULES = (
     ),
 )
 DIAGNOSIS = Diagnosis(
-    # A query through its port would require an account.
+    # A query through PostgreSQL's port would require an account.
     counter_query=command_query(build_command=_build_counters_command,
                         counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
                         level_names=frozenset(LEVEL_CONDITIONS), interval_seconds=2.0),
@@ -345,7 +349,7 @@ DIAGNOSIS = Diagnosis(
         Resource.STORE: ("shared_buffers+", "work_mem+"),
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
-    # Refused clients appear only in its log.
+    # Refused clients appear only in the log.
     client_limit=ClientLimit("max_connections", "too_many_clients",
                         alternative_advice=", or use a connection pool"),
     worker_rules=SHORTAGE_RULES,

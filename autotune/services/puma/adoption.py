@@ -44,7 +44,8 @@ _VALUE_OPTIONS = frozenset(f"--{name}" for name in (
     "redirect-stderr", "restart-cmd", "state", "tag", "extra-runtime-dependencies",
     "bind-to-activated-sockets", "version", "help",
 ))  # fmt: skip
-# Command options that set each parameter; if none is given, environment variables do.
+# The command options that set each parameter. Without such an option, an environment variable may
+# set it.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
     "min_threads": ("--threads",),
@@ -57,7 +58,8 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address, with the text that turns the address into a Ruby string.
+# Options and calls that set an address, each with the text before and after the address that makes
+# it a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),
@@ -71,8 +73,8 @@ _SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
 _parse_options = partial(
     command_line.parse_options,
     programs=("puma",),
-    short=_LONG_OPTIONS,
-    flags=_FLAG_OPTIONS,
+    long_names=_LONG_OPTIONS,
+    flag_options=_FLAG_OPTIONS,
     long_options=_VALUE_OPTIONS | {name for name in _FLAG_OPTIONS if name.startswith("--")},
 )
 _PROGRAM_PATTERN = re.compile(r"\bpuma\b")
@@ -113,7 +115,9 @@ def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvir
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
-    """Return the only port or socket path with a listener. Sockets from systemd come first."""
+    """Return the port or socket path on which Puma listens. A systemd socket unit overrides Puma's
+    own settings.
+    """
     socket_address = unit_files.find_socket_address(host.tree, environment.unit)
     own_addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
@@ -123,22 +127,26 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     ]
     matching_sockets = (app_server.match_sockets(host, pattern)
                 for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
-    single_sockets = (listening[0] for listening in matching_sockets if len(listening) == 1)
+    single_sockets = (sockets[0] for sockets in matching_sockets if len(sockets) == 1)
     return next(single_sockets, (patterns or [str(Puma.port)])[0])
 
 
 def _build_address_pattern(config: Config, environment: UnitEnvironment, address: str) -> str:
     """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
-    def number(match: re.Match[str]) -> str:
+    def substitute_number(match: re.Match[str]) -> str:
         source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
         return str(source[0]) if source else "*"
 
-    return app_server.parse_address(_INTERPOLATION_PATTERN.sub(number, address.strip("\"'")))
+    return app_server.parse_address(
+        _INTERPOLATION_PATTERN.sub(substitute_number, address.strip("\"'"))
+    )
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Tune each parameter in Puma's file or in its unit's environment, or add the parameter."""
+    """Return edits that tune each parameter in Puma's file or in the unit's environment, or add the
+    parameter.
+    """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     locations = {
         parameter.name: _locate_parameter(service, environment, parameter)
@@ -164,10 +172,12 @@ def _locate_parameter(
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
         return f"{config.main_file} contains several values"
-    source = syntax.resolve_number(config, calls[0].directive.arguments[0], environment.values)
-    if source is None:
+    number_source = syntax.resolve_number(
+        config, calls[0].directive.arguments[0], environment.values
+    )
+    if number_source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, location = source
+    value, location = number_source
     return location if isinstance(location, Word) else EnvironmentSetting(name, location, value)
 
 
@@ -188,8 +198,8 @@ def _locate_missing(
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:
-    """Return an insertion before the closing quote of the address, if Puma listens on only one
-    address.
+    """Return an insertion of the backlog before the closing quote of the address, if there is only
+    one address.
     """
     match config.find_all("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.blocks:

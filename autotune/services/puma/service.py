@@ -64,7 +64,7 @@ PARAMETERS = with_guidance((
 # Puma's default for preloading depends on its version and on the number of workers.
 PRINTED_PARAMETERS = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
 
-# Ruby loads this before Puma. Instead of listening, Puma then prints its effective options.
+# Ruby loads this script before Puma. Instead of listening, Puma then prints its effective options.
 _PRINT_OPTIONS_SCRIPT = f"""
 TracePoint.new(:end) do |point|
   next unless point.self.inspect == 'Puma::Launcher'
@@ -100,7 +100,7 @@ answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
-# Also counts the running worker processes.
+# Prints Puma's effective options, and the number of running worker processes.
 _READBACK_SCRIPT = rf"""{_RUN_COMMAND_SCRIPT}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
@@ -109,7 +109,8 @@ set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
     xargs -r grep -lsa ^puma | wc -l)"
 """
-# Finds the address of the stats in Puma's file, or in its state file if the file names one.
+# Finds the address of the control server in Puma's file, or in the state file that Puma's file
+# names.
 _FIND_STATS_SCRIPT = r"""
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
@@ -146,7 +147,7 @@ class Puma(AppServer):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
-            return None  # a drop-in, which systemd reads but Puma does not
+            return None  # the only file is a drop-in, which systemd reads but Puma does not
         file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.list_assignments(files, r"\w+=\d+"))
         words = (
@@ -195,10 +196,10 @@ def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Return the number of workers, and the most recent report of each process about its
     threads.
     """
-    answer = parse_stats(text)
-    if "worker_status" not in answer:
-        return 0, [answer]
-    last_statuses = [worker.get("last_status") for worker in list_objects(answer, "worker_status")]
+    stats = parse_stats(text)
+    if "worker_status" not in stats:
+        return 0, [stats]
+    last_statuses = [worker.get("last_status") for worker in list_objects(stats, "worker_status")]
     return len(last_statuses), [status for status in last_statuses if isinstance(status, dict)]
 
 
@@ -213,8 +214,8 @@ def parse_counters(text: str) -> Mapping[str, float]:
     report this number too late.
     """
     match _parse_pools(text):
-        case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
-            return {BUSY_WORKERS: float(limit - free)}
+        case 0, [{"max_threads": int(max_threads), "pool_capacity": int(idle_threads)}]:
+            return {BUSY_WORKERS: float(max_threads - idle_threads)}
     return {}
 
 

@@ -54,7 +54,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     """Return calls by name, with ``threads`` as ``min_threads`` and ``max_threads``, and
     assignments as ``name=``.
 
-    ``within`` lists the blocks around a call, and a condition that follows it.
+    A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
     With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed.
     Without it, blocks may lack an end, as in text with masked parts.
@@ -63,18 +63,22 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     blocks = _BlockStack(text, strict=strict)
     for code, start in _list_statements(text):
         if strict and (
-            opaque := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
+            opaque_call := next(
+                (match for match in _OPAQUE_PATTERN.finditer(code) if match["call"]), None
+            )
         ):
-            raise build_syntax_error(text, start, f"`{opaque['call']}` runs code")
+            raise build_syntax_error(text, start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
         if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
             blocks.read_line(code, start, first_word)
             continue
         enclosing_blocks = blocks.within
-        if change := _CHANGE_PATTERN.match(code):
+        if change_match := _CHANGE_PATTERN.match(code):
             # This is a second assignment, so the value of the variable is uncertain.
-            name = Word(f"{change['name']}=", start + change.start("name"))
-            directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
+            name = Word(f"{change_match['name']}=", start + change_match.start("name"))
+            directives.append(
+                Directive(name, (Word("", start + change_match.end()),), enclosing_blocks)
+            )
         elif statement := _STATEMENT_PATTERN.fullmatch(code):
             directives += _parse_statement(statement, start, enclosing_blocks)
         blocks.read_line(code, start, first_word)
@@ -93,27 +97,32 @@ class _BlockStack:
     def within(self) -> tuple[tuple[str, ...], ...]:
         return tuple((word,) for _, word, _ in self._open)
 
-    def read_line(self, code: str, start: int, first: str) -> None:
+    def read_line(self, code: str, start: int, first_word: str) -> None:
         """Update the stack of open blocks for one statement, which may open and close blocks."""
         endless_match = _ENDLESS_METHOD_PATTERN.match(code)
-        loops, begins = 0, True
+        open_loops, is_expression_start = 0, True
         for token in _KEYWORD_PATTERN.finditer(code):
             word, bracket = token["word"], token["bracket"]
             if bracket in _CLOSING_BRACKETS:
                 self._close_block(_CLOSING_BRACKETS[bracket], start + token.start())
             elif bracket:
-                self._open.append((bracket, first, start))
+                self._open.append((bracket, first_word, start))
             elif word == "end":
                 self._close_block("end", start + token.start())
-            elif word == "do" and loops:
-                loops -= 1  # the `do` of a loop does not open another block
-            elif word == "do" or (word and begins and not (word == "def" and endless_match)):
-                self._open.append(("end", first, start))
-                loops += word in _LOOP_WORDS
+            elif word == "do" and open_loops:
+                open_loops -= 1  # the `do` of a loop does not open another block
+            elif word == "do" or (
+                word and is_expression_start and not (word == "def" and endless_match)
+            ):
+                self._open.append(("end", first_word, start))
+                open_loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
                 # At the start of an expression, a keyword opens a block. Elsewhere, it is a
                 # condition.
-                begins = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
+                is_expression_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in (
+                    "begin",
+                    "do",
+                )
 
     def _close_block(self, kind: str, position: int) -> None:
         if self._open and self._open[-1][0] == kind:
@@ -149,7 +158,7 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _split_statements(code: str) -> Iterator[str]:
-    """Yield the parts of a line that semicolons outside of quotes separate."""
+    """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
     for token in _TOKEN_PATTERN.finditer(code):
         if token[0] == ";":
@@ -170,17 +179,21 @@ def _parse_statement(
         return
     words = [] if rest.endswith(",") else [*_split_arguments(rest, location)]
     if name.text == "threads":
-        for own, word in zip(("min_threads", "max_threads"), (*words, *words)[:2], strict=False):
-            yield Directive(Word(own, name.start), (word,), within)
-    elif name.text == "bind" and words and (size := _BACKLOG_PATTERN.search(words[0].text)):
-        backlog = Word(size[1], words[0].start + size.start(1))
+        for parameter, word in zip(
+            ("min_threads", "max_threads"), (*words, *words)[:2], strict=False
+        ):
+            yield Directive(Word(parameter, name.start), (word,), within)
+    elif (
+        name.text == "bind" and words and (backlog_match := _BACKLOG_PATTERN.search(words[0].text))
+    ):
+        backlog = Word(backlog_match[1], words[0].start + backlog_match.start(1))
         yield Directive(Word("backlog", name.start), (backlog,), within)
     yield Directive(name, tuple(words) or (Word("", name.end),), within)
 
 
 def _split_arguments(text: str, start: int) -> Iterator[Word]:
-    """Yield a call's arguments, which commas outside of brackets separate. The call's own bracket
-    ends them.
+    """Yield a call's arguments, which are separated by commas outside of brackets. The call's
+    closing bracket ends the arguments.
     """
     depth, start_position, end = 0, 0, len(text)
     for token in _TOKEN_PATTERN.finditer(text):
@@ -203,7 +216,7 @@ def assigns_number(directive: Directive) -> bool:
         is_uint(word.text)
         or (
             (match := _ENV_LOOKUP_PATTERN.fullmatch(word.text))
-            and re.fullmatch("[0-9]*", _default_text(match))
+            and re.fullmatch("[0-9]*", _get_default_text(match))
         )
         for word in directive.arguments
     )
@@ -224,7 +237,7 @@ def resolve_number(
         return resolve_number(config, assignments[0].arguments[0], variables, depth - 1)
     if match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
         name = match["fetched"] or match["key"]
-        text = variables.get(name) or _default_text(match)
+        text = variables.get(name) or _get_default_text(match)
         value = (
             resolve_number(config, Word(text, word.start), variables, depth - 1) if depth else None
         )
@@ -232,6 +245,6 @@ def resolve_number(
     return None
 
 
-def _default_text(match: re.Match[str]) -> str:
+def _get_default_text(match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
     return (match["or"] or match["block"] or match["else"] or "").strip("\"'")

@@ -23,33 +23,33 @@ from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
     RedisProtocolServer,
-    backlog,
+    build_backlog,
+    build_client_limit,
     build_user_prefix,
-    clients,
 )
 from autotune.services.unit_files import list_unit_paths
 
 DOCS = "redis.io, redis.conf"
 DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
-option = partial(on_restart, source=DOCS)
+build_option = partial(on_restart, source=DOCS)
 
 PARAMETERS = with_guidance((
-    option("io_threads",
+    build_option("io_threads",
         "Number of threads that write responses. More than one helps only with at least four CPUs.",
         low=1, high="2 * cpus", stock=1, recommended=1),
-    backlog(source=DOCS),
-    clients(source=DOCS),
-    option("io_threads_do_reads",
+    build_backlog(source=DOCS),
+    build_client_limit(source=DOCS),
+    build_option("io_threads_do_reads",
         "Let I/O threads also read and parse requests. This helps only with several threads.",
         stock=False),
-    option("hz", "Background cycles per second, for idle clients, expired keys and rehashing.",
+    build_option("hz", "Background cycles per second, for idle clients, expired keys and rehashing.",
         low=1, high=100, log=True, stock=10),
-    option("activerehashing",
+    build_option("activerehashing",
         "Spend 1 ms of every 100 ms on resizing the main hash table.",
         choices=(False, True), stock=True),
-    option("tcp_keepalive", "Idle time before TCP keep-alive probes; 0 disables them.",
+    build_option("tcp_keepalive", "Idle time before TCP keep-alive probes; 0 disables them.",
         low=0, high=600, stock=300, unit="s"),
-    option("jemalloc_bg_thread", "Return freed memory to the system in a background thread.",
+    build_option("jemalloc_bg_thread", "Return freed memory to the system in a background thread.",
         choices=(False, True), stock=True),
 ),
     capacity="io_threads maxclients+",
@@ -107,7 +107,7 @@ class Redis(RedisProtocolServer):
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        # Debian's unit runs as Redis's own user.
+        # Debian's unit runs Redis under the account `redis`.
         user = placement.user and placement.choose(placement.user, "redis")
         group = placement.choose(placement.group, "redis")
         return (

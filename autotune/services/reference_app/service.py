@@ -27,9 +27,11 @@ class ReferenceApp(Service):
             ),
         )
 
-    def expected_body(self, data: Data) -> bytes:
+    def expected_body(self, data_set: Data) -> bytes:
         """Return the body of the response to a request that found every key."""
-        return f"found {data.keys_per_request:04d} of {data.keys_per_request:04d}\n".encode()
+        return (
+            f"found {data_set.keys_per_request:04d} of {data_set.keys_per_request:04d}\n".encode()
+        )
 
 
 SERVICES = (ReferenceApp(),)

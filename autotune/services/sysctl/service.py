@@ -27,7 +27,7 @@ NET_DOCS = "kernel.org, admin-guide/sysctl/net"
 IP_DOCS = "kernel.org, networking/ip-sysctl"
 FS_DOCS = "kernel.org, admin-guide/sysctl/fs"
 VM_DOCS = "kernel.org, admin-guide/sysctl/vm"
-ip = partial(at_once, source=IP_DOCS)
+ip_setting = partial(at_once, source=IP_DOCS)
 
 # ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
 # effect immediately, and only settings of listening sockets need a restart. Buffer sizes and global
@@ -42,10 +42,10 @@ PARAMETERS = with_guidance((
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
     at_once("net.core.wmem_max", "Maximum size of a send buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
-    ip("net.ipv4.tcp_rmem", "Receive buffer of a connection in bytes: minimum, initial, maximum.",
+    ip_setting("net.ipv4.tcp_rmem", "Receive buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
         stock="4096 131072 6291456", on_demand=True),
-    ip("net.ipv4.tcp_wmem", "Send buffer of a connection in bytes: minimum, initial, maximum.",
+    ip_setting("net.ipv4.tcp_wmem", "Send buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
         stock="4096 16384 4194304", on_demand=True),
     on_restart("net.ipv4.tcp_max_syn_backlog",
@@ -58,22 +58,23 @@ PARAMETERS = with_guidance((
         "Discard closed connections early; removed in Linux 4.12.",
         choices=(0, 1), stock=0,
         source="kernel commit 4396e46187ca (Linux 4.12 removed it); reference stack"),
-    ip("net.ipv4.tcp_fin_timeout",
+    ip_setting("net.ipv4.tcp_fin_timeout",
         "Time that an orphaned connection waits for the final packet.",
         low=5, high=120, log=True, stock=60, recommended=15, unit="s"),
     at_once("net.ipv4.ip_local_port_range",
         "Ports for outgoing connections. They limit concurrent connections to one address.",
         choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
         recommended="1024 65535", source=f"{IP_DOCS}; reference stack"),
-    ip("net.ipv4.tcp_max_tw_buckets",
+    ip_setting("net.ipv4.tcp_max_tw_buckets",
         "Maximum number of closed connections that are remembered. Others are discarded immediately.",
         low=4096, high=2_000_000, log=True, stock=262_144),
     on_restart("net.ipv4.tcp_fastopen",
         "Send data with the first packet: as a client (1), as a server (2), or both (3).",
         choices=(0, 1, 2, 3), stock=1, source=IP_DOCS),
-    ip("net.ipv4.tcp_slow_start_after_idle", "Begin again with slow start on a connection that was idle.",
+    ip_setting("net.ipv4.tcp_slow_start_after_idle",
+        "Begin again with slow start on a connection that was idle.",
         choices=(0, 1), stock=1, recommended=0),
-    ip("net.ipv4.tcp_congestion_control",
+    ip_setting("net.ipv4.tcp_congestion_control",
         "Congestion control algorithm, one of those that the host supports.",
         choices=("cubic", "bbr", "reno"), stock="cubic"),
     at_once("fs.file-max", "Maximum open files of all processes.",
@@ -90,13 +91,13 @@ PARAMETERS = with_guidance((
           "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
-# Keys with which a host lists its choices.
+# Keys of kernel settings that list the choices that a host supports.
 AVAILABLE_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
 }
-# In a private network namespace, a host may support only these choices
-# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host that lacks the key
-# WHOLE_MACHINE is in such a namespace.
+# Keys of kernel settings that list the choices allowed in a private network namespace
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in
+# such a namespace.
 ALLOWED_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
 }
@@ -109,8 +110,8 @@ KERNEL_KEYS = (
 
 
 class Sysctl(Service):
-    """Kernel settings, without a process or file. A deployment sets, reads back and restores the
-    values.
+    """Kernel settings, without a process or file. autotune sets the values directly, reads them
+    back and restores them.
     """
 
     name = "sysctl"

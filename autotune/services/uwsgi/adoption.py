@@ -43,30 +43,32 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 def _find_selected_section(tree: FileTree, unit: str) -> str:
     """Return the section that a unit's command selects after a file name, or an empty string."""
-    sections = (word.partition(".ini:")[2] for word in _command_words(tree, unit))
+    sections = (word.partition(".ini:")[2] for word in _list_command_words(tree, unit))
     return next(filter(None, sections), "")
 
 
 def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield units with the files of their applications, from the command, an emperor's vassals, or
-    Debian's directory.
+    """Yield units with the files of their applications. The files are in the unit's command, in an
+    emperor's vassal directory, or in Debian's directory.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
-        words = _command_words(host.tree, unit)
+        words = _list_command_words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
             files = [path for word in words if word.partition(":")[0].endswith(".ini")
                      for path in host.tree.glob(word.partition(":")[0])]  # fmt: skip
-            vassals = unit_environment.find_option_values(words, "--emperor")
+            vassal_directories = unit_environment.find_option_values(words, "--emperor")
             emperor_directives = (
                 placed
                 for path in files
                 for placed in _read_host_config(host.tree, path).find_all("emperor")
             )
-            vassals += [placed.words[0] for placed in emperor_directives if placed.words]
+            vassal_directories += [placed.words[0] for placed in emperor_directives if placed.words]
             vassal_files = [
-                path for location in vassals for path in host.tree.glob(join(location, "*.ini"))
+                path
+                for location in vassal_directories
+                for path in host.tree.glob(join(location, "*.ini"))
             ]
-            yield unit, tuple(dict.fromkeys(vassal_files if vassals else files))
+            yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else files))
     if host.is_active(UNIT_NAME) and (
         files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
     ):
@@ -75,17 +77,17 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
     config = read_config(tree, path, syntax.parse_directives, syntax.parse_include)
-    sections = [
+    section_includes = [
         f"{placed.name} = {placed.words[0]}"
         for name in syntax.INCLUDE_OPTIONS
         for placed in config.find_all(name)
         if placed.words and ":" in placed.words[0]
     ]
-    reason = f"`{sections[0]}` may set it in another section" if sections else ""
+    reason = f"`{section_includes[0]}` may set it in another section" if section_includes else ""
     return replace(config, uncertain={"*": reason} if reason else {})
 
 
-def _command_words(tree: FileTree, unit: str) -> list[str]:
+def _list_command_words(tree: FileTree, unit: str) -> list[str]:
     """Return the words in a unit's command. `--option=value` is split into two words."""
     exec_start = unit_files.find_exec_start(tree, unit)
     words = (word.text.strip("\"'") for word in exec_start[1].arguments) if exec_start else ()
@@ -95,10 +97,10 @@ def _command_words(tree: FileTree, unit: str) -> list[str]:
 def _find_listen_address(config: Config) -> str:
     """Return the TCP port or socket path. The default is Debian's socket."""
     name = basename(config.main_file).removesuffix(".ini")
-    values = [placed.words[0] for option in ("socket", "http", "https")
+    addresses = [placed.words[0] for option in ("socket", "http", "https")
               for placed in config.find_all(option) if placed.words]  # fmt: skip
     return app_server.parse_address(
-        (values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
+        (addresses or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
     )
 
 
@@ -110,8 +112,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     tree, config = service.host.tree, service.config
     environment = unit_environment.read_environment(tree, service.unit)
     words_by_option = {
-        syntax.canonical_name(word.lstrip("-")): word
-        for word in _command_words(tree, service.unit)
+        syntax.get_canonical_name(word.lstrip("-")): word
+        for word in _list_command_words(tree, service.unit)
         if word.startswith("-")
     }
     inherited_text = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
@@ -123,9 +125,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         default = int(value) if is_uint(value) else parameter.stock
         skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
-        if written := next((word for name, word in words_by_option.items() if option == name
+        if command_option := next((word for name, word in words_by_option.items() if option == name
                             or (word.startswith("--") and option.startswith(name))), ""):  # fmt: skip
-            skip_reason = app_server.explain_command_option(written, config.main_file)
+            skip_reason = app_server.explain_command_option(command_option, config.main_file)
         elif any(placed.directive.blocks for placed in config.find_all(option)):
             skip_reason = app_server.explain_condition(config.main_file)
         insertion = DirectiveInsertion(

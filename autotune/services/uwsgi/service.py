@@ -1,4 +1,4 @@
-"""uWSGI with a user's .ini file. Effective values come from its stats, if these are enabled."""
+"""uWSGI with a user's .ini file. Effective values come from uWSGI's stats server, if it is enabled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autotune.services.readback import build_backlog_readback
 from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
 
 UNIT_NAME = "uwsgi.service"
-# Debian's defaults for applications in its own unit
+# Debian's default options for the applications in Debian's own unit
 DEBIAN_DEFAULTS_FILE = "/usr/share/uwsgi/conf/default.ini"
 DOCS = "uwsgi-docs.readthedocs.io"
 OPTIONS_DOCS = f"{DOCS}, Configuration Options"
@@ -81,7 +81,7 @@ answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Finds the address of the stats in uWSGI's file, if one is set.
+# Finds the address of the stats server in uWSGI's file, if the file sets one.
 _FIND_STATS_SCRIPT = r"""
 ($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
@@ -121,7 +121,7 @@ class Uwsgi(AppServer):
                 UNIT_RUN_SCRIPT,
                 self.get_unit(placement) or UNIT_NAME,
             )
-        return None  # a drop-in, which systemd reads but uWSGI does not
+        return None  # the only file is a drop-in, which systemd reads but uWSGI does not
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -151,7 +151,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
     if not cores:
         return {}
     busy_cores = sum(bool(core.get("in_request")) for core in cores)
-    harakiri_counts = [w.get("harakiri_count") for w in workers]
+    harakiri_counts = [worker.get("harakiri_count") for worker in workers]
     return {BUSY_WORKERS: float(busy_cores),
             "harakiri": float(sum(count for count in harakiri_counts if isinstance(count,
             int)))}  # fmt: skip

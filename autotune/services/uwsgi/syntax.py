@@ -28,16 +28,16 @@ _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif
 INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "json", "xml")
 
 
-def canonical_name(name: str) -> str:
-    """Return the canonical name of an option."""
+def get_canonical_name(name: str) -> str:
+    """Return the name under which autotune handles an option, which may have several names."""
     return _OPTION_ALIASES.get(name, name)
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return the section and its options, by canonical name. A value is a single word that may
-    contain spaces.
+    """Return the header of the section `[uwsgi]`, and the section's options by canonical name. A
+    value is a single word that may contain spaces.
 
-    ``within`` is the condition or loop around an option.
+    The ``blocks`` of an option contain the condition or loop around the option.
     """
     directives: list[Directive] = []
     section, enclosing_blocks = "", tuple[tuple[str, ...], ...]()
@@ -48,7 +48,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
                 section == SECTION_HEADER
             )
         elif section == SECTION_HEADER:
-            name = canonical_name(line["name"])
+            name = get_canonical_name(line["name"])
             enclosing_blocks = () if name in _BLOCK_END_NAMES else enclosing_blocks
             value = (Word(line["value"], line.start("value")),) if line["value"] else ()
             directives.append(Directive(Word(name, line.start("name")), value, enclosing_blocks))
@@ -59,7 +59,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 
 def parse_include(directive: Directive) -> str | None:
-    """Return the path of an additional file that an option includes."""
+    """Return the path of an additional file that an option includes, or ``None``."""
     is_include = directive.name.text in INCLUDE_OPTIONS and directive.arguments
     path = directive.arguments[0].text if is_include else ""
     return path if path and ":" not in path else None

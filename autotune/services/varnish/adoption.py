@@ -38,12 +38,20 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if command and not any(map(syntax.is_program, command[-1].directive.arguments)):
         yield f"Varnish is not tuned: {UNIT_NAME} starts another program, which starts varnishd"
         return
-    held_ports = {
-        each.port for each in host.listeners if each.program in ("varnishd", "cache-main")
+    listening_ports = {
+        listener.port
+        for listener in host.listeners
+        if listener.program in ("varnishd", "cache-main")
     }
     if not options or any("$" in word for placed in config.directives for word in placed.words):
         yield f"Varnish is not tuned: {UNIT_NAME} does not list its options on its command line"
-    elif not (ports := [p for p in _list_http_ports(config) if not held_ports or p in held_ports]):
+    elif not (
+        ports := [
+            port
+            for port in _list_http_ports(config)
+            if not listening_ports or port in listening_ports
+        ]
+    ):
         yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:
         instance_words = options["-n"].words if "-n" in options else ()
@@ -82,11 +90,14 @@ def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
     name, notation = parameter.name, _select_notation(parameter)
     directive, default, before = f"-p {name}", parameter.stock, f" -p {name}="
     if name == "storage":
-        stores = [
+        storage_options = [
             placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)
         ]
-        directive, default, before = (*stores, "-s malloc")[0], _DEFAULT_STORAGE_MB, " -s malloc,"
-        if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
+        directive = (*storage_options, "-s malloc")[0]
+        default, before = _DEFAULT_STORAGE_MB, " -s malloc,"
+        if len(storage_options) != 1 and any(
+            placed.name.startswith("-s ") for placed in config.directives
+        ):
             return Tunable(name, directive, notation, blocks=("none",))
     insertion = DirectiveInsertion(default, command_line.find_command_end(config), before)
     return Tunable(name, directive, notation, insertion=insertion, last_wins=True)

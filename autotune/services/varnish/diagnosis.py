@@ -36,19 +36,21 @@ def _select_counters(text: str) -> Mapping[str, float]:
 def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish lacked threads, so that requests waited or were dropped."""
 
-    def count(name: str) -> int:
+    def get_count(name: str) -> int:
         return round(reading.activity.counters.get(f"MAIN.{name}", 0))
 
-    lost_requests = count("sess_dropped") + count("fetch_no_thread")
-    if count("threads_failed"):
-        reason = f"{count('threads_failed')} threads could not be created: the host lacks memory"
+    lost_requests = get_count("sess_dropped") + get_count("fetch_no_thread")
+    if get_count("threads_failed"):
+        reason = (
+            f"{get_count('threads_failed')} threads could not be created: the host lacks memory"
+        )
         return ResourceShortage(Resource.MEMORY, reason, REPORTED)
-    if not (count("threads_limited") and (lost_requests or count("sess_queued"))):
+    if not (get_count("threads_limited") and (lost_requests or get_count("sess_queued"))):
         return None
     evidence = (
         f"{reading.get_setting('thread_pools')} pools of "
         f"{reading.get_setting('thread_pool_max')} threads were"
-        f" exhausted {count('threads_limited')} times, {count('sess_queued')}"
+        f" exhausted {get_count('threads_limited')} times, {get_count('sess_queued')}"
         f" requests queued, {lost_requests} dropped: raise thread_pool_max or thread_pools"
     )
     return ResourceShortage(Resource.WORKERS, evidence, REPORTED if lost_requests else MEASURED)
@@ -56,13 +58,13 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
 
 def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish evicts objects and too many requests miss the cache."""
-    counts = reading.activity.counters
-    dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
-    lookup_count = misses + counts.get("MAIN.cache_hit", 0)
-    if not dropped or misses <= 0.1 * lookup_count:
+    counters = reading.activity.counters
+    eviction_count, misses = counters.get("MAIN.n_lru_nuked", 0), counters.get("MAIN.cache_miss", 0)
+    lookup_count = misses + counters.get("MAIN.cache_hit", 0)
+    if not eviction_count or misses <= 0.1 * lookup_count:
         return None
     evidence = (
-        f"{dropped:.0f} objects were evicted from {reading.get_setting('storage')} MB, and"
+        f"{eviction_count:.0f} objects were evicted from {reading.get_setting('storage')} MB, and"
         f" {misses / lookup_count:.0%} of {lookup_count:.0f} requests missed: raise storage"
     )
     return ResourceShortage(Resource.CACHE, evidence, INFERRED)

@@ -69,8 +69,8 @@ class Varnish(Service):
         for path, content in files.items():
             if words := parse_exec_start(content.decode(errors="replace")):
                 # Avoid the address on which the running Varnish listens.
-                other_words = ("127.0.0.1:0" if before == "-a" else word
-                          for before, word in pairwise(words) if word != "-F")  # fmt: skip
+                other_words = ("127.0.0.1:0" if previous_word == "-a" else word
+                          for previous_word, word in pairwise(words) if word != "-F")  # fmt: skip
                 return (
                     "sh",
                     "-c",
@@ -80,7 +80,7 @@ class Varnish(Service):
                     placement.programs["varnishd"],
                     *other_words,
                 )
-        return None  # the package's own command
+        return None  # the package's own command, which needs no validation
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         show_command = (

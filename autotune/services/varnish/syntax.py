@@ -62,6 +62,6 @@ def _parse_backend(match: re.Match[str]) -> Directive:
     host, port = (
         re.search(rf'\.{name}\s*=\s*"([^"]*)"', match["backend"]) for name in ("host", "port")
     )
-    number = port[1] if port and port[1] != "http" else "80"
-    location = f"{host[1]}:{number}" if host else ""
+    port_number = port[1] if port and port[1] != "http" else "80"
+    location = f"{host[1]}:{port_number}" if host else ""
     return Directive(Word("backend", match.start()), (Word(location, match.start()),))

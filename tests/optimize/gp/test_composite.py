@@ -12,7 +12,7 @@ from autotune.optimize.gp.composite import (
     fit_composite,
     soft_minimum,
 )
-from autotune.optimize.gp.gaussian_process import axis_covariance
+from autotune.optimize.gp.gaussian_process import compute_axis_covariance
 from autotune.optimize.gp.grid import ParameterGrid
 from autotune.space.space import SearchSpace
 
@@ -53,7 +53,7 @@ def fitted(
     points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, InstanceCapacity]]
 ) -> CompositeModel:
     tables = tuple(
-        axis_covariance(a, int(p))
+        compute_axis_covariance(a, int(p))
         for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
     )
     found = fit_composite(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
@@ -153,7 +153,7 @@ def test_a_disturbed_peak_tells_parts_nothing() -> None:
 
 def test_without_enough_said_of_parts_there_is_none() -> None:
     points, log_peaks, told = measured(12)
-    tables = tuple(axis_covariance(axis) for axis in GRID.axes)
+    tables = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
     sds = np.full(12, 0.03)
     assert fit_composite(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
     alone = [{"lb.cpu": each["lb.cpu"]} for each in told]

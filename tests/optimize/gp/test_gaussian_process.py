@@ -9,12 +9,12 @@ from scipy.optimize import approx_fprime
 from spaces import many
 
 from autotune.optimize.gp import gaussian_process
-from autotune.optimize.gp.gaussian_process import ProcessPriors, axis_covariance
+from autotune.optimize.gp.gaussian_process import ProcessPriors, compute_axis_covariance
 from autotune.optimize.gp.grid import ParameterGrid
 
 SPACE = many(8)
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
-TABLES = tuple(axis_covariance(axis) for axis in GRID.axes)
+TABLES = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
 RNG = np.random.default_rng(1)
 POINTS = (RNG.random((40, 8)) * GRID.sizes).astype(int)
 UNITS = POINTS / 100.0
@@ -38,9 +38,9 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
     problem = gaussian_process._FitProblem(
         TABLES, POINTS, NOISY, np.full(40, 1e-4), OF_TWO, ProcessPriors()
     )
-    theta = problem.opening + RNG.normal(0, 0.5, len(problem.opening))
-    slope = approx_fprime(theta, lambda t: problem.loss_and_gradient(t)[0], 1e-6)
-    assert problem.loss_and_gradient(theta)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
+    theta = problem.default_start + RNG.normal(0, 0.5, len(problem.default_start))
+    slope = approx_fprime(theta, lambda t: problem.compute_loss_and_gradient(t)[0], 1e-6)
+    assert problem.compute_loss_and_gradient(theta)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
 
 
 def test_parameters_that_matter_stand_out() -> None:
@@ -119,7 +119,8 @@ def test_what_is_believed_of_pending_points_has_no_share_in_such_an_error() -> N
 
 def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
     anchored = tuple(
-        axis_covariance(axis, int(level)) for axis, level in zip(GRID.axes, POINTS[0], strict=True)
+        compute_axis_covariance(axis, int(level))
+        for axis, level in zip(GRID.axes, POINTS[0], strict=True)
     )
     others = np.where(RNG.random((30, 8)) < 0.2, POINTS[:30], POINTS[0])
     for tables in (TABLES, anchored):
@@ -139,11 +140,12 @@ def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> t
 ]:  # fmt: skip
     """Return a process fitted to points that vary two parameters, and how often the loss was computed."""
     anchored = tuple(
-        axis_covariance(axis, int(level)) for axis, level in zip(GRID.axes, POINTS[0], strict=True)
+        compute_axis_covariance(axis, int(level))
+        for axis, level in zip(GRID.axes, POINTS[0], strict=True)
     )
     points = np.where(np.arange(8) < 2, POINTS, POINTS[0])
     losses: list[float] = []
-    compute = gaussian_process._FitProblem.loss_and_gradient
+    compute = gaussian_process._FitProblem.compute_loss_and_gradient
 
     def count(problem: gaussian_process._FitProblem, theta: np.ndarray) -> tuple[float, np.ndarray]:
         assert len(theta) == 2 + 3
@@ -152,7 +154,7 @@ def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> t
         return loss, gradient
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaussian_process._FitProblem, "loss_and_gradient", count)
+        patch.setattr(gaussian_process._FitProblem, "compute_loss_and_gradient", count)
         process = gaussian_process.fit_process(
             anchored, points, NOISY, np.zeros(40), ProcessPriors(), similar=similar
         )

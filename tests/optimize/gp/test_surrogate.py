@@ -69,7 +69,7 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
     loss = log_peaks.max() - log_peaks[top] - np.log(1.5)
     assert measured[top] == pytest.approx(compress(np.array([0.0, -loss]), np.zeros(2))[0][1])
     assert measured[top] < believed[top]
-    assert found.best_index() != top
+    assert found.find_best_index() != top
 
 
 def test_an_estimate_is_the_mean_of_model_and_measurement_unless_they_contradict() -> None:
