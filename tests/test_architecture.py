@@ -92,18 +92,18 @@ LONGER_FOLDERS = {
     # One program in two roles that share most of the code: balancing, and serving in front of FastCGI.
     # The role is known only after all services of a host were read.
     # Its servers, locations and upstreams are scopes that override each other.
-    "nginx": 805,
+    "nginx": 850,
     # Counters of two versions of the server, and the evidence for each of eight resources.
-    "postgresql": 555,
+    "postgresql": 565,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
-    "puma": 555,
+    "puma": 570,
     # Modes and variables that sections inherit from each other.
-    "haproxy": 515,
+    "haproxy": 530,
     # Options of files, groups, the unit's command and its environment.
     "mariadb": 490,
     # Settings of pools, of Apache's files and of several versions.
-    "php_ini": 475,
-    "apache": 465,
+    "php_ini": 490,
+    "apache": 480,
 }
 # Modules that import others by a name that is known only at run time, and what the name starts with.
 RUN_TIME_IMPORTS = {

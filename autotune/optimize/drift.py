@@ -74,14 +74,8 @@ def estimate_drift(
     first, last = float(reference_positions.min()), float(max(trial_numbers))
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.
-    queried_positions = np.array(
-        [
-            *(max(float(trial_number), first) for trial_number in trial_numbers),
-            *reference_positions,
-            first,
-            last,
-        ]
-    )
+    positions = [max(float(trial_number), first) for trial_number in trial_numbers]
+    queried_positions = np.array([*positions, *reference_positions, first, last])
     span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
     reference_weights = np.zeros(len(queried_positions))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)

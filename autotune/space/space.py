@@ -347,20 +347,10 @@ def build_space(
         )
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, dimensions, named_facts)
-    order_rules = [
-        vocabulary.build_rules(order_comparison)
-        for order_comparison in list_order_rules(target, dimensions)
-    ]
+    order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, dimensions)]
     # The baseline from a user's files may break such rules: the software itself corrects the values.
-    accepted_rules = [
-        rules_by_deployment
-        for rules_by_deployment in order_rules
-        if _keeps_user_files(target, rules_by_deployment)
-    ]
-    bound_rules = [
-        vocabulary.build_rules(bound_comparison)
-        for bound_comparison in list_derived_bounds(dimensions)
-    ]
+    accepted_rules = [rules for rules in order_rules if _keeps_user_files(target, rules)]
+    bound_rules = [vocabulary.build_rules(c) for c in list_derived_bounds(dimensions)]
     rules = _build_target_rules(file, vocabulary)
     for rules_by_deployment in (*order_rules, *bound_rules):
         rules += () if rules_by_deployment in accepted_rules else rules_by_deployment
@@ -375,9 +365,7 @@ def build_space(
     )
     _check_baseline(file, space)
     _check_deployments(file, space)
-    limit_rules = [
-        vocabulary.build_rules(limit_comparison) for limit_comparison in list_limit_rules(target)
-    ]
+    limit_rules = [vocabulary.build_rules(c) for c in list_limit_rules(target)]
     space = _add_rules(space, accepted_rules, are_built_in=False)
     space = _add_rules(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)

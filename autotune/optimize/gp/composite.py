@@ -185,12 +185,8 @@ def fit_composite(
     ]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
-    parts_with_evidence = zip(fitted_models, evidence, strict=True)
     left_out_peaks = np.array(
-        [
-            model.predict_left_out(points, part_evidence.rows)
-            for model, part_evidence in parts_with_evidence
-        ]
+        [m.predict_left_out(points, e.rows) for m, e in zip(fitted_models, evidence, strict=True)]
     )
     best_log_peak = float(log_peaks.max())
     sharpness, chosen_indices = _select_parts(left_out_peaks, log_peaks, best_log_peak)
@@ -201,18 +197,16 @@ def fit_composite(
         _refine_capacity(tables, points, shared_sds, evidence[index], fitted_models[index], peaks)
         for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
-    soft_minima = soft_minimum(
-        np.array([part.predict(points)[0] for part in capacity_models]), sharpness
-    )
+    predicted_capacities = np.array([part.predict(points)[0] for part in capacity_models])
+    soft_minima = soft_minimum(predicted_capacities, sharpness)
     left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     residual_process = fit_process(
         tables, points, _compute_remainder(log_peaks, soft_minima, best_log_peak), sds**2,
         RESIDUAL_PRIORS, level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
     )  # fmt: skip
-    error = _compute_leave_one_out_error(
-        residual_process, _compute_remainder(log_peaks, left_out_minima, best_log_peak)
-    )
+    remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
+    error = _compute_leave_one_out_error(residual_process, remainder)
     return CompositeModel(
         tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
     )
