@@ -9,7 +9,7 @@ on the walk if one of these is true:
 
 These are not on the walk:
 
-- functions that carry any content alike: ``CARRIER_MODULES`` and ``CARRIER_FUNCTIONS``
+- functions that pass on any content: ``GENERIC_MODULES`` and ``GENERIC_FUNCTIONS``
 - properties, generated methods, and functions that only return an expression without a call
 - nested functions, which count as the function that contains them
 """
@@ -30,12 +30,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1] / "autotune"
 # Modules and functions that move any content between hosts, files and threads, or encode any record.
-CARRIER_MODULES = (
+GENERIC_MODULES = (
     "account_key", "config_text", "deploy/host_commands", "durable_files", "errors", "foreign_files",
     "masking", "parameter_name", "strict_parsing", "study/journal", "study/record_codec", "terminal",
     "transports/",
 )  # fmt: skip
-CARRIER_FUNCTIONS = ("deploy/managed_hosts.py: ManagedHosts.run_on_hosts",)
+GENERIC_FUNCTIONS = ("deploy/managed_hosts.py: ManagedHosts.run_on_hosts",)
 # Every change of a host goes through this function.
 CHANGE = "ManagedHost._run_locked"
 MAX_DEPTH = 7  # of a form inside another object
@@ -54,19 +54,16 @@ class Function:
 
 
 class Contents:
-    """True for objects that contain the thing, which ``is_thing`` recognises in a single value.
+    """True for objects that contain the thing, which ``is_thing`` recognises in a single value."""
 
-    Objects of the ``opaque`` classes contain everything of their kind, so they are ignored.
-    """
-
-    def __init__(self, is_thing: Callable[[Any], bool], opaque: tuple[type, ...] = ()) -> None:
-        self._is_thing, self._opaque = is_thing, opaque
+    def __init__(self, is_thing: Callable[[Any], bool]) -> None:
+        self._is_thing = is_thing
         self._known: dict[int, tuple[object, bool]] = {}
 
     def __call__(self, value: Any, depth: int = MAX_DEPTH) -> bool:
         if self._is_thing(value):
             return True
-        if depth == 0 or isinstance(value, (str, bytes, int, float, type, *self._opaque)):
+        if depth == 0 or isinstance(value, str | bytes | int | float | type):
             return False
         if id(value) in self._known:
             return self._known[id(value)][1]
@@ -97,8 +94,8 @@ def find_function(code: CodeType) -> Function | None:
     path = Path(code.co_filename)
     module = str(path.relative_to(ROOT).with_suffix(""))
     function = Function(module, code.co_qualname.partition(".<locals>")[0])
-    is_carrier = module.startswith(CARRIER_MODULES) or str(function) in CARRIER_FUNCTIONS
-    return function if not is_carrier and function.name in _list_counted(path) else None
+    is_generic = module.startswith(GENERIC_MODULES) or str(function) in GENERIC_FUNCTIONS
+    return function if not is_generic and function.name in _list_counted(path) else None
 
 
 @functools.cache
