@@ -37,6 +37,7 @@ from autotune.deploy.host_state import (
     HostPlan,
     HostState,
     ObservedHost,
+    PlanStep,
     split_into_steps,
 )
 from autotune.deploy.read_back import (
@@ -179,7 +180,15 @@ class Deployment(Fleet):
             self._apply_plans(desired, plans)
             is_prefilled = self._load_data(desired, plans)
             self._await_answer(limit_seconds, desired.settings)
-            deployed_state = self._confirm_state(desired, plans, observed)
+            deployed_state = confirm_state(
+                self.hosts,
+                desired,
+                plans,
+                self.space,
+                is_first=self._confirmed_state is None,
+                observed_before=observed,
+                records=self._build_host_records(desired),
+            )
         except (ApplyFailed, StackNotReady) as error:
             self._roll_back(plans, error)
             raise DeployFailed(error.message, hint=error.hint) from error
@@ -188,22 +197,6 @@ class Deployment(Fleet):
             raise
         self._confirmed_state = deployed_state
         return replace(deployed_state.deployed, prefilled=is_prefilled)
-
-    def _confirm_state(
-        self,
-        desired: DesiredState,
-        plans: Mapping[str, HostPlan],
-        observed: Mapping[str, ObservedHost],
-    ) -> ConfirmedState:
-        return confirm_state(
-            self.hosts,
-            desired,
-            plans,
-            self.space,
-            is_first=self._confirmed_state is None,
-            observed_before=observed,
-            records=self._build_host_records(desired),
-        )
 
     # -- readiness --------------------------------------------------------------------------------
 
@@ -448,10 +441,14 @@ class Deployment(Fleet):
 
     def _apply_plans(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         """Apply the plans, from the back-end tiers to the entry, and record boot times."""
+
+        def apply_step(step: PlanStep, host: RuntimeHost) -> Mapping[str, float]:
+            return host.apply(desired.hosts[host.name], step[host.name])
+
         starts = {name: state.starts for name, state in desired.hosts.items()}
         for step in split_into_steps(plans, starts):
-            apply_step = partial(_apply_plan, desired.hosts, step)
-            for name, seconds in self.hosts.run_on_hosts(step, apply_step).unwrap().items():
+            boot_seconds = self.hosts.run_on_hosts(step, partial(apply_step, step)).unwrap()
+            for name, seconds in boot_seconds.items():
                 self.boot_times.record_units(name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
@@ -666,12 +663,6 @@ class Deployment(Fleet):
             return self._baseline_state()
         except AutotuneError:
             return None
-
-
-def _apply_plan(
-    states: Mapping[str, HostState], plans: Mapping[str, HostPlan], host: RuntimeHost
-) -> Mapping[str, float]:
-    return host.apply(states[host.name], plans[host.name])
 
 
 def _find_authority(url: str) -> str:

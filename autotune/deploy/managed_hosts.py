@@ -241,66 +241,47 @@ def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup 
     return kept_backup.merge_later(backup) if kept_backup and backup else backup or kept_backup
 
 
-def restore_study(
-    study: Path,
-    transports: Mapping[str, Transport],
-    service_manager: ServiceManager,
-    await_entry: Callable[[], str] | None = None,
-) -> list[str]:
-    """Use the controller's copies to restore the hosts that a study changed. Return one line per
-    result.
-
-    If services were restarted, ``await_entry()`` waits for a correct response and returns a line
-    about it. Raises AutotuneError with each host that could not be restored, once all other hosts
-    are restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
-    restored.
-    """
-    store = BackupStore(study)
-    missing_host_errors = {
-        name: AutotuneError(
-            f"{name} was changed by the study, but the target contains no host with this name"
-        )
-        for name in store.list_hosts()
-        if name not in transports
-    }
-    build_results = _build_hosts(transports, store, study, service_manager)
-    hosts = [*build_results.results.values()]
-    restore_results = _restore_and_unlock(hosts, _exclude_later_changes)
-    lines = _format_results(
-        HostResults(
-            restore_results.results,
-            {**missing_host_errors, **build_results.errors, **restore_results.errors},
-        )
-    )
-    return [*lines, *_check_entry_answer(hosts, await_entry)]
-
-
 def restore_hosts(
     study: Path,
     transports: Mapping[str, Transport],
     service_manager: ServiceManager,
     await_entry: Callable[[], str] | None = None,
+    *,
+    prefers_host_copies: bool,
 ) -> list[str]:
-    """Restore each host from the backup on the host itself, if there is one. Return one line per
-    result.
+    """Restore the hosts that a study changed. Return one line per result.
 
-    ``study`` is a nonexistent directory, because the controller has no copies. Raises the same
-    errors as `restore_study`.
+    The backups are the controller's copies. With ``prefers_host_copies``, the backup on a host
+    itself is used if there is one. If services were restarted, ``await_entry()`` waits for a correct
+    response and returns a line about it.
+
+    Raises AutotuneError with each host that could not be restored, once all other hosts are
+    restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
+    restored.
     """
-    store = BackupStore(study)
-    build_results = _build_hosts(transports, store, study, service_manager)
-    hosts = [*build_results.results.values()]
-    own_backups = run_on_all(hosts, _select_own_backup)
-    restore_results = _restore_and_unlock(
-        [host for host in hosts if host.name in own_backups.results],
-        lambda host: None if own_backups.results[host.name] else _exclude_later_changes(host),
-    )
-    lines = _format_results(
-        HostResults(
-            restore_results.results,
-            {**build_results.errors, **own_backups.errors, **restore_results.errors},
+    store, name = BackupStore(study), find_study_directory(study).name
+    missing_host_errors = {
+        host: AutotuneError(
+            f"{host} was changed by the study, but the target contains no host with this name"
         )
+        for host in store.list_hosts()
+        if host not in transports
+    }
+    # A damaged copy is an error for its host only.
+    built = run_on_all(
+        transports.values(),
+        lambda transport: ManagedHost(transport.name, transport, store, name, service_manager),
     )
+    hosts = [*built.results.values()]
+    own_backups = run_on_all(hosts, _select_own_backup) if prefers_host_copies else HostResults()
+    restored = _restore_and_unlock(
+        [host for host in hosts if host.name not in own_backups.errors],
+        lambda host: None if own_backups.results.get(host.name) else _exclude_later_changes(host),
+    )
+    lines = [line for of_host in restored.results.values() for line in of_host]
+    errors = {**missing_host_errors, **built.errors, **own_backups.errors, **restored.errors}
+    if errors:
+        raise join_errors(errors.values(), first_lines=lines)
     return [*lines, *_check_entry_answer(hosts, await_entry)]
 
 
@@ -310,22 +291,6 @@ def _check_entry_answer(
     """Yield the result of ``await_entry`` if services were restarted."""
     if await_entry is not None and any(host.has_started_units for host in hosts):
         yield await_entry()
-
-
-def _build_hosts(
-    transports: Mapping[str, Transport],
-    store: BackupStore,
-    study: Path,
-    service_manager: ServiceManager,
-) -> HostResults[ManagedHost]:
-    """Return the hosts with their backup copies from ``store``. A damaged copy is an error for its
-    host only.
-    """
-    name = find_study_directory(study).name
-    return run_on_all(
-        transports.values(),
-        lambda transport: ManagedHost(transport.name, transport, store, name, service_manager),
-    )
 
 
 def _select_own_backup(host: ManagedHost) -> bool:
@@ -374,10 +339,3 @@ def _restore_and_unlock(
         for name, copies in saved_copies.results.items()
     }  # fmt: skip
     return HostResults(lines, {**errors, **saved_copies.errors})
-
-
-def _format_results(restored: HostResults[tuple[str, ...]]) -> list[str]:
-    lines = [line for host_lines in restored.results.values() for line in host_lines]
-    if restored.errors:
-        raise join_errors(restored.errors.values(), first_lines=lines)
-    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from autotune.deploy.host_state import (
     HostPlan,
     HostState,
     ObservedHost,
+    PlanStep,
     list_differences,
     split_into_steps,
 )
@@ -41,6 +42,11 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     restored over a working file. If a file is refused, or the host still differs from its backup,
     the result is an error and the backup is kept.
     """
+
+    def run_step(step: PlanStep, host: ManagedHost) -> None:
+        restore = work[host.name]
+        restore.failed += host.restore(restore.desired, step[host.name])
+
     changed_hosts = {host.name: host for host in hosts}
     begin_results = run_on_all(changed_hosts.values(), _begin_restore)
     work = {name: restore for name, restore in begin_results.results.items() if restore is not None}
@@ -48,7 +54,7 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     starts = {name: restore.desired.starts for name, restore in work.items()}
     for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
         step_hosts = [changed_hosts[name] for name in step if name not in errors]
-        errors |= run_on_all(step_hosts, partial(_run_step, work, step)).errors
+        errors |= run_on_all(step_hosts, partial(run_step, step)).errors
     remaining_hosts = [changed_hosts[name] for name in work if name not in errors]
     finish_results = run_on_all(remaining_hosts, lambda host: _finish_restore(work[host.name]))
     unchanged_hosts = {
@@ -70,13 +76,6 @@ def _begin_restore(host: ManagedHost) -> HostRestore | None:
     desired, refusals = host.select_restorable(_find_restorable_state(host, observed), observed)
     plan = plan_host(desired, observed, {}, dict.fromkeys(desired.units, Action.RESTART))
     return HostRestore(host, desired, plan, refusals)
-
-
-def _run_step(
-    work: Mapping[str, HostRestore], step: Mapping[str, HostPlan], host: ManagedHost
-) -> None:
-    restore = work[host.name]
-    restore.failed += host.restore(restore.desired, step[host.name])
 
 
 def _finish_restore(restore: HostRestore) -> tuple[str, ...]:

@@ -77,12 +77,12 @@ def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[Comma
 
     Raises RateTooHigh before starting any of them, or HostUnreachable.
     """
+
+    def run(command: LoadCommand) -> CommandResult:
+        with wait_notices.about("the load", usual=command.end):
+            return command.host.run(command.argv, input=command.input, timeout=command.timeout)
+
     check_rate(compute_highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:
-        futures = [pool.submit(_run_command, command) for command in commands]
+        futures = [pool.submit(run, command) for command in commands]
         return [future.result() for future in futures]
-
-
-def _run_command(command: LoadCommand) -> CommandResult:
-    with wait_notices.about("the load", usual=command.end):
-        return command.host.run(command.argv, input=command.input, timeout=command.timeout)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from autotune import foreign_files
-from autotune.deploy import managed_hosts, run_directories
+from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host_state import ServiceManager
+from autotune.deploy.managed_hosts import restore_hosts
 from autotune.deploy.private_servers import stop_orphaned
 from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.runtimes import load_runtime
@@ -21,13 +21,10 @@ from autotune.study.entry_check import await_entry
 from autotune.study.study_store import load_state, read_study_start
 from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
-from autotune.transports.base import Transport
 from autotune.transports.target_hosts import create_transports
 
 NOT_OWN_HINT = "move {study} to another directory; `run --from` can use its best settings"
-RestoreHosts = Callable[
-    [Path, Mapping[str, Transport], ServiceManager, Callable[[], str] | None], list[str]
-]
+RestoreStep = Callable[[], list[str]]  # returns lines about its actions
 
 
 def restore_study(study: Path) -> list[str]:
@@ -39,7 +36,7 @@ def restore_study(study: Path) -> list[str]:
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
-    return _restore_unlocked(study)
+    return _run_all_steps(_plan_study_restore(study))
 
 
 def restore_target(target: Path, root: Path) -> list[str]:
@@ -65,22 +62,20 @@ def restore_target(target: Path, root: Path) -> list[str]:
     _reject_running_studies(studies)
     refusals = [partial(_reject_foreign_study, study) for study in foreign_studies]
     with TemporaryDirectory() as empty:
+        study_steps = (step for study in studies for step in _plan_study_restore(study))
         host_steps = _plan_host_restores(file, Path(empty) / file.target.name)
-        return _run_all_steps(
-            [*(partial(_restore_unlocked, study) for study in studies), *host_steps, *refusals]
-        )
+        return _run_all_steps([*study_steps, *host_steps, *refusals])
 
 
-def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
+def _plan_host_restores(file: TargetFile, study: Path) -> list[RestoreStep]:
     """Return steps that restore each host from the original files saved on it, without a study on
     disk.
     """
-    restore_hosts = managed_hosts.restore_hosts
-    steps: list[Callable[[], list[str]]] = []
+    steps: list[RestoreStep] = []
     if not needs_bed(file.target):
-        steps = [partial(_restore_over_transports, file, study, restore_hosts)]
+        steps = [partial(_restore_over_transports, file, study, prefers_host_copies=True)]
     if beds := tuple(file.target.beds):
-        steps += _plan_bed_restores(file, study, beds, restore_hosts)
+        steps += _plan_bed_restores(file, study, beds, prefers_host_copies=True)
     return steps
 
 
@@ -90,22 +85,25 @@ def _reject_foreign_study(study: Path) -> list[str]:
 
 
 def _plan_bed_restores(
-    file: TargetFile, study: Path, beds: Sequence[str], restore_hosts: RestoreHosts
-) -> list[Callable[[], list[str]]]:
-    """Return a ``restore_hosts`` step for each test bed, or one step for the hosts without beds."""
+    file: TargetFile, study: Path, beds: Sequence[str], *, prefers_host_copies: bool
+) -> list[RestoreStep]:
+    """Return a step that restores the hosts of each test bed, or of a target without test beds."""
     if not beds:
-        return [partial(_restore_over_transports, file, study, restore_hosts)]
+        return [
+            partial(_restore_over_transports, file, study, prefers_host_copies=prefers_host_copies)
+        ]
 
     def restore_bed(bed: str) -> list[str]:
+        directory = find_bed_directory(study, bed)
         lines = _restore_over_transports(
-            file.for_bed(bed), find_bed_directory(study, bed), restore_hosts
+            file.for_bed(bed), directory, prefers_host_copies=prefers_host_copies
         )
         return [f"bed {bed}: {line}" for line in lines]
 
     return [partial(restore_bed, bed) for bed in beds]
 
 
-def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
+def _run_all_steps(steps: Sequence[RestoreStep]) -> list[str]:
     """Run every step, then raise all errors together. Return the lines from all steps."""
     lines: list[str] = []
     errors: list[AutotuneError] = []
@@ -140,11 +138,12 @@ def _read_target_path(study: Path) -> Path | None:
     return Path(source) if source else None
 
 
-def _restore_unlocked(study: Path) -> list[str]:
+def _plan_study_restore(study: Path) -> list[RestoreStep]:
+    """Return steps that restore the hosts of a study, then stop its private servers."""
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     directories = (study, *(find_bed_directory(study, bed) for bed in beds))
     stop_steps = [partial(_stop_private_servers, study, directory) for directory in directories]
-    return _run_all_steps([partial(_restore_hosts, study), *stop_steps])
+    return [partial(_restore_hosts, study), *stop_steps]
 
 
 def _stop_private_servers(study: Path, directory: Path) -> list[str]:
@@ -171,9 +170,7 @@ def _restore_hosts(study: Path) -> list[str]:
     source = _read_target_path(study) or study / TARGET_FILE_NAME
     located_file = TargetFile(file.target, replace(file.document, path=source))
     lines = _run_all_steps(
-        _plan_bed_restores(
-            located_file, study, _list_study_beds(study), managed_hosts.restore_study
-        )
+        _plan_bed_restores(located_file, study, _list_study_beds(study), prefers_host_copies=False)
     )
     return [f"{study.name}: {line}" for line in lines]
 
@@ -188,13 +185,9 @@ def _list_study_beds(study: Path) -> tuple[str, ...]:
 
 
 def _restore_over_transports(
-    file: TargetFile,
-    study: Path,
-    restore_hosts: RestoreHosts,
+    file: TargetFile, study: Path, *, prefers_host_copies: bool
 ) -> list[str]:
-    """Call ``restore_hosts`` with the transports of all hosts that a study of this target changes: tier
-    and load hosts.
-    """
+    """Restore all hosts that a study of this target changes: tier and load hosts."""
     target = file.target
     if target.simulated is not None:
         return []
@@ -210,7 +203,13 @@ def _restore_over_transports(
             name: transports[name] for name in transports if name in changed_hosts
         }
         await_answer = partial(await_entry, file, transports)
-        return restore_hosts(study, changed_transports, manager, await_answer)
+        return restore_hosts(
+            study,
+            changed_transports,
+            manager,
+            await_answer,
+            prefers_host_copies=prefers_host_copies,
+        )
     finally:
         for transport in transports.values():
             transport.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import SYSCTL_FILE
-from autotune.deploy.managed_hosts import restore_hosts, restore_study
+from autotune.deploy.managed_hosts import restore_hosts
 from autotune.lab.lifecycle import halt_host, start_lab
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from tests.deploy.lab import Ground, News, differing, renewed, settings
@@ -62,7 +62,9 @@ def test_kernel_values_and_units_outlive_a_reboot(ground: Ground) -> None:
     rebooted(ground)
     lasting = ["31", "active", "enabled", "net.ipv4.tcp_fin_timeout = 31"]
     assert ground.sh(HOST, STATE).splitlines() == lasting
-    restore_study(ground.directory / "first", ground.transports, SERVICE_MANAGER)
+    restore_hosts(
+        ground.directory / "first", ground.transports, SERVICE_MANAGER, prefers_host_copies=False
+    )
     assert ground.sh(HOST, STATE).splitlines() == stock
     rebooted(ground)
     assert ground.sh(HOST, STATE).splitlines() == stock
@@ -75,5 +77,7 @@ def test_what_a_second_one_leaves_out_is_as_it_was_before_both(ground: Ground) -
     kept(ground, "second", lb__sysctl__net__core__somaxconn=1999)
     file = ground.sh(HOST, "cat /etc/sysctl.d/zz-autotune.conf")
     assert "somaxconn = 1999" in file
-    restore_hosts(ground.directory / "lost", ground.transports, SERVICE_MANAGER)
+    restore_hosts(
+        ground.directory / "lost", ground.transports, SERVICE_MANAGER, prefers_host_copies=True
+    )
     assert differing(before, ground.pictures()) == []

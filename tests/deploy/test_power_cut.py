@@ -140,7 +140,12 @@ def test_a_host_is_restored_after_a_power_cut_at_any_step(tmp_path: Path) -> Non
                 lock = place / "autotune" / "lock"
                 if lock.exists():  # its tuner has ended, too
                     lock.write_text(lock.read_text().replace(f'"pid": {os.getpid()}', '"pid": 0'))
-                restore_hosts(controller / "lost", {"here": Followed(place)}, SERVICE_MANAGER)
+                restore_hosts(
+                    controller / "lost",
+                    {"here": Followed(place)},
+                    SERVICE_MANAGER,
+                    prefers_host_copies=True,
+                )
                 now = {name: (place / name).read_bytes() for name in FILES}
                 assert now == FILES, (during, cut.step)
                 assert not (place / NEW).exists(), (during, cut.step)

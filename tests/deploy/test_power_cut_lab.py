@@ -149,7 +149,9 @@ def test_a_host_whose_power_is_cut_at_any_step_loses_nothing(
             HOST, f"[ ! -e {STATE_DIRECTORY}/lock ] || sed -i '{ended}' {STATE_DIRECTORY}/lock"
         )
         transport = SshTransport(build_ssh_host(ground.lab, HOST))
-        restore_hosts(ground.directory / "lost", {HOST: transport}, SERVICE_MANAGER)
+        restore_hosts(
+            ground.directory / "lost", {HOST: transport}, SERVICE_MANAGER, prefers_host_copies=True
+        )
         transport.run(["sh", "-c", f"rm -rf {STATE_DIRECTORY}"])
         transport.close()
         left = differing(before, pictured(ground))

@@ -37,7 +37,6 @@ from autotune.deploy.managed_hosts import (
     ManagedHosts,
     restore_hosts,
     restore_orphaned,
-    restore_study,
 )
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
@@ -156,7 +155,9 @@ def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
     (tmp_path / "conf").write_text("repaired by hand\n")
     restore_host(host)  # whoever does it is killed before it says so
     host.lock.unlock()
-    lines = restore_hosts(tmp_path / "studies" / "study", {"here": here}, SERVICE_MANAGER)
+    lines = restore_hosts(
+        tmp_path / "studies" / "study", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True
+    )
     assert lines == host.notes
     assert "repaired by hand\n" in Path(lines[0].split()[-1]).read_text()
 
@@ -291,7 +292,7 @@ def test_what_was_kept_and_what_was_killed_since_are_restored_by_one_restore(
     killed = locked("killed")
     deploy(killed, tuned(tmp_path, b"tuned again\n"))
     killed.lock.unlock()
-    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
     assert (
@@ -371,7 +372,9 @@ def test_a_second_deployment_kept_leaves_the_record_of_the_first(
         deploy(host, tuned(tmp_path, content))
         host.commit()
         host.lock.unlock()
-    lines = restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    lines = restore_hosts(
+        tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True
+    )
     assert "restored 2 files" in lines[-1]
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
@@ -387,7 +390,9 @@ def of_another_machine(here: Host, place: Path) -> ManagedHost:
 
 
 def restored(here: Host, place: Path, study: str = "study") -> list[str]:
-    return restore_study(place / "studies" / study, {"here": here}, SERVICE_MANAGER)
+    return restore_hosts(
+        place / "studies" / study, {"here": here}, SERVICE_MANAGER, prefers_host_copies=False
+    )
 
 
 @pytest.mark.parametrize("resumed", [True, False])
@@ -465,7 +470,7 @@ def test_what_another_study_has_changed_since_is_restored_by_that_one(
     with pytest.raises(AutotuneError, match="study theirs has changed it since"):
         restored(here, tmp_path)
     assert (tmp_path / "conf").read_text() == "tuned by others\n"
-    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
+    restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER, prefers_host_copies=True)
     assert "others have restored it" in restored(here, tmp_path)[0]
     assert (tmp_path / "conf").read_text() == "later work\n"
 

@@ -22,7 +22,7 @@ from autotune.deploy import boot_times
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import SUDOERS_RULE, Command, run_commands
-from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study
+from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.lifecycle import build_ssh_host, halt_host, start_lab
 from autotune.runtimes.systemd import SERVICE_MANAGER
@@ -139,7 +139,12 @@ def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> No
         assert fetched(second.stack.entry, "/kv.php") == RIGHT
     finally:
         second.restore()
-        restore_study(ground.directory / "first", ground.transports, SERVICE_MANAGER)
+        restore_hosts(
+            ground.directory / "first",
+            ground.transports,
+            SERVICE_MANAGER,
+            prefers_host_copies=False,
+        )
 
 
 def test_what_does_not_validate_changes_nothing(ground: Ground) -> None:
@@ -318,7 +323,15 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
         fleet.restore()
     start_lab(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
+    assert (
+        restore_hosts(
+            ground.directory / "study",
+            ground.transports,
+            SERVICE_MANAGER,
+            prefers_host_copies=False,
+        )
+        != []
+    )
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -346,7 +359,15 @@ def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
         fleet.restore()
     start_lab(HOSTS, ground.lab)
     ground.killed(fleet)
-    assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
+    assert (
+        restore_hosts(
+            ground.directory / "study",
+            ground.transports,
+            SERVICE_MANAGER,
+            prefers_host_copies=False,
+        )
+        != []
+    )
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
 
 
@@ -384,9 +405,19 @@ def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
     ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
-    assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
+    assert (
+        restore_hosts(
+            ground.directory / "study", ground.transports, SERVICE_MANAGER, prefers_host_copies=True
+        )
+        != []
+    )
     assert differing(before, ground.pictures()) == []
-    assert restore_hosts(ground.directory / "study", ground.transports, SERVICE_MANAGER) == []
+    assert (
+        restore_hosts(
+            ground.directory / "study", ground.transports, SERVICE_MANAGER, prefers_host_copies=True
+        )
+        == []
+    )
 
 
 NGINX = """
@@ -406,9 +437,14 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
     dying = f"{SERVICE_MANAGER.shell_functions}\nreread() {{ kill -KILL $$; }}\n"
     study = ground.directory / "study"
     with pytest.raises(AutotuneError, match="stopped early"):
-        restore_study(study, ground.transports, replace(SERVICE_MANAGER, shell_functions=dying))
+        restore_hosts(
+            study,
+            ground.transports,
+            replace(SERVICE_MANAGER, shell_functions=dying),
+            prefers_host_copies=False,
+        )
     assert "NeedDaemonReload=yes" in ground.sh("fllb", NGINX)  # the drop-in is gone, and not read
-    restore_study(study, ground.transports, SERVICE_MANAGER)
+    restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=False)
     assert ground.sh("fllb", NGINX) == as_found
     assert differing(before, ground.pictures()) == []
 
@@ -451,7 +487,7 @@ def exchanges(
             asked = line.removeprefix("exchange ")
             if asked not in (line, RENEWAL):
                 first.setdefault(asked, host)
-        restore_study(study, ground.transports, SERVICE_MANAGER)
+        restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=False)
     return first
 
 
@@ -474,7 +510,7 @@ def test_killed_at_each_step_of_a_deployment_hosts_can_be_put_back(
         assert code == -signal.SIGKILL
         if number % 2:  # the controller's copy is lost with some studies
             shutil.rmtree(study, ignore_errors=True)
-            restore_hosts(study, ground.transports, SERVICE_MANAGER)
+            restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=True)
         _restore_and_compare(study, ground, before, said)
 
 
@@ -503,11 +539,11 @@ def _deployed(tuners: subprocess.Popen[str], ground: Ground, study: Path) -> Non
 def _restore_and_compare(
     study: Path, ground: Ground, before: Mapping[str, list[str]], asked: str
 ) -> None:
-    restore_study(study, ground.transports, SERVICE_MANAGER)
+    restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=False)
     deadline = time.monotonic() + 60
     while (found := differing(before, ground.pictures())) and asked in ALONE:
         assert time.monotonic() < deadline, found
-        restore_study(study, ground.transports, SERVICE_MANAGER)
+        restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=False)
     assert found == [], asked
 
 
@@ -546,7 +582,7 @@ def test_a_tuner_killed_at_any_moment_leaves_hosts_that_can_be_put_back(ground: 
         _killed("tune", ground, study, delay)
         again = moments.uniform(0.0, 2.0)
         _killed("restore", ground, study, again)
-        restore_study(study, ground.transports, SERVICE_MANAGER)
+        restore_hosts(study, ground.transports, SERVICE_MANAGER, prefers_host_copies=False)
         found = differing(before, ground.pictures())
         assert found == [], f"killed after {delay:.3f} s, its restoring after {again:.3f} s"
 
@@ -597,13 +633,15 @@ def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
     assert deployed.effective["lb.sysctl.net.ipv4.tcp_fin_timeout"] == 31
     ground.killed(fleet)
     by_guest = {**ground.transports, "fllb": bed.transports["fllb"]}
-    restore_study(ground.directory / "study", by_guest, SERVICE_MANAGER)
+    restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER, prefers_host_copies=False)
     assert differing(before, ground.pictures()) == []
     ground.sh("fllb", "rm /etc/sudoers.d/autotune")
     with pytest.raises(
         AutotuneError, match="fllb does not allow the account to become root"
     ) as raised:
-        restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER)
+        restore_hosts(
+            ground.directory / "study", by_guest, SERVICE_MANAGER, prefers_host_copies=True
+        )
     assert SUDOERS_RULE in (raised.value.hint or "")
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from paramiko import Channel
 
-from autotune.deploy.managed_hosts import restore_study
+from autotune.deploy.managed_hosts import restore_hosts
 from autotune.environments.stack import prepare
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.target.read_target import read_target
@@ -95,7 +95,7 @@ def restore(target: Path, study: Path, watched: Watched | None) -> None:
     print("open", flush=True)
     if watched:
         watched.begin()
-    restore_study(study, of_hosts, SERVICE_MANAGER)
+    restore_hosts(study, of_hosts, SERVICE_MANAGER, prefers_host_copies=False)
 
 
 def main(what: str, target: str, study: str, *at: str) -> None:
