@@ -140,13 +140,16 @@ def _read_target_path(study: Path) -> Path | None:
 
 def _plan_study_restore(study: Path) -> list[RestoreStep]:
     """Return steps that restore the hosts of a study, then stop its private servers."""
+    return [partial(_restore_hosts, study), partial(_stop_private_servers, study)]
+
+
+def _stop_private_servers(study: Path) -> list[str]:
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     directories = (study, *(find_bed_directory(study, bed) for bed in beds))
-    stop_steps = [partial(_stop_private_servers, study, directory) for directory in directories]
-    return [partial(_restore_hosts, study), *stop_steps]
+    return _run_all_steps([partial(_stop_servers_of, study, each) for each in directories])
 
 
-def _stop_private_servers(study: Path, directory: Path) -> list[str]:
+def _stop_servers_of(study: Path, directory: Path) -> list[str]:
     run_directory = run_directories.find_run_directory(directory)
     if run_directory is None:
         return []
