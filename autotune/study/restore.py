@@ -146,7 +146,9 @@ def _plan_study_restore(study: Path) -> list[RestoreStep]:
 def _stop_private_servers(study: Path) -> list[str]:
     beds = foreign_files.list_names(study, BEDS_DIRECTORY)
     directories = (study, *(find_bed_directory(study, bed) for bed in beds))
-    return _run_all_steps([partial(_stop_servers_of, study, each) for each in directories])
+    return _run_all_steps(
+        [partial(_stop_servers_of, study, directory) for directory in directories]
+    )
 
 
 def _stop_servers_of(study: Path, directory: Path) -> list[str]:
