@@ -84,6 +84,9 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
 
 def build_disk_full_hint(command: str) -> str:
     """Return the hint for a disk that is full while ``command`` runs."""
-    retry_hint = ("run `autotune resume` or `autotune restore`" if command in LOAD_COMMANDS
-             else "run the same command again")  # fmt: skip
+    retry_hint = (
+        "run `autotune resume` or `autotune restore`"
+        if command in LOAD_COMMANDS
+        else "run the same command again"
+    )
     return f"free disk space, then {retry_hint}"

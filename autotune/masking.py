@@ -141,8 +141,12 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
     text = decode(content)
     pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
     secrets = {text[start:end] for start, end in find_secrets(text)}
-    words = {word[0] for piece in pieces_of_text for word in _SECRET_WORD_PATTERN.finditer(piece)
-             if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)}  # fmt: skip
+    words = {
+        word[0]
+        for piece in pieces_of_text
+        for word in _SECRET_WORD_PATTERN.finditer(piece)
+        if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)
+    }
     return frozenset(secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
         word for word in words if not _PLAIN_WORD_PATTERN.fullmatch(word)
     )
@@ -175,8 +179,10 @@ def restore_secrets(
     if not has_placeholder(content):
         return content
     text, original_text = decode(content), decode(original or b"")
-    text_by_placeholder = {placeholder: original_text[start:end]
-              for start, end, placeholder in list_placeholders(original_text, outliner)}  # fmt: skip
+    text_by_placeholder = {
+        placeholder: original_text[start:end]
+        for start, end, placeholder in list_placeholders(original_text, outliner)
+    }
     # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
     pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(text_by_placeholder)}")
     restored_text = pattern.sub(lambda match: text_by_placeholder.get(match[0], match[0]), text)

@@ -54,30 +54,37 @@ _SET_VARIABLE_PATTERN = re.compile(
 _CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
 # Each pattern matches a secret in any position; its group is the secret. Repetitions that can start
 # anywhere are bounded, because a scan of a host's file must not take minutes.
-_SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
-    r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
-    r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
-    (r"(?i:\b(?:basic|bearer|apikey|token)[ \t]+)"
-     r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"),
-    r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
-    r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
-    r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
-    r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
-    # Quotes are doubled within an SQL string.
-    r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
-    r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
-    # Commands in a file, such as those for archives or health checks.
-    r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
-    r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
-    r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
-    r"passphrase_command[ \t]*=?[ \t]*'[\w/]{0,40}(?:echo|printf)[ \t]+([^'\n]+)",
-    r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
-    r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
-    r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
-    f"({_CRYPT_HASH_PATTERN.pattern})",
-    (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
-     r"|eyJ[\w-]{8,}\.[\w.-]+)"),
-))  # fmt: skip
+_SECRET_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
+        r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
+        (
+            r"(?i:\b(?:basic|bearer|apikey|token)[ \t]+)"
+            r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"
+        ),
+        r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
+        r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
+        r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
+        r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
+        # Quotes are doubled within an SQL string.
+        r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
+        r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
+        # Commands in a file, such as those for archives or health checks.
+        r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
+        r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
+        r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
+        r"passphrase_command[ \t]*=?[ \t]*'[\w/]{0,40}(?:echo|printf)[ \t]+([^'\n]+)",
+        r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
+        r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
+        r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
+        f"({_CRYPT_HASH_PATTERN.pattern})",
+        (
+            r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
+            r"|eyJ[\w-]{8,}\.[\w.-]+)"
+        ),
+    )
+)
 _RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
 _PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of public content
 _SWITCH_WORD_PATTERN = re.compile(
@@ -144,8 +151,7 @@ def find_in_lines(
 
 def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
     for pattern in _SECRET_PATTERNS:
-        yield from (match.span(1) for match in pattern.finditer(text)
-                    if _is_secret(match[1]))  # fmt: skip
+        yield from (match.span(1) for match in pattern.finditer(text) if _is_secret(match[1]))
     for match in find_in_lines(_SECRET_NAME_PATTERN, _ASSIGNMENT_PATTERN, text):
         group = "in" if match["in"] is not None else "bare"
         is_prose = match["sign"] == ":" and _COMMENT_PATTERN.match(

@@ -47,7 +47,7 @@ AgainstOption = Annotated[
     str | None,
     typer.Option(
         metavar="REFERENCE",
-        help="Compare with `baseline`, `recommended`, `advised`, `published` or an export, in pairs.",
+        help="Compare with `baseline`, `recommended`, `advised`, `published` or an export, in alternating pairs.",
         autocompletion=completion.complete_references,
     ),
 ]

@@ -165,9 +165,14 @@ def resume(
             beds_environment = prepare_joining_beds(shared_study, database, file, beds or "all")
             confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
-                beds_environment, shared_study, database, studies, progress, json_=json_,
+                beds_environment,
+                shared_study,
+                database,
+                studies,
+                progress,
+                json_=json_,
                 exit_code=exit_code,
-            )  # fmt: skip
+            )
         return
     directory = find_study(study, studies)
     environment = start.prepare_unfinished(directory, beds)

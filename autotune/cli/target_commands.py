@@ -82,11 +82,16 @@ def _adopt_hosts(
         [host for host in hosts.split(",") if host.strip()], out, ssh_config, path
     )
     if json_:
-        print_json({
-            "schema": 1, "target": str(summary.target_file),
-            "templates": str(summary.templates_directory), "tiers": list(summary.tier_summaries),
-            "not_tuned": list(summary.notes), "parameters": summary.parameter_count,
-        })  # fmt: skip
+        print_json(
+            {
+                "schema": 1,
+                "target": str(summary.target_file),
+                "templates": str(summary.templates_directory),
+                "tiers": list(summary.tier_summaries),
+                "not_tuned": list(summary.notes),
+                "parameters": summary.parameter_count,
+            }
+        )
         return
     for line in summary.tier_summaries:
         echo(line)
@@ -118,8 +123,11 @@ def check(
         return
     if headroom_text:
         echo(f"  generator: {headroom_text}")
-    lines_by_mark = {"✓ ": check_result.held, "  left out: ": check_result.left_out,
-             "  not checked: ": check_result.not_checked}  # fmt: skip
+    lines_by_mark = {
+        "✓ ": check_result.held,
+        "  left out: ": check_result.left_out,
+        "  not checked: ": check_result.not_checked,
+    }
     for mark, lines in lines_by_mark.items():
         for line in lines:
             echo(f"{mark}{line}")

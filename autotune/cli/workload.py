@@ -122,11 +122,17 @@ def _print_result(
     if out is not None:
         out.write_text(text, encoding="utf-8")
     if json_:
-        print_json({
-            "schema": 1, "requests": recorded.used_count, "pages": len(recorded.requests),
-            "coverage": recorded.coverage, "masked": recorded.masked_count,
-            "left_out": dict(recorded.skipped), "out": None if out is None else str(out),
-        })  # fmt: skip
+        print_json(
+            {
+                "schema": 1,
+                "requests": recorded.used_count,
+                "pages": len(recorded.requests),
+                "coverage": recorded.coverage,
+                "masked": recorded.masked_count,
+                "left_out": dict(recorded.skipped),
+                "out": None if out is None else str(out),
+            }
+        )
         return
     if out is None:
         echo(text, end="")

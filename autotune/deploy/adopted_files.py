@@ -62,16 +62,19 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
     return {
         instance_name: {
             "files": {
-                file.path: {"template": file.template, "mode": f"{file.mode:04o}",
-                            **_encode_text(file.text),
-                            **({"optional": True} if file.optional else {})}
+                file.path: {
+                    "template": file.template,
+                    "mode": f"{file.mode:04o}",
+                    **_encode_text(file.text),
+                    **({"optional": True} if file.optional else {}),
+                }
                 for file in own_files.files
             },
             "listen": own_files.listen,
             **{key: text for key in _TEXT_FIELDS if (text := getattr(own_files, key))},
         }
         for instance_name, own_files in adopted_configs.items()
-    }  # fmt: skip
+    }
 
 
 def _encode_text(text: str | None) -> dict[str, str]:

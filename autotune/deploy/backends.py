@@ -79,8 +79,12 @@ class ServerWatch:
         """Return the failed servers, and by load balancer, the reasons why server states cannot be
         read.
         """
-        checked_instances = [instance for instance in instances if instance.name not in self.unreadable
-                   and instance.service.build_server_check(instance.placement)]  # fmt: skip
+        checked_instances = [
+            instance
+            for instance in instances
+            if instance.name not in self.unreadable
+            and instance.service.build_server_check(instance.placement)
+        ]
         down: list[DownServer] = []
         reasons: dict[str, str] = {}
 

@@ -90,8 +90,11 @@ class HostBackup:
         original_starts = {
             unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units
         }
-        return {unit: starts for unit, starts in original_starts.items()
-                if starts is not None and unit in self.last_written}  # fmt: skip
+        return {
+            unit: starts
+            for unit, starts in original_starts.items()
+            if starts is not None and unit in self.last_written
+        }
 
     def build_persistent_state(self, desired: HostState) -> HostState:
         """Return the state that makes ``desired`` survive a reboot.
@@ -99,8 +102,11 @@ class HostBackup:
         The state contains a file with the changed kernel values. Units that autotune started are
         enabled, and units that it stopped are disabled.
         """
-        sysctls = {name: value for name, value in desired.sysctls.items()
-                   if value != self.state.sysctls.get(name)}  # fmt: skip
+        sysctls = {
+            name: value
+            for name, value in desired.sysctls.items()
+            if value != self.state.sysctls.get(name)
+        }
         file = FileState(format_sysctl_file(sysctls), 0o644, "0:0") if sysctls else FileState()
         enabled = {}
         for unit, runs in desired.units.items():
@@ -125,8 +131,10 @@ class HostBackup:
         written_digests = dict(self.last_written)
         for name, digest in digests.items():
             replaced_digest = (replaced or {}).get(name)
-            earlier_digests = sorted((d for d in written_digests.get(name, ()) if d != digest),
-                             key=lambda d: d == replaced_digest)  # fmt: skip
+            earlier_digests = sorted(
+                (d for d in written_digests.get(name, ()) if d != digest),
+                key=lambda d: d == replaced_digest,
+            )
             written_digests[name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
         return replace(self, last_written=written_digests)
 
@@ -134,8 +142,10 @@ class HostBackup:
         """Return this backup, extended by entries that only ``later`` contains. The merged backup
         describes the state before both changes.
         """
-        written_digests = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
-                   for name in {**self.last_written, **later.last_written}}  # fmt: skip
+        written_digests = {
+            name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
+            for name in {**self.last_written, **later.last_written}
+        }
         return replace(
             self,
             state=HostState(
@@ -158,8 +168,11 @@ class HostBackup:
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
-        files = {path: _build_original(path, file, contents) for path, file in observed.files.items()
-                 if file.kind != "directory"}  # fmt: skip
+        files = {
+            path: _build_original(path, file, contents)
+            for path, file in observed.files.items()
+            if file.kind != "directory"
+        }
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
         existing_units = {name: unit for name, unit in observed.units.items() if unit.exists}
         units = {name: unit.active for name, unit in existing_units.items()}
@@ -218,12 +231,18 @@ class HostBackup:
         the software created, are included, because autotune cannot determine who changed them.
         """
         written_digests = self.last_written
-        files = {path: file for path, file in self.state.files.items()
-                 if observed.files[path].detail in written_digests.get(path, ())
-                 and not observed.files[path].matches(file)}  # fmt: skip
-        sysctls = {name: value for name, value in self.state.sysctls.items()
-                   if observed.sysctls[name] in written_digests.get(name, ())
-                   and observed.sysctls[name] != value}  # fmt: skip
+        files = {
+            path: file
+            for path, file in self.state.files.items()
+            if observed.files[path].detail in written_digests.get(path, ())
+            and not observed.files[path].matches(file)
+        }
+        sysctls = {
+            name: value
+            for name, value in self.state.sysctls.items()
+            if observed.sysctls[name] in written_digests.get(name, ())
+            and observed.sysctls[name] != value
+        }
         if not files and not sysctls:
             return replace(self, state=HostState())
         kept_paths = {
@@ -255,15 +274,23 @@ def encode_backup(backup: HostBackup) -> bytes:
         "host": backup.host,
         "study": backup.study,
         "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
-        "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
-                         **({"definition": definition} if (definition := backup.definitions.get(unit))
-                            else {}),
-                         **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {})}
-                  for unit, runs in state.units.items()},
+        "units": {
+            unit: {
+                "active": runs,
+                "enabled": backup.enabled.get(unit, ""),
+                **(
+                    {"definition": definition}
+                    if (definition := backup.definitions.get(unit))
+                    else {}
+                ),
+                **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {}),
+            }
+            for unit, runs in state.units.items()
+        },
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
         "written": {name: list(digests) for name, digests in sorted(backup.last_written.items())},
-    }  # fmt: skip
+    }
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
@@ -282,18 +309,30 @@ def decode_backup(content: bytes, record_name: str) -> HostBackup:
             str(record["host"]),
             str(record["study"]),
             HostState(
-                {_validate_path(path): _decode_file(file) for path, file in record["files"].items()},
-                {unit: bool(unit_record["active"]) for unit, unit_record in record["units"].items()},
+                {
+                    _validate_path(path): _decode_file(file)
+                    for path, file in record["files"].items()
+                },
+                {
+                    unit: bool(unit_record["active"])
+                    for unit, unit_record in record["units"].items()
+                },
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
             {unit: str(unit_record["enabled"]) for unit, unit_record in record["units"].items()},
             {name: _parse_strings(digests) for name, digests in record["written"].items()},
             tuple(_parse_check(check) for check in record["checks"]),
-            {unit: str(unit_record["definition"]) for unit, unit_record in record["units"].items()
-             if "definition" in unit_record},
-            {unit: UnitStart.from_record(unit_record["start"])
-             for unit, unit_record in record["units"].items() if "start" in unit_record},
-        )  # fmt: skip
+            {
+                unit: str(unit_record["definition"])
+                for unit, unit_record in record["units"].items()
+                if "definition" in unit_record
+            },
+            {
+                unit: UnitStart.from_record(unit_record["start"])
+                for unit, unit_record in record["units"].items()
+                if "start" in unit_record
+            },
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{record_name} is not a valid backup: {error}", hint=RESTORE_HINT
@@ -330,7 +369,7 @@ class BackupStore:
             return None
         backup = decode_backup(strip_seal(content, host, path), str(path))
         if backup.host != host:
-            raise AutotuneError(f"{path} is the copy for host {backup.host}", hint=RESTORE_HINT)
+            raise AutotuneError(f"{path} contains the backup of another host, {backup.host}", hint=RESTORE_HINT)
         return backup
 
     def write(self, backup: HostBackup) -> None:
@@ -470,5 +509,10 @@ def _decode_file(record: Mapping[str, str]) -> FileState:
         return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
     text = record.get("text")
     content = base64.b64decode(record["base64"]) if text is None else text.encode()
-    return FileState(content, parse_file_mode(record["mode"]), record["owner"], modified=record["time"],
-                     acl=record.get("access"))  # fmt: skip
+    return FileState(
+        content,
+        parse_file_mode(record["mode"]),
+        record["owner"],
+        modified=record["time"],
+        acl=record.get("access"),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autotune.deploy.desired_state import (
@@ -69,6 +69,27 @@ def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> Curre
     return CurrentHost(observed, read_contents(host.transport, paths))
 
 
+def _format_masked_diff(
+    name: str,
+    paths: Iterable[str],
+    current: CurrentHost,
+    desired: DesiredState,
+    masked_contents: Mapping[str, bytes],
+) -> str:
+    """Return the diff of a host's files at ``paths``, without secrets."""
+    current_contents = {
+        f"{name}{path}": mask_changed_lines(
+            current.files[path],
+            masked_contents.get(path, b""),
+            desired.find_outliner(name, path) or mask_nothing,
+        )
+        for path in paths
+        if path in current.files
+    }
+    planned_contents = {f"{name}{path}": content for path, content in masked_contents.items()}
+    return format_file_diff(current_contents, planned_contents, "now", "planned")
+
+
 def compute_host_changes(
     name: str,
     base: DesiredState,
@@ -88,32 +109,38 @@ def compute_host_changes(
     masked_contents = {
         path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write
     }
-    changed_paths = [*plan.files_to_write, *plan.files_to_remove]
+    changed_paths = (*plan.files_to_write, *plan.files_to_remove)
     return HostChanges(
-        format_file_diff(
-            {f"{name}{path}": mask_changed_lines(current.files[path], masked_contents.get(path, b""),
-                                            desired.find_outliner(name, path) or mask_nothing)
-             for path in changed_paths if path in current.files},
-            {f"{name}{path}": content for path, content in masked_contents.items()},
-            "now",
-            "planned",
-        ),
-        tuple(changed_paths),
-        {key: (current.observed.sysctls.get(key) or "", value) for key, value in plan.sysctls.items()},
+        _format_masked_diff(name, changed_paths, current, desired, masked_contents),
+        changed_paths,
         {
-            **{unit: UnitChange(STOP_ACTION, ("another deployment",)) for unit in plan.units_to_stop},
-            **{unit: UnitChange(action.name.lower(),
-                                _find_reasons(name, unit, plan, current, desired, current_settings,
-                                needed_actions))
-               for unit, action in plan.unit_actions.items()},
+            key: (current.observed.sysctls.get(key) or "", value)
+            for key, value in plan.sysctls.items()
         },
-    )  # fmt: skip
+        {
+            **{
+                unit: UnitChange(STOP_ACTION, ("another deployment",))
+                for unit in plan.units_to_stop
+            },
+            **{
+                unit: UnitChange(
+                    action.name.lower(),
+                    _find_reasons(
+                        name, unit, plan, current, desired, current_settings, needed_actions
+                    ),
+                )
+                for unit, action in plan.unit_actions.items()
+            },
+        },
+    )
 
 
 def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
     """Return the settings of ``base`` if the host's files match that state, else ``None``."""
-    has_base_files = all(path in observed.files and observed.files[path].matches(file)
-                 for path, file in base.hosts[name].files.items())  # fmt: skip
+    has_base_files = all(
+        path in observed.files and observed.files[path].matches(file)
+        for path, file in base.hosts[name].files.items()
+    )
     return base.settings if has_base_files else None
 
 
@@ -131,15 +158,22 @@ def _find_reasons(
     """
     if not current.observed.units[unit].active:
         return ("it is not running",)
-    causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
-                   if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
+    causes = tuple(
+        cause
+        for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
+        if required.get(cause, {}).get(unit, Action.NONE)
+    )
     instances = [
         instance
         for instance in desired.instances_on(host)
         if desired.layout.unit_for(instance) == unit
     ]
-    modified_parameters = [parameter for instance in instances if old_settings is not None
-               for parameter in changed_parameters(instance, old_settings, desired.settings)]  # fmt: skip
+    modified_parameters = [
+        parameter
+        for instance in instances
+        if old_settings is not None
+        for parameter in changed_parameters(instance, old_settings, desired.settings)
+    ]
     causing_names = [
         p.name for p in modified_parameters if p.action is plan.unit_actions[unit]
     ] or [p.name for p in modified_parameters]

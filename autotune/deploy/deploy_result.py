@@ -175,8 +175,11 @@ def _build_deployed_files(
     desired: DesiredState, host: str, backup: HostState
 ) -> dict[str, DeployedFile]:
     """Return the deployed files of a host, with the edits to files that the host already had."""
-    files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
-             if file.content is not None}  # fmt: skip
+    files = {
+        path: DeployedFile(file.digest)
+        for path, file in desired.hosts[host].files.items()
+        if file.content is not None
+    }
     for instance in desired.instances_on(host):
         for name, masked in (
             desired.rendered_files[instance.name].items() if instance.placement.adopted else ()

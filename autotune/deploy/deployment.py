@@ -230,10 +230,12 @@ class Deployment(Fleet):
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
         return max(
-            (instance.service.find_recovery_seconds(desired.rendered_files[instance.name])
-             for instance in desired.instances),
+            (
+                instance.service.find_recovery_seconds(desired.rendered_files[instance.name])
+                for instance in desired.instances
+            ),
             default=0.0,
-        )  # fmt: skip
+        )
 
     def _transports(self) -> dict[str, Transport]:
         return {name: self.hosts[name].transport for name in self.stack.hosts}
@@ -243,12 +245,20 @@ class Deployment(Fleet):
         are left out, because the page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
-        return replace_starts(desired, {
-            name: {unit: replace(start, seconds=self.boot_times.unit_limit(name, unit),
-                                 url="" if _find_authority(start.url) in entries else start.url)
-                   for unit, start in state.starts.items()}
-            for name, state in desired.hosts.items()
-        })  # fmt: skip
+        return replace_starts(
+            desired,
+            {
+                name: {
+                    unit: replace(
+                        start,
+                        seconds=self.boot_times.unit_limit(name, unit),
+                        url="" if _find_authority(start.url) in entries else start.url,
+                    )
+                    for unit, start in state.starts.items()
+                }
+                for name, state in desired.hosts.items()
+            },
+        )
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
         """Return the time limit, in seconds, for a correct response while restarted units may still
@@ -346,8 +356,10 @@ class Deployment(Fleet):
             masked, {name: host.state for name, host in current_hosts.items()}
         )
         base, desired = base.with_secrets(originals), masked.with_secrets(originals)
-        return {name: compute_host_changes(name, base, desired, current_hosts[name], masked)
-                for name in self.stack.hosts}  # fmt: skip
+        return {
+            name: compute_host_changes(name, base, desired, current_hosts[name], masked)
+            for name in self.stack.hosts
+        }
 
     def _back_up_hosts(self, desired: DesiredState) -> None:
         def back_up_host(host: RuntimeHost) -> None:
@@ -376,8 +388,11 @@ class Deployment(Fleet):
         )
 
         def build_plan(name: str) -> HostPlan:
-            current_settings = (base_state.settings if self._confirmed_state
-                      else find_current_settings(name, base_state, observed[name]))  # fmt: skip
+            current_settings = (
+                base_state.settings
+                if self._confirmed_state
+                else find_current_settings(name, base_state, observed[name])
+            )
             needed_actions = required_actions(desired, name, current_settings)
             return plan_host(desired.hosts[name], observed[name], needed_actions)
 
@@ -414,12 +429,20 @@ class Deployment(Fleet):
                 ),
             ).unwrap()
         return {
-            name: replace(state, files={
-                **{path: FileState(content) for path, content in self._isolated_files[name].items()},
-                **{path: file for path, file in state.files.items() if file.content is not None},
-            })
+            name: replace(
+                state,
+                files={
+                    **{
+                        path: FileState(content)
+                        for path, content in self._isolated_files[name].items()
+                    },
+                    **{
+                        path: file for path, file in state.files.items() if file.content is not None
+                    },
+                },
+            )
             for name, state in originals.items()
-        }  # fmt: skip
+        }
 
     def _validate_hosts(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage_host(host: RuntimeHost) -> None:

@@ -60,10 +60,12 @@ class DesiredState:
             for path in self.rendered_files[instance.name]
             if self.is_absent(instance, path)
         }
-        return {f"{instance_name}/{path.removeprefix('/')}": mask_secret_bytes(content)
-                for instance_name, files in self.rendered_files.items()
-                for path,
-                content in files.items() if (instance_name, path) not in absent_files}  # fmt: skip
+        return {
+            f"{instance_name}/{path.removeprefix('/')}": mask_secret_bytes(content)
+            for instance_name, files in self.rendered_files.items()
+            for path, content in files.items()
+            if (instance_name, path) not in absent_files
+        }
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
         """True if a file of an instance must be absent. ``path`` is the service's own path."""
@@ -82,11 +84,19 @@ class DesiredState:
         for host, state in self.hosts.items():
             backup = originals[host].files
             files = {
-                path: file if file.content is None else replace(file, content=restore_secrets(
-                    file.content, backup.get(path, FileState()).content, f"{host}: {path}",
-                    self.find_outliner(host, path)))
+                path: file
+                if file.content is None
+                else replace(
+                    file,
+                    content=restore_secrets(
+                        file.content,
+                        backup.get(path, FileState()).content,
+                        f"{host}: {path}",
+                        self.find_outliner(host, path),
+                    ),
+                )
                 for path, file in state.files.items()
-            }  # fmt: skip
+            }
             hosts[host] = replace(state, files=files)
         return replace(self, hosts=hosts)
 
@@ -142,8 +152,10 @@ class DesiredState:
         records mask.
         """
         files = self.hosts[instance.placement.host].files
-        return {path: files[self.layout.path_for(instance, path)].content or content
-                for path, content in self.rendered_files[instance.name].items()}  # fmt: skip
+        return {
+            path: files[self.layout.path_for(instance, path)].content or content
+            for path, content in self.rendered_files[instance.name].items()
+        }
 
 
 def build_desired_state(
@@ -198,11 +210,14 @@ def required_actions(
             if unit := desired.layout.unit_defined_by(path):
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
-                actions_by_cause[path] = {u: action if reader.service.reload_signal else Action.RESTART
-                               for u, reader in affected_units.items()}  # fmt: skip
+                actions_by_cause[path] = {
+                    u: action if reader.service.reload_signal else Action.RESTART
+                    for u, reader in affected_units.items()
+                }
         for key in _find_sysctls(instance, desired.settings):
-            needs_restart = any(p.name == key and p.action is Action.RESTART
-                           for p in instance.service.parameters)  # fmt: skip
+            needs_restart = any(
+                p.name == key and p.action is Action.RESTART for p in instance.service.parameters
+            )
             actions_by_cause[key] = (
                 dict.fromkeys(affected_units, Action.RESTART) if needs_restart else {}
             )
@@ -293,8 +308,11 @@ def _build_host_state(
 
 
 def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> list[str]:
-    return [layout.path_for(instance, file.path) for instance in instances
-            for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
+    return [
+        layout.path_for(instance, file.path)
+        for instance in instances
+        for file in resolve_config_files(instance.service, instance.placement)
+    ]
 
 
 def _build_file_states(
@@ -331,8 +349,11 @@ def _find_reading_units(
     own_unit = layout.unit_for(instance)
     if own_unit is not None:
         return {own_unit: instance}
-    return {unit: other for other in instances if other.placement.tier == instance.placement.tier
-            and (unit := layout.unit_for(other))}  # fmt: skip
+    return {
+        unit: other
+        for other in instances
+        if other.placement.tier == instance.placement.tier and (unit := layout.unit_for(other))
+    }
 
 
 def _find_least_action(
@@ -399,8 +420,10 @@ def render_files(
 
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
     values = {**own_settings, "site": placement, "data": data_set, "beside": service_settings}
-    return {file.path: render_file(directories, file.template, values, file.text)
-            for file in resolve_config_files(service, placement)}  # fmt: skip
+    return {
+        file.path: render_file(directories, file.template, values, file.text)
+        for file in resolve_config_files(service, placement)
+    }
 
 
 def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:

@@ -24,17 +24,21 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
 
     def build_queries(staged: StagedCase) -> list[Command]:
         readbacks = staged.instance.service.list_file_readbacks(staged.instance.placement)
-        return [Command(build_mount_command(staged.staged_paths, readback.argv))
-                for readback in readbacks]  # fmt: skip
+        return [
+            Command(build_mount_command(staged.staged_paths, readback.argv))
+            for readback in readbacks
+        ]
 
     values: list[Mapping[str, Value]] = []
     answers_by_case = run_on_staged_files(transport, cases, "values", build_queries)
     for (instance, _), answers in zip(cases, answers_by_case, strict=True):
         readbacks = instance.service.list_file_readbacks(instance.placement)
-        values.append({
-            name: value
-            for readback, answer in zip(readbacks, answers, strict=True)
-            if answer.ok
-            for name, value in readback.parse(answer.stdout).items()
-        })  # fmt: skip
+        values.append(
+            {
+                name: value
+                for readback, answer in zip(readbacks, answers, strict=True)
+                if answer.ok
+                for name, value in readback.parse(answer.stdout).items()
+            }
+        )
     return values

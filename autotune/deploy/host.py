@@ -135,8 +135,10 @@ class ManagedHost:
     ) -> tuple[ObservedHost, list[str]]:
         """Return the result of ``observe`` and the output of each command, in one round trip."""
         wrap_command = self._manager.wrap_command if self._manager else None
-        commands = [Command(wrap_command(instance.placement, argv) if wrap_command else argv)
-                    for instance, argv in queries]  # fmt: skip
+        commands = [
+            Command(wrap_command(instance.placement, argv) if wrap_command else argv)
+            for instance, argv in queries
+        ]
         observed, answers = self.observe_and_run(desired, commands)
         return observed, [command_result.stdout for command_result in answers]
 
@@ -195,8 +197,11 @@ class ManagedHost:
             {**parent_states, **new_state.files}, new_state.units, new_state.sysctls
         )
         observed, contents = self._read_state(complete_state, tuple(new_state.files))
-        present_files = {path: file for path, file in observed.files.items()
-                 if path in new_state.files or file.kind == "absent"}  # fmt: skip
+        present_files = {
+            path: file
+            for path, file in observed.files.items()
+            if path in new_state.files or file.kind == "absent"
+        }
         observed = replace(observed, files=present_files)
         self._require_replaceable(desired, observed)
         backup = self.backup.with_observed_state(observed, contents)
@@ -303,9 +308,11 @@ class ManagedHost:
         """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
         answers = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
-        return [command_result.error_text or " ".join(step.argv[:2])
-                for step, command_result in zip(steps, answers, strict=False)
-                if not command_result.ok and step.argv[0] != "remove"]  # fmt: skip
+        return [
+            command_result.error_text or " ".join(step.argv[:2])
+            for step, command_result in zip(steps, answers, strict=False)
+            if not command_result.ok and step.argv[0] != "remove"
+        ]
 
     def _list_steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
@@ -337,8 +344,9 @@ class ManagedHost:
             )
             start = desired.starts.get(unit, UnitStart())
             commands += [start.build_wait_command(unit), ("clock", unit)]
-        commands += [("enable" if starts else "disable", unit)
-                     for unit, starts in plan.boot_changes.items()]  # fmt: skip
+        commands += [
+            ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
+        ]
         self._started = {unit for unit, runs in desired.units.items() if runs}
         return commands
 
@@ -426,8 +434,10 @@ class ManagedHost:
         plan = plan_host(persistent_state, self.observe(persistent_state), {})
         self.stage(persistent_state, plan)
         self.apply(persistent_state, plan)
-        toggled_units = (f"{unit} {'enabled' if starts else 'disabled'}"
-                    for unit, starts in plan.boot_changes.items())  # fmt: skip
+        toggled_units = (
+            f"{unit} {'enabled' if starts else 'disabled'}"
+            for unit, starts in plan.boot_changes.items()
+        )
         if changed_names := [*plan.files_to_write, *plan.files_to_remove, *toggled_units]:
             self.note(f"settings on {self.name} that survive a reboot: {', '.join(changed_names)}")
 
@@ -468,8 +478,11 @@ class ManagedHost:
             )
         )
         files = {path: file for path, file in original.files.items() if path not in kept_paths}
-        messages = [f"{self.name}: {check.unit} refuses its original files, so the current files "
-        f"are kept: {message}" for check, message in refused_checks.items()]  # fmt: skip
+        messages = [
+            f"{self.name}: {check.unit} refuses its original files, so the current files "
+            f"are kept: {message}"
+            for check, message in refused_checks.items()
+        ]
         return replace(original, files=files), messages
 
     def _find_validation_errors(
@@ -485,8 +498,11 @@ class ManagedHost:
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
         ]
         changing_paths = (*plan.files_to_write, *removed_paths)
-        checks = [check for check in self.backup.checks
-                  if {*changing_paths} & {*check.files} and desired.units.get(check.unit)]  # fmt: skip
+        checks = [
+            check
+            for check in self.backup.checks
+            if {*changing_paths} & {*check.files} and desired.units.get(check.unit)
+        ]
         if not checks or any(observed.files[path].kind != "file" for path in plan.files_to_write):
             return {}
         empty_file_commands = [
@@ -642,8 +658,10 @@ def _format_owner_and_mode(file: FileState) -> tuple[str, str]:
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
     """Return the contents of files by path, from the output of the shell function ``contents``."""
-    return {path: base64.b64decode(line)
-            for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)}  # fmt: skip
+    return {
+        path: base64.b64decode(line)
+        for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)
+    }
 
 
 def check_unchanged(
@@ -745,8 +763,10 @@ def run_on_staged_files(
     answer_slices: list[slice] = []
     for number, (instance, files) in enumerate(_insert_secrets(cases, originals)):
         staged = StagedCase(instance, files, f"{instance.placement.directory}.{name}/{number}")
-        commands += [_build_write_command(path, target, files[path], originals.get(path))
-                     for path, target in staged.staged_paths.items()]  # fmt: skip
+        commands += [
+            _build_write_command(path, target, files[path], originals.get(path))
+            for path, target in staged.staged_paths.items()
+        ]
         own_commands = build_commands(staged)
         answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
         commands += own_commands
@@ -781,9 +801,15 @@ def fill_secrets(
 
     Raises AutotuneError if a host's file contains secrets that differ from the masked secrets.
     """
-    return {path: restore_secrets(content, originals.get(path), f"{instance.placement.host}: {path}",
-                           find_outliner(instance.service, path))
-            for path, content in files.items()}  # fmt: skip
+    return {
+        path: restore_secrets(
+            content,
+            originals.get(path),
+            f"{instance.placement.host}: {path}",
+            find_outliner(instance.service, path),
+        )
+        for path, content in files.items()
+    }
 
 
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:

@@ -58,9 +58,11 @@ _EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits
 # Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
-    "look": "reading the state of files and units", "stage": "writing and checking new files",
-    "claim": "locking the host", "keep": "saving originals",
-}  # fmt: skip
+    "look": "reading the state of files and units",
+    "stage": "writing and checking new files",
+    "claim": "locking the host",
+    "keep": "saving originals",
+}
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,11 @@ class LockHolder:
     def is_same_tuner(self, other: LockHolder) -> bool:
         """True if one process holds both locks for the same study."""
         return (self.place, self.pid, self.ticks, self.study) == (
-            other.place, other.pid, other.ticks, other.study,
-        )  # fmt: skip
+            other.place,
+            other.pid,
+            other.ticks,
+            other.study,
+        )
 
     def __str__(self) -> str:
         return f"{self.holder} on {self.host}, process {self.pid}, since {self.since}"
@@ -80,8 +83,13 @@ class ObservedLock:
         """Return the holder, or ``None`` if the record cannot be read. Unknown fields are ignored."""
         try:
             record = parse_json(self.record)
-            return LockHolder(**{field.name: type(getattr(LockHolder, field.name))(record[field.name])
-                             for field in fields(LockHolder) if field.name in record})  # fmt: skip
+            return LockHolder(
+                **{
+                    field.name: type(getattr(LockHolder, field.name))(record[field.name])
+                    for field in fields(LockHolder)
+                    if field.name in record
+                }
+            )
         except (ValueError, TypeError, AttributeError):
             return None
 

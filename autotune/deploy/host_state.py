@@ -167,8 +167,11 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     """Return the differences from the desired state. Kernel values that do not exist are ignored."""
     files = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
-    keys = [name for name, value in desired.sysctls.items()
-            if observed.sysctls[name] not in (None, value)]  # fmt: skip
+    keys = [
+        name
+        for name, value in desired.sysctls.items()
+        if observed.sysctls[name] not in (None, value)
+    ]
     redefined_units = [
         f"{unit} ({', '.join(changed_names)})"
         for unit, before in desired.definitions.items()
@@ -186,8 +189,11 @@ def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
 
 def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
     """Return the units whose start at boot must be enabled (true) or disabled (false)."""
-    return {unit: starts for unit, starts in desired.enabled.items()
-            if BOOT_STATES.get(observed.units[unit].enabled) is not starts}  # fmt: skip
+    return {
+        unit: starts
+        for unit, starts in desired.enabled.items()
+        if BOOT_STATES.get(observed.units[unit].enabled) is not starts
+    }
 
 
 def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
@@ -276,8 +282,11 @@ class HostPlan:
 
         ``None`` selects all other changes: files, kernel values, and units that stop.
         """
-        actions = {unit: action for unit, action in self.unit_actions.items()
-                   if find_rank(starts, unit) == rank}  # fmt: skip
+        actions = {
+            unit: action
+            for unit, action in self.unit_actions.items()
+            if find_rank(starts, unit) == rank
+        }
         if rank is None:
             return replace(self, unit_actions={}, boot_changes={})
         return HostPlan(unit_actions=actions)
@@ -320,9 +329,16 @@ def split_into_steps(
     ]
     boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
     # The files and the first unit actions of a host share one round trip.
-    joined_steps = [
-        {host: replace(plan, unit_actions=later[0][host].unit_actions) for host, plan in first.items()}
-    ] if later else [first]  # fmt: skip
+    joined_steps = (
+        [
+            {
+                host: replace(plan, unit_actions=later[0][host].unit_actions)
+                for host, plan in first.items()
+            }
+        ]
+        if later
+        else [first]
+    )
     steps = [*joined_steps, *later[1:], boot]
     # The service manager rereads its files before the first unit starts, even if no file changes.
     changing_steps = [

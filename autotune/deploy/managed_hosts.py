@@ -332,10 +332,16 @@ def _restore_and_unlock(
         [host for host in hosts if host.name not in errors], ManagedHost.list_saved_copies
     )
     lines = {
-        name: tuple(dict.fromkeys((
-            *taken_over.get(name, ()), *by_name[name].notes, *restore_results.results.get(name, ()),
-            *copies
-        )))
+        name: tuple(
+            dict.fromkeys(
+                (
+                    *taken_over.get(name, ()),
+                    *by_name[name].notes,
+                    *restore_results.results.get(name, ()),
+                    *copies,
+                )
+            )
+        )
         for name, copies in saved_copies.results.items()
-    }  # fmt: skip
+    }
     return HostResults(lines, {**errors, **saved_copies.errors})

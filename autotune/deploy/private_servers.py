@@ -283,8 +283,11 @@ def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
 def _find_listening_sockets(pid: int) -> frozenset[str]:
     """Return the inodes of a process's listening sockets, in its network namespace (proc(5))."""
     net, inodes = Path(f"/proc/{pid}/net"), set[str]()
-    for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
-                                      ("unix", 3, "00010000", 6)):  # fmt: skip
+    for name, state, value, inode in (
+        ("tcp", 3, "0A", 9),
+        ("tcp6", 3, "0A", 9),
+        ("unix", 3, "00010000", 6),
+    ):
         try:
             rows = split_lines((net / name).read_text(errors="replace"))[1:]
         except OSError:
@@ -315,8 +318,11 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
     stopped_names: list[str] = []
     if not run_directories.is_run_directory(directory := run.path):
         return ()
-    subdirectories = [n for n in foreign_files.list_names(directory)
-             if foreign_files.describe_kind(directory, n) == "a directory"]  # fmt: skip
+    subdirectories = [
+        n
+        for n in foreign_files.list_names(directory)
+        if foreign_files.describe_kind(directory, n) == "a directory"
+    ]
     for location, name in (
         (directory / p, n) for p in subdirectories for n in foreign_files.list_names(directory, p)
     ):

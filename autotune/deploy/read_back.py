@@ -75,16 +75,21 @@ def confirm_state(
 
 def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
     """Return the process ID and restart count of each unit, by host."""
-    return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
-            for host_name, host in observed.items()}  # fmt: skip
+    return {
+        host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
+        for host_name, host in observed.items()
+    }
 
 
 def read_back_host(
     desired: DesiredState, host: RuntimeHost
 ) -> tuple[ObservedHost, dict[str, Value]]:
     """Return the observed host, and its effective values by full parameter name."""
-    readbacks = [(instance, readback) for instance in desired.instances_on(host.name)
-                 for readback in instance.service.list_readbacks(instance.placement)]  # fmt: skip
+    readbacks = [
+        (instance, readback)
+        for instance in desired.instances_on(host.name)
+        for readback in instance.service.list_readbacks(instance.placement)
+    ]
     queries = [(instance, readback.argv) for instance, readback in readbacks]
     observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
     values: dict[str, Value] = {}
@@ -130,8 +135,11 @@ def check_units_run(
 
 def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
     """Raise StackNotReady if another process changed a file during the deployment."""
-    changed_paths = [path for path, file in desired.hosts[host].files.items()
-               if not observed.files[path].matches(file)]  # fmt: skip
+    changed_paths = [
+        path
+        for path, file in desired.hosts[host].files.items()
+        if not observed.files[path].matches(file)
+    ]
     if changed_paths:
         raise StackNotReady(
             f"{host}: another process changed {', '.join(changed_paths)} during the deployment"

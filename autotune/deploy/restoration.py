@@ -89,9 +89,11 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
             f"{host.name} differs from its backup: {', '.join(differences)}",
             *restore.failed,
         ]
-        errors += [f"{path} had the ACL {file.acl}: restore it with `setfacl --set`"
-                   for path, file in desired.files.items()
-                   if path in differences and file.acl]  # fmt: skip
+        errors += [
+            f"{path} had the ACL {file.acl}: restore it with `setfacl --set`"
+            for path, file in desired.files.items()
+            if path in differences and file.acl
+        ]
     if errors:
         raise AutotuneError("\n".join([*host.notes, *errors]))
     host.delete_backups()
@@ -108,8 +110,12 @@ def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostSta
     """
     original_state = host.original_state
     existing_units = {unit for unit in original_state.units if observed.units[unit].exists}
-    masked_units = {unit for unit in existing_units if observed.units[unit].is_masked
-              and host.backup.enabled.get(unit) != observed.units[unit].enabled}  # fmt: skip
+    masked_units = {
+        unit
+        for unit in existing_units
+        if observed.units[unit].is_masked
+        and host.backup.enabled.get(unit) != observed.units[unit].enabled
+    }
     for unit in sorted(masked_units):
         host.note(f"{host.name}: skipped {unit}, which was masked after the backup")
     units = {

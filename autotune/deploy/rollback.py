@@ -119,6 +119,8 @@ def restart_units(host: RuntimeHost, state: HostState, units: Iterable[str]) -> 
 
 def extend_start_seconds(state: HostState, seconds: float) -> HostState:
     """Return the state with at least ``seconds`` for each unit to become ready."""
-    starts = {unit: replace(start, seconds=max(start.seconds, seconds))
-              for unit, start in state.starts.items()}  # fmt: skip
+    starts = {
+        unit: replace(start, seconds=max(start.seconds, seconds))
+        for unit, start in state.starts.items()
+    }
     return replace(state, starts=starts)

@@ -55,10 +55,15 @@ def find_answered_pages(
 
     If a server does not respond at its own address, the loopback address is tried.
     """
-    cases = [(unit, replace(start, url=url))
-             for unit, start in starts.items() for url in _list_urls(start)]  # fmt: skip
-    commands = [Command(("answers", case.url, case.name, "0", f"{case.interval:g}", case.address))
-                for _, case in cases]  # fmt: skip
+    cases = [
+        (unit, replace(start, url=url))
+        for unit, start in starts.items()
+        for url in _list_urls(start)
+    ]
+    commands = [
+        Command(("answers", case.url, case.name, "0", f"{case.interval:g}", case.address))
+        for _, case in cases
+    ]
     timeout = 40.0 * (1 + len(commands))
     answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
     answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}

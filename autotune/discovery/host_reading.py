@@ -149,13 +149,19 @@ def list_config_paths(
     Patterns outside of /etc are omitted: directories with data and applications may be of any size.
     """
     path_patterns = {key: adoption.paths for key, adoption in catalogue.map_adoptions().items()}
-    patterns = [path for name in deployments for service, _ in catalogue.services_of(name)
-                for path in path_patterns.get(service.key, ())]  # fmt: skip
-    literal_prefixes = (re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern) for pattern in patterns
-             if pattern.startswith("etc/") or not re.search(r"[*?\[]", pattern))  # fmt: skip
+    patterns = [
+        path
+        for name in deployments
+        for service, _ in catalogue.services_of(name)
+        for path in path_patterns.get(service.key, ())
+    ]
+    literal_prefixes = (
+        re.sub(r"(^|/)[^/]*[*?\[].*", "", pattern)
+        for pattern in patterns
+        if pattern.startswith("etc/") or not re.search(r"[*?\[]", pattern)
+    )
     paths = sorted({f"/{path.strip('/')}" for path in literal_prefixes if path})
-    return tuple(path for path in paths
-                 if not any(path.startswith(f"{other}/") for other in paths))  # fmt: skip
+    return tuple(path for path in paths if not any(path.startswith(f"{other}/") for other in paths))
 
 
 def read_isolated_host(
@@ -176,8 +182,10 @@ def read_isolated_host(
     archives, processors = run_required(
         transport, commands, timeout=READ_TIMEOUT_SECONDS, functions=shell_functions
     )
-    trees = [unpack_archive(transport.name, text, dirname(path))
-             for path, text in zip(paths, split_lines(archives.stdout), strict=False)]  # fmt: skip
+    trees = [
+        unpack_archive(transport.name, text, dirname(path))
+        for path, text in zip(paths, split_lines(archives.stdout), strict=False)
+    ]
     units = (
         service.unit_name for name in deployments for service, _ in catalogue.services_of(name)
     )
@@ -189,7 +197,7 @@ def read_isolated_host(
         units=dict.fromkeys(filter(None, units), "active"),
         processors=int(processors.stdout),
         catalogue=catalogue,
-    )  # fmt: skip
+    )
 
 
 def _parse_backlogs(output: str) -> dict[str, int]:

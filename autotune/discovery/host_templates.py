@@ -63,8 +63,10 @@ class HostTemplates:
             parameters_by_reason.setdefault((parameter_name.service_prefix, reason), []).append(
                 parameter_name.parameter
             )
-        untuned_lines = (f"{service}: {', '.join(parameters)} not tuned ({why})"
-                for (service, why), parameters in parameters_by_reason.items())  # fmt: skip
+        untuned_lines = (
+            f"{service}: {', '.join(parameters)} not tuned ({why})"
+            for (service, why), parameters in parameters_by_reason.items()
+        )
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
@@ -141,8 +143,10 @@ def build_host_templates(
     Raises the same errors as `read_host_templates`.
     """
     tiers = isolated_hosts or {}
-    adopted_tiers = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
-               for name, tier in _list_edited_tiers(file).items()]  # fmt: skip
+    adopted_tiers = [
+        adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
+        for name, tier in _list_edited_tiers(file).items()
+    ]
     for adopted_tier in adopted_tiers:
         adoption.check_templates(adopted_tier)
     unread_lines = (
@@ -250,8 +254,12 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
             file, name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
         )
     default_ports = host.catalogue.deployment_ports
-    matching_instances.sort(key=lambda i: (i.port != (tier.port or default_ports[i.deployment]),
-                               tier.service.index(i.deployment)))  # fmt: skip
+    matching_instances.sort(
+        key=lambda i: (
+            i.port != (tier.port or default_ports[i.deployment]),
+            tier.service.index(i.deployment),
+        )
+    )
     chosen_instance = matching_instances[0]
     if tier.port is None and chosen_instance.port != default_ports[chosen_instance.deployment]:
         message = (
@@ -272,9 +280,12 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
     services = (service for name in tier.service for service, _ in catalogue.services_of(name))
     keys = dict.fromkeys(service.key for service in services)
     relevant_adoptions = [adoptions[key] for key in keys if key in adoptions]
-    active_units = (unit for unit in host.units if host.is_active(unit)
-               and any(fnmatch(unit,
-               name) for each in relevant_adoptions for name in each.units))  # fmt: skip
+    active_units = (
+        unit
+        for unit in host.units
+        if host.is_active(unit)
+        and any(fnmatch(unit, name) for each in relevant_adoptions for name in each.units)
+    )
     return [
         *(line for adoption in relevant_adoptions for line in list_unread(host, adoption)),
         *(

@@ -35,9 +35,11 @@ def list_other_ports(
     """
     for listener in listeners:
         owners = _find_owners(catalogue, listener, tuned_ports)
-        if owners and all(listener.port != port for _, port in owners) and _answers_visitors(
-            catalogue.deployable[owners[0][0]], listener.program
-        ):  # fmt: skip
+        if (
+            owners
+            and all(listener.port != port for _, port in owners)
+            and _answers_visitors(catalogue.deployable[owners[0][0]], listener.program)
+        ):
             key, port = owners[0]
             yield (
                 f"{catalogue.deployable[key].title} also listens on port {listener.port} with the "

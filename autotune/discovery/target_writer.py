@@ -154,8 +154,9 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"
-        for host, (deployed, _) in zip(hosts, results_by_host, strict=True) if not deployed
-    ]  # fmt: skip
+        for host, (deployed, _) in zip(hosts, results_by_host, strict=True)
+        if not deployed
+    ]
     if len(entries := [tier.name for tier in _find_entry_tiers(discovered_tiers)]) > 1:
         notes.append(
             f"ambiguous entry tier: no file shows which tier forwards to {' and '.join(entries)}. "
@@ -301,8 +302,12 @@ def _describe_url(
 
 def _build_request(host: str, url: SplitResult) -> Request:
     endpoint = Endpoint(host, url.port or DEFAULT_PORTS[url.scheme])
-    return Request(endpoint, url.path or "/", host=url.hostname,
-                   tls=TlsOptions() if url.scheme == "https" else None)  # fmt: skip
+    return Request(
+        endpoint,
+        url.path or "/",
+        host=url.hostname,
+        tls=TlsOptions() if url.scheme == "https" else None,
+    )
 
 
 def _summarize_tier(tier: DiscoveredTier) -> str:
@@ -331,8 +336,22 @@ class AdoptedStack:
 
 def format_target(stack: AdoptedStack) -> str:
     """Return the target file as YAML with comments."""
-    return "\n".join([*_format_header(stack), "", *_format_hosts(stack), "", *_format_tiers(stack), "",
-                      *_format_parameters(stack), "", *_format_load(stack)]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                *_format_header(stack),
+                "",
+                *_format_hosts(stack),
+                "",
+                *_format_tiers(stack),
+                "",
+                *_format_parameters(stack),
+                "",
+                *_format_load(stack),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _format_header(stack: AdoptedStack) -> Iterator[str]:

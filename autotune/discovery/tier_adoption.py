@@ -100,8 +100,11 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     from the software's values.
     """
     baseline = select_service_settings(tier.baseline_values, service)
-    numbers = {d.name: value * d.unit_factor for d in tier.dimensions
-             if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)}  # fmt: skip
+    numbers = {
+        d.name: value * d.unit_factor
+        for d in tier.dimensions
+        if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)
+    }
     for dimension in tier.dimensions:
         name = ParameterName.parse(dimension.name)
         if (

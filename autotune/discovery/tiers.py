@@ -150,9 +150,10 @@ def _select_server(
     distinguished by their sockets.
     """
     fitting_servers = [
-        s for s in servers
+        s
+        for s in servers
         if host.catalogue.deployable[s.key].gateway_protocol == front.gateway_protocol
-    ]  # fmt: skip
+    ]
     linked_servers = [
         s
         for s in fitting_servers
@@ -191,8 +192,9 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
     lines = [
         f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
-        for unit in names if host.is_active_masked(unit)
-    ]  # fmt: skip
+        for unit in names
+        if host.is_active_masked(unit)
+    ]
     if lines or any(map(host.is_active, names)):
         links = (
             path
@@ -237,8 +239,12 @@ def list_untuned_listeners(
 
 
 def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str, int]]:
-    return [(s.key, instance.port) for instance in deployed for s in instance.services.values()
-            if s.key in instance.host.catalogue.deployable]  # fmt: skip
+    return [
+        (s.key, instance.port)
+        for instance in deployed
+        for s in instance.services.values()
+        if s.key in instance.host.catalogue.deployable
+    ]
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
@@ -283,8 +289,11 @@ def _build_instance(
         )
     }
     instance = server.instance if server else ""
-    services |= {names_by_key[s.key]: replace(s, role=Role.HOST) for s in setting_services
-                 if s.key in names_by_key and s.instance in ("", instance)}  # fmt: skip
+    services |= {
+        names_by_key[s.key]: replace(s, role=Role.HOST)
+        for s in setting_services
+        if s.key in names_by_key and s.instance in ("", instance)
+    }
     return DiscoveredInstance(
         host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
     )
@@ -312,8 +321,12 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
 def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> DiscoveredTier:
     other_tiers = [other for other in all_tiers if other.name != tier.name]
     if tier.tier_kind in _FORWARDING_KINDS:
-        forward_targets = (other.name for kind in _FORWARD_TARGET_KINDS for other in other_tiers
-                  if other.tier_kind == kind and _forwards_to(tier, other))  # fmt: skip
+        forward_targets = (
+            other.name
+            for kind in _FORWARD_TARGET_KINDS
+            for other in other_tiers
+            if other.tier_kind == kind and _forwards_to(tier, other)
+        )
         return replace(tier, forwards_to=next(forward_targets, None))
     if tier.tier_kind not in _CALLER_KINDS:
         return tier

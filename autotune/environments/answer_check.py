@@ -110,8 +110,11 @@ class AnswerCheck:
         if self.is_learned:
             return
         samples = self._request_samples()
-        problems = [(page, reason) for page, answers in zip(self.validator.pages, samples, strict=True)
-                    if (reason := find_reference_problem(page, answers))]  # fmt: skip
+        problems = [
+            (page, reason)
+            for page, answers in zip(self.validator.pages, samples, strict=True)
+            if (reason := find_reference_problem(page, answers))
+        ]
         if sum(page.share for page, _ in problems) > self.max_error_fraction:
             page, reason = max(problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
@@ -120,11 +123,13 @@ class AnswerCheck:
             )
         wrong_pages = {page.name for page, _ in problems}
         # Without a reference, only the load generator checks the few responses of these pages.
-        self.validator = AnswerValidator(tuple(
-            replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
-            for page, answers in zip(self.validator.pages, samples, strict=True)
-            if page.name not in wrong_pages
-        ))  # fmt: skip
+        self.validator = AnswerValidator(
+            tuple(
+                replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
+                for page, answers in zip(self.validator.pages, samples, strict=True)
+                if page.name not in wrong_pages
+            )
+        )
         self.records = (
             *map(build_record, self.validator.pages),
             *(build_problem_record(page, reason) for page, reason in problems),

@@ -95,8 +95,11 @@ class _Prover:
                 for i in self._find_owners(name)
             )
         ]
-        suggested_values = {name: alternatives[0] for name in readable_names
-                     if (alternatives := list_alternatives(dimensions[name]))}  # fmt: skip
+        suggested_values = {
+            name: alternatives[0]
+            for name in readable_names
+            if (alternatives := list_alternatives(dimensions[name]))
+        }
         changed_settings = _build_settings(self.space, suggested_values)
         reported_values = self._read_at_once(changed_settings) if changed_settings else {}
         doubtful_services = {
@@ -141,8 +144,11 @@ class _Prover:
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
         for attempt in range(_MAX_ALTERNATIVES):
-            candidates = {name: settings for name, dimension in pending_dimensions.items()
-                          if (settings := self._build_alone(dimension, attempt))}  # fmt: skip
+            candidates = {
+                name: settings
+                for name, dimension in pending_dimensions.items()
+                if (settings := self._build_alone(dimension, attempt))
+            }
             if not candidates:
                 break
             cases = [

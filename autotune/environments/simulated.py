@@ -229,11 +229,13 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
     """Fix the parameters that the model ignores, and return the new space and their number."""
     unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
-        d if d.name not in unmodelled_names
-        else replace(d, choices=(d.baseline,)) if d.choices
+        d
+        if d.name not in unmodelled_names
+        else replace(d, choices=(d.baseline,))
+        if d.choices
         else replace(d, low=d.to_number(d.baseline), high=d.to_number(d.baseline))
         for d in space.dimensions
-    )  # fmt: skip
+    )
     return replace(space, dimensions=dimensions), len(unmodelled_names)
 
 

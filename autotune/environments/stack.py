@@ -237,10 +237,12 @@ class StackEnvironment:
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
             return {}
         return {
-            f"{entry.method} {entry.url}" + (f" at {entry.endpoint}" if entry.host else ""):
-            curl.send_request(self.load_hosts[0], entry)
+            f"{entry.method} {entry.url}"
+            + (f" at {entry.endpoint}" if entry.host else ""): curl.send_request(
+                self.load_hosts[0], entry
+            )
             for entry in request.per_endpoint()
-        }  # fmt: skip
+        }
 
     def _describe_answer_checks(self) -> str:
         """Return a description of how correct responses are recognized."""
@@ -274,8 +276,11 @@ class StackEnvironment:
         """
         changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
-        yield (f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes" if files
-               else "the hosts' files match the baseline exactly")  # fmt: skip
+        yield (
+            f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes"
+            if files
+            else "the hosts' files match the baseline exactly"
+        )
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
             response = describe_answer(answer)
@@ -410,8 +415,11 @@ class StackEnvironment:
     def _dedicated_load_hosts(self) -> list[Transport]:
         """Return the dedicated load hosts, which are neither tuned nor this machine."""
         tuned_hosts = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
-        return [host for host in self.load_hosts
-                if host.name not in tuned_hosts and not isinstance(host, LocalTransport)]  # fmt: skip
+        return [
+            host
+            for host in self.load_hosts
+            if host.name not in tuned_hosts and not isinstance(host, LocalTransport)
+        ]
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
@@ -439,21 +447,15 @@ def prepare(file: TargetFile) -> StackEnvironment:
     facts = runtime.read_facts(target, hosts)
     host_templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
-    space = spaces.build_space(file, facts, host_templates.adopted_values).for_traits(
-        find_traits(target.load, keeps_connections=load.limits.keeps_connections)
-    )
-    named_load_hosts = target.load.hosts if runtime.installed else ()
-    load_hosts = tuple(hosts[name] for name in named_load_hosts) or (LocalTransport(),)
-    programs = runtime.find_programs(
-        _list_program_users(target, load, load_hosts),
-        {**{host.name: host for host in load_hosts}, **hosts},
-    )
+    traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
+    space = spaces.build_space(file, facts, host_templates.adopted_values).for_traits(traits)
+    load_hosts = _find_load_hosts(target, hosts, runtime)
+    program_users = _list_program_users(target, load, load_hosts)
+    programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
+    adopted_configs = _list_adopted_configs(file, runtime, host_templates)
     space, own_configs = fix_restart_parameters(
-        file,
-        space,
-        _list_adopted_configs(file, runtime, host_templates),
-        host_templates.adopted_values,
+        file, space, adopted_configs, host_templates.adopted_values
     )
     files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
@@ -462,16 +464,32 @@ def prepare(file: TargetFile) -> StackEnvironment:
         space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
     if runtime.installed:
         require_persisted_state(files, space.baseline, instances)
-    proof = NO_PROOF
-    if runtime.installed and file.adopted is None:  # a resumed study uses the recorded result
-        proof = prove_edits(space, instances, files.read_values)
-        host_templates = host_templates.without_parameters(proof.refuted)
-        space = space.with_fixed(proof.refuted)
+    has_proof = (
+        runtime.installed and file.adopted is None
+    )  # a resumed study uses the recorded result
+    proof = prove_edits(space, instances, files.read_values) if has_proof else NO_PROOF
+    host_templates = host_templates.without_parameters(proof.refuted)
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
-        space, facts, runtime, hosts, load_hosts, load, programs, own_configs,
-        (*host_templates.skipped_lines, *removals), proof,
-    )  # fmt: skip
+        space.with_fixed(proof.refuted),
+        facts,
+        runtime,
+        hosts,
+        load_hosts,
+        load,
+        programs,
+        own_configs,
+        (*host_templates.skipped_lines, *removals),
+        proof,
+    )
+
+
+def _find_load_hosts(
+    target: Target, hosts: Mapping[str, Transport], runtime: Runtime
+) -> tuple[Transport, ...]:
+    """Return the hosts that send load: this machine, unless the target names others."""
+    names = target.load.hosts if runtime.installed else ()
+    return tuple(hosts[name] for name in names) or (LocalTransport(),)
 
 
 def _read_host_templates(
@@ -492,10 +510,13 @@ def _list_program_users(
 ) -> dict[str, list[ProgramUser]]:
     """Return the services and generators that need programs, by host."""
     users_by_host: dict[str, list[ProgramUser]] = {
-        host: [location.service for location in list_target_services(target)
-               if host in target.tiers[location.tier].hosts]
+        host: [
+            location.service
+            for location in list_target_services(target)
+            if host in target.tiers[location.tier].hosts
+        ]
         for host in target.hosts
-    }  # fmt: skip
+    }
     for host in load_hosts:
         users_by_host.setdefault(host.name, []).append(load)
     return users_by_host
@@ -514,9 +535,11 @@ def _list_adopted_configs(
 
 
 def _list_instance_names(target: Target) -> list[str]:
-    return [f"{location.tier}.{host}.{location.service.name}"
-            for location in list_target_services(target)
-            for host in target.tiers[location.tier].hosts]  # fmt: skip
+    return [
+        f"{location.tier}.{host}.{location.service.name}"
+        for location in list_target_services(target)
+        for host in target.tiers[location.tier].hosts
+    ]
 
 
 @contextmanager

@@ -76,8 +76,10 @@ class StackFiles:
 
         def read(host: Transport) -> None:
             indexes = by_host[host.name]
-            rendered_files = [(instance, self.render(instance, settings))
-                        for instance, settings in (cases[index] for index in indexes)]  # fmt: skip
+            rendered_files = [
+                (instance, self.render(instance, settings))
+                for instance, settings in (cases[index] for index in indexes)
+            ]
             for index, own_values in zip(
                 indexes, self.runtime.read_file_values(host, rendered_files), strict=True
             ):

@@ -64,8 +64,10 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
         for host in hosts.units
     }
     backup = format_backup_directory(study, trial)
-    tasks = {f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
-             for name, names in groups.items()}  # fmt: skip
+    tasks = {
+        f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
+        for name, names in groups.items()
+    }
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
         "ansible/site.yml": [_build_playbook(study, trial, hosts)],
@@ -87,13 +89,14 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
 def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, Any]:
     return {
         "name": format_title(study, trial),
-        "hosts": ":".join(tier for tier, spec in study.target.tiers.items()
-                          if set(spec.hosts) & set(hosts.units)),
+        "hosts": ":".join(
+            tier for tier, spec in study.target.tiers.items() if set(spec.hosts) & set(hosts.units)
+        ),
         "become": True,
         "gather_facts": False,  # the role needs no facts
         "serial": 1,  # a failed host stops the play before the next host changes
         "roles": [{"role": "autotune"}],
-    }  # fmt: skip
+    }
 
 
 def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
@@ -269,7 +272,10 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
     return {
         "name": "Write kernel values",
         "ansible.builtin.lineinfile": {
-            "path": SYSCTL_FILE, "create": True, "owner": "root", "group": "root",
+            "path": SYSCTL_FILE,
+            "create": True,
+            "owner": "root",
+            "group": "root",
             "mode": _format_mode(0o644),
             "regexp": Template(r"^\s*{{ item.key | regex_escape }}\s*="),
             "line": Template("{{ item.key }} = {{ item.value }}"),
@@ -277,7 +283,7 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
         "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog limit that applied when it was opened.
         "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
-    }  # fmt: skip
+    }
 
 
 def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -338,8 +344,12 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
     # If files were overwritten, the running configuration is unknown, and a reload may not apply all
     # changes.
     unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
-    handlers = {(_name_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
-                for unit, runs in units.items() if runs}  # fmt: skip
+    handlers = {
+        (_name_handler(host, unit, hosts), unit)
+        for host, units in hosts.units.items()
+        for unit, runs in units.items()
+        if runs
+    }
     for name, unit in sorted(handlers):
         task = _build_unit_task(
             name, unit, unit_state if name.startswith("Reload") else "restarted"

@@ -93,9 +93,12 @@ def derive_hosts(
         for path, content in desired_state.rendered_files[instance.name].items()
         if not desired_state.is_absent(instance, path)
     }
-    edits = {(part.placement.host, path): hunks for part in desired_state.instances
-             for path in desired_state.rendered_files[part.name]
-             if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
+    edits = {
+        (part.placement.host, path): hunks
+        for part in desired_state.instances
+        for path in desired_state.rendered_files[part.name]
+        if (hunks := _derive_edits(part, path, records)) is not None
+    }
     _check_contents(study, desired_state, records, edits)
     return DerivedHosts(setups, contents, edits)
 
@@ -297,13 +300,20 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
         for host in tier.hosts if target.edits_host_files(name) else ():
-            tier_configs = {instance.rpartition(".")[2]: config for instance, config in adopted.items()
-                   if instance.startswith(f"{name}.{host}.")}  # fmt: skip
+            tier_configs = {
+                instance.rpartition(".")[2]: config
+                for instance, config in adopted.items()
+                if instance.startswith(f"{name}.{host}.")
+            }
             deployments = {config.deployment for config in tier_configs.values()} - {""} or {
                 *tier.service[:1]
             }
-            services = {service.name for deployment in deployments if deployment in tier.service
-                        for service, _ in catalogue.services_of(deployment)}  # fmt: skip
+            services = {
+                service.name
+                for deployment in deployments
+                if deployment in tier.service
+                for service, _ in catalogue.services_of(deployment)
+            }
             if missing := sorted(services - tier_configs.keys()):
                 raise ExportError(
                     study, f"it does not record the files of {missing[0]} that it edits on {host}"

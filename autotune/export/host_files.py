@@ -267,10 +267,13 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     """
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
-        host: {name: value for name, value in values.items()
-               if value != hosts.before[host].sysctls.get(name)}
+        host: {
+            name: value
+            for name, value in values.items()
+            if value != hosts.before[host].sysctls.get(name)
+        }
         for host, values in hosts.sysctls.items()
-    }  # fmt: skip
+    }
     units = {}
     for host, states in hosts.units.items():
         before, restarts = hosts.before[host].units, setups[host].restarts
@@ -278,9 +281,10 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
         for name in sysctls[host]:
             affected_units |= set(restarts[name])
         units[host] = {
-            unit: runs for unit, runs in states.items()
+            unit: runs
+            for unit, runs in states.items()
             if (unit in affected_units and runs) or before.get(unit, False) is not runs
-        }  # fmt: skip
+        }
     changed_hosts = {file.host for file in files} | {h for h in units if units[h] or sysctls[h]}
     return ExportedHosts(
         files,

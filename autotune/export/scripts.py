@@ -135,8 +135,10 @@ def _build_host_diff(
     baseline_contents: Mapping[tuple[str, str, str], bytes],
 ) -> str:
     diffs = [f"{heading}, for {host}\n{_format_notice(notice)}"]
-    diffs += [_build_diff(file, baseline_contents.get((file.tier, file.host, file.path)))
-              for file in hosts.list_files(host)]  # fmt: skip
+    diffs += [
+        _build_diff(file, baseline_contents.get((file.tier, file.host, file.path)))
+        for file in hosts.list_files(host)
+    ]
     if values := hosts.sysctls[host]:
         sysctl_path = SYSCTL_FILE.removeprefix("/")
         diffs.append(format_file_diff({}, {sysctl_path: format_sysctl_file(values)}, "a", "b"))

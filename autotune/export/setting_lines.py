@@ -81,10 +81,17 @@ class _Vocabulary:
 
 
 def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabulary:
-    names = [[*map(_strip_dashes, name.split())] for name in (syntax.names | syntax.writes) - syntax.reads
-             if all(map(_WORD_PATTERN.fullmatch, name.split()))]  # fmt: skip
-    choices = {_strip_dashes(choice) for parameter in service.parameters for choice in parameter.choices
-               if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)}  # fmt: skip
+    names = [
+        [*map(_strip_dashes, name.split())]
+        for name in (syntax.names | syntax.writes) - syntax.reads
+        if all(map(_WORD_PATTERN.fullmatch, name.split()))
+    ]
+    choices = {
+        _strip_dashes(choice)
+        for parameter in service.parameters
+        for choice in parameter.choices
+        if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)
+    }
     all_words = {word for name in names for word in name} | choices | _SWITCH_WORDS
     return _Vocabulary(
         syntax,

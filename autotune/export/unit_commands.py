@@ -131,8 +131,9 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
     """True if edits to lines with masked words only change numbers or append options."""
-    masked_lines = [[line for line in lines if find_placeholders(line)]
-              for lines in (hunk.removed, hunk.added)]  # fmt: skip
+    masked_lines = [
+        [line for line in lines if find_placeholders(line)] for lines in (hunk.removed, hunk.added)
+    ]
     return len(masked_lines[0]) == len(masked_lines[1]) and all(
         _extends_words(_split_masked(old), _split_masked(new))
         for old, new in zip(*masked_lines, strict=True)

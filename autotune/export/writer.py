@@ -131,8 +131,11 @@ def build_export(
         hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
         exported_files = HOST_FORMATS[format_name](study, trial, hosts)
     else:
-        exported_files = {f"files/{path}": content_bytes for path, content_bytes in files.items()
-                   if include_unchanged or baseline_files.get(path) != content_bytes}  # fmt: skip
+        exported_files = {
+            f"files/{path}": content_bytes
+            for path, content_bytes in files.items()
+            if include_unchanged or baseline_files.get(path) != content_bytes
+        }
     diff = format_file_diff(baseline_files, files, "baseline", "files")
     notice = f"{MODEL_NOTICE}\n" if diff and study.target.simulated else ""
     exported_files["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
@@ -221,8 +224,11 @@ def _format_json_settings(
         if declared_parameters.rules
         else trial.effective_settings
     )
-    parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
-                  if name in active_names}  # fmt: skip
+    parameters = {
+        name: value
+        for name, value in _select_settings(study, trial, baseline_settings)
+        if name in active_names
+    }
     model_key = {"simulated": True} if study.target.simulated else {}
     return {"settings.json": _encode_json({**model_key, "parameters": parameters})}
 

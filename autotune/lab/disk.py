@@ -256,8 +256,10 @@ def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iter
     yield DiskFile("etc/hosts", format_hosts_file(plan))
     # No DNS server listens at this address, so lookups fail immediately. The line must exist,
     # because programs with libevent's resolver refuse to start without an address.
-    yield DiskFile("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
-               "nameserver 127.0.0.1\n")  # fmt: skip
+    yield DiskFile(
+        "etc/resolv.conf",
+        "# Lab hosts resolve only the names in /etc/hosts.\nnameserver 127.0.0.1\n",
+    )
     yield DiskFile("etc/fstab", "")
     yield DiskFile("etc/crypttab", "")
     yield DiskFile("etc/sysctl.conf", "")

@@ -103,9 +103,14 @@ def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float 
     """
     try:
         command_result = subprocess.run(
-            argv, input=text, capture_output=True, text=True,
-            timeout=timeout, check=False, pass_fds=_LOCKED_DESCRIPTORS.get(),
-        )  # fmt: skip
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            pass_fds=_LOCKED_DESCRIPTORS.get(),
+        )
     except FileNotFoundError:
         raise AutotuneError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:

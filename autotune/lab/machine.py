@@ -82,8 +82,10 @@ def boot_hosts(
     """
     with contextlib.ExitStack() as stack:
         started_processes = [_start_host(plan, host, hierarchies, stack) for host in hosts]
-        pids = {host.name: _read_pid(host, pid_pipe, plan.names)
-                for host, (pid_pipe, _) in zip(hosts, started_processes, strict=True)}  # fmt: skip
+        pids = {
+            host.name: _read_pid(host, pid_pipe, plan.names)
+            for host, (pid_pipe, _) in zip(hosts, started_processes, strict=True)
+        }
         run_checked(["ip", "-batch", "-"], text=network.format_link_batch(plan, pids))
         for _, release_pipe in started_processes:
             release_host(release_pipe)

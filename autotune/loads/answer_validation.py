@@ -156,8 +156,11 @@ class AnswerValidator:
     def mean_read_bytes(self) -> float:
         """Return the mean number of bytes read per response, based on the largest size of each page."""
         max_bytes = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
-        sizes = [(min(max_bytes, page.reference.size_range[1]), page.share)
-                 for page in self.pages if page.reference]  # fmt: skip
+        sizes = [
+            (min(max_bytes, page.reference.size_range[1]), page.share)
+            for page in self.pages
+            if page.reference
+        ]
         total_share = sum(share for _, share in sizes)
         return (
             max(1.0, sum(size * share for size, share in sizes) / total_share)

@@ -262,9 +262,12 @@ class WrkGenerator(ClosedLoopGenerator):
             errors["status"] = parse_uint(status[1])
         if socket_errors := _SOCKET_ERROR_PATTERN.search(output):
             errors |= dict(
-                zip(("refused", "reset", "reset while sending", "timeout"),
-                    map(parse_uint, socket_errors.groups()), strict=True)
-            )  # fmt: skip
+                zip(
+                    ("refused", "reset", "reset while sending", "timeout"),
+                    map(parse_uint, socket_errors.groups()),
+                    strict=True,
+                )
+            )
         return ClosedLoopCeiling(
             clients.concurrency,
             parse_decimal(total_match[2]) * UNIT_SECONDS[total_match[3]],

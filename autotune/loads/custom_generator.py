@@ -155,8 +155,13 @@ def _parse_answer(output: str) -> dict[str, Any] | str:
     )
     if counted_requests > requests or (latencies is not None and counted_requests != requests):
         return f"responses and errors add up to {counted_requests}, not to {requests} requests"
-    return {"requests": requests, "errors": errors, "latencies": latencies, "late": late_count,
-            "limited": limit_reason}  # fmt: skip
+    return {
+        "requests": requests,
+        "errors": errors,
+        "latencies": latencies,
+        "late": late_count,
+        "limited": limit_reason,
+    }
 
 
 def _parse_count(value: object) -> int:

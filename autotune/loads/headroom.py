@@ -182,11 +182,21 @@ def run_trivial_server(transport: Transport, *, server: str, port: int) -> Itera
             f"cannot create a temporary directory on the load host: {mktemp_result.error_text}"
         )
     directory = mktemp_result.stdout.strip()
-    argv = ("timeout", "--kill-after=1", str(SERVER_MAX_SECONDS), server,
-            "-p", f"{directory}/", "-c", "server.conf")  # fmt: skip
+    argv = (
+        "timeout",
+        "--kill-after=1",
+        str(SERVER_MAX_SECONDS),
+        server,
+        "-p",
+        f"{directory}/",
+        "-c",
+        "server.conf",
+    )
     try:
-        transport.put(_NGINX_CONFIG.format(port=port, body=_RESPONSE_BODY.replace("\n", "\\n")).encode(),
-                      f"{directory}/server.conf")  # fmt: skip
+        transport.put(
+            _NGINX_CONFIG.format(port=port, body=_RESPONSE_BODY.replace("\n", "\\n")).encode(),
+            f"{directory}/server.conf",
+        )
         with ThreadPoolExecutor(1) as pool:
             server_run = pool.submit(_serve_answers, transport, argv)
             try:

@@ -155,9 +155,12 @@ class K6Generator(LoadGenerator):
         standard input.
         """
         document = {
-            **describe_requests(request, self.visits), **scenario_parameters,
-            "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
-        }  # fmt: skip
+            **describe_requests(request, self.visits),
+            **scenario_parameters,
+            "timeout": f"{spec.timeout:g}s",
+            "edges": list_bin_edges(spec),
+            "kinds": ERROR_KINDS,
+        }
         argv, scenario = self.build_run_command(
             f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
@@ -200,13 +203,20 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
         "names": list_authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
         "statuses": sorted(request.statuses),
-        "expect": None if request.expected_body is None or visits else request.expected_body.decode(),
+        "expect": None
+        if request.expected_body is None or visits
+        else request.expected_body.decode(),
         "visits": [
-            {"weight": weight, "steps": [
-                {"path": s.path, "method": s.method, "body": s.body, "think": s.think} for s in steps
-            ]} for weight, steps in weighted_steps
+            {
+                "weight": weight,
+                "steps": [
+                    {"path": s.path, "method": s.method, "body": s.body, "think": s.think}
+                    for s in steps
+                ],
+            }
+            for weight, steps in weighted_steps
         ],
-    }  # fmt: skip
+    }
 
 
 def list_authorities(request: Request) -> list[str]:

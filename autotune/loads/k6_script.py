@@ -126,10 +126,15 @@ class K6ScriptGenerator(K6Generator):
             return None
         gap = ceil(1000 / max_rate)
         scenario_parameters = {
-            "iterations": COUNTING_RUNS, "span": 1000 * MAX_COUNTING_SECONDS, "clients": 1,
-            "grace": 1000, "gap": gap, "most": MAX_REQUESTS_PER_RUN, "counting": True,
+            "iterations": COUNTING_RUNS,
+            "span": 1000 * MAX_COUNTING_SECONDS,
+            "clients": 1,
+            "grace": 1000,
+            "gap": gap,
+            "most": MAX_REQUESTS_PER_RUN,
+            "counting": True,
             "enough": 1000 * LAST_START_SECONDS,
-        }  # fmt: skip
+        }
         bound_seconds = MAX_COUNTING_SECONDS + START_SECONDS
         argv, scenario = self._build_run_command(
             request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, bound_seconds

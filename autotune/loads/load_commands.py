@@ -66,10 +66,12 @@ def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
     commands = list(commands)
     start_moments = {command.start for command in commands}
     return max(
-        (sum(c.max_rate for c in commands if c.start <= at < max(c.end, c.start + 1e-9))
-         for at in start_moments),
+        (
+            sum(c.max_rate for c in commands if c.start <= at < max(c.end, c.start + 1e-9))
+            for at in start_moments
+        ),
         default=0.0,
-    )  # fmt: skip
+    )
 
 
 def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:

@@ -255,8 +255,11 @@ def _build_result(
     histogram: Counter[float] = Counter(build_histogram(get_latencies, spec.latency_limit))
     if operations > len(get_latencies):
         untimed_count = operations - len(get_latencies)
-        share = max(late_set_share, sum(n for e, n in histogram.items() if e > spec.latency_limit)
-                    / max(1, len(get_latencies)))  # fmt: skip
+        share = max(
+            late_set_share,
+            sum(n for e, n in histogram.items() if e > spec.latency_limit)
+            / max(1, len(get_latencies)),
+        )
         late_count = min(untimed_count, ceil(share * untimed_count))
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late_count
         histogram[spec.latency_limit] += untimed_count - late_count

@@ -113,9 +113,15 @@ def build_command(
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
     bound_seconds = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
-        "sh", "-c", _PROBE_SCRIPT, "sh", str(bound_seconds), f"{1 / rate:g}",
-        str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES), str(TAIL_BYTES),
-    )  # fmt: skip
+        "sh",
+        "-c",
+        _PROBE_SCRIPT,
+        "sh",
+        str(bound_seconds),
+        f"{1 / rate:g}",
+        str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES),
+        str(TAIL_BYTES),
+    )
     return ProbeCommand(
         tuple(requests),
         requests[0].with_trusted_ca(argv),
@@ -223,5 +229,8 @@ def _parse_headers(text: str) -> dict[str, str]:
         return {}
     if not isinstance(headers, dict):
         return {}
-    return {str(name).lower(): ", ".join(map(str, values)) for name, values in headers.items()
-            if isinstance(values, list)}  # fmt: skip
+    return {
+        str(name).lower(): ", ".join(map(str, values))
+        for name, values in headers.items()
+        if isinstance(values, list)
+    }

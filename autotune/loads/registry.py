@@ -106,8 +106,10 @@ def compute_request_digests(file: TargetFile) -> dict[str, str]:
     load = file.target.load
     names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
     paths = {name: _resolve_path(file, name) for name in names}
-    return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-            for name, path in paths.items()}  # fmt: skip
+    return {
+        name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for name, path in paths.items()
+    }
 
 
 def _resolve_path(file: TargetFile, path: str) -> Path:

@@ -169,9 +169,11 @@ class Benchmark:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._watchdog.close()
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:

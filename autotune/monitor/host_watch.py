@@ -156,9 +156,13 @@ class HostWatch:
         )
         interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
         self._streams[host.name] = SampleStream(
-            host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
-            interval=interval, later=delay_share * interval,
-        )  # fmt: skip
+            host.transport or LocalTransport(),
+            find_process_owners(host),
+            self._seconds,
+            logs,
+            interval=interval,
+            later=delay_share * interval,
+        )
 
     def _sample_host(self, host: WatchedHost) -> None:
         try:

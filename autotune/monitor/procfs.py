@@ -242,10 +242,12 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     for current, limit, stat, idle in (
         ("memory.current", "memory.max", "memory.stat", "inactive_file"),
         (
-            "memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes",
-            "memory/memory.stat", "total_inactive_file",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.limit_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file",
         ),
-    ):  # fmt: skip
+    ):
         allowed_memory = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
         used_memory = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
         if (

@@ -227,8 +227,9 @@ def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
             if not _REQUIRED_FILES - files.keys():
                 samples.append(build_sample(files, owners))
     cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
-    file_texts = {name: "\n".join(line[1:] for line in split_lines(text))
-               for name, text in _split_files(logs)}  # fmt: skip
+    file_texts = {
+        name: "\n".join(line[1:] for line in split_lines(text)) for name, text in _split_files(logs)
+    }
     return StreamResult(tuple(samples), cpu_seconds, file_texts)
 
 

@@ -163,9 +163,13 @@ class Ablation:
     """One ablation in progress. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
 
     def __init__(
-        self, predicted: Mapping[str, PredictedEffect], gain: float, noise: float,
-        measure: MeasureReverted, max_measurements: int,
-    ) -> None:  # fmt: skip
+        self,
+        predicted: Mapping[str, PredictedEffect],
+        gain: float,
+        noise: float,
+        measure: MeasureReverted,
+        max_measurements: int,
+    ) -> None:
         self._predicted, self._gain, self._noise = predicted, gain, noise
         self._measure, self._max_measurements = measure, max_measurements
         self._regression = EffectRegression(predicted, noise)
@@ -360,13 +364,23 @@ class Ablation:
             name for reverted_set in self._regression.reverted_sets for name in reverted_set
         }
         return AblationResult(
-            kept_names, tuple(sorted(reverted_names)),
-            1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
-            1 - (loss - SDS_WITHIN_90 * sd) / self._gain, self._measurement_count,
-            {name: self._compute_expected_loss(name) for name in kept_names if name in measured_names},
-            {name:
-            effects.loss_of(frozenset({name}))[1] for name in kept_names if name in measured_names},
-        )  # fmt: skip
+            kept_names,
+            tuple(sorted(reverted_names)),
+            1 - loss / self._gain,
+            1 - (loss + SDS_WITHIN_90 * sd) / self._gain,
+            1 - (loss - SDS_WITHIN_90 * sd) / self._gain,
+            self._measurement_count,
+            {
+                name: self._compute_expected_loss(name)
+                for name in kept_names
+                if name in measured_names
+            },
+            {
+                name: effects.loss_of(frozenset({name}))[1]
+                for name in kept_names
+                if name in measured_names
+            },
+        )
 
 
 def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:

@@ -175,9 +175,12 @@ class CoreFirstSampler(NarrowingSampler):
         return {**_find_best_values(study, self._task.space), **core_values}
 
     def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str,
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
         param_distribution: BaseDistribution,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:

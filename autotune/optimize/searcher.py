@@ -140,8 +140,9 @@ class Searcher:
     def _use_sampler(self, task: SamplerTask) -> None:
         self._task, self._dimensions = task, task.space.tunable_dimensions
         self._distributions = build_distributions(self._dimensions)
-        self._omitted_baselines = {d.name: d.baseline for d in self._dimensions
-                          if self._condensed and not d.is_core}  # fmt: skip
+        self._omitted_baselines = {
+            d.name: d.baseline for d in self._dimensions if self._condensed and not d.is_core
+        }
 
     @property
     def catalogue(self) -> Catalogue:

@@ -81,9 +81,10 @@ def simplify_winner(
 
     blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
     candidate_sets = [
-        names for names in dict.fromkeys(blocks)
+        names
+        for names in dict.fromkeys(blocks)
         if names > chosen_names and active_names & set(changed_names) - names and is_allowed(names)
-    ]  # fmt: skip
+    ]
     for names, keep_probability in zip(
         candidate_sets,
         compute_keep_probabilities(surrogate, space, winner, candidate_sets),

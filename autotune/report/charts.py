@@ -190,8 +190,10 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
     for name in names:
-        values = [trial.effective_settings.get(name) if name in active_in_trial else None
-                  for trial, active_in_trial in zip(trials, active_names, strict=True)]  # fmt: skip
+        values = [
+            trial.effective_settings.get(name) if name in active_in_trial else None
+            for trial, active_in_trial in zip(trials, active_names, strict=True)
+        ]
         if len({value for value in values if value is not None}) > 1:
             columns.append(_build_parameter_column(name, values, declared_parameters))
     ranks = _rank_settings(view)

@@ -14,6 +14,8 @@ from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
 
+MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]  # labels and value
+
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
 # Number of newest trials in the metrics. Prometheus scrapes more often than once every 20 trials.
@@ -82,27 +84,51 @@ def format_metrics(view: StudyView) -> str:
     The node exporter's textfile collector also reads this format. Capacities are in requests/s, or in
     the unit of a command's value.
     """
+    lines = [
+        line
+        for family in _list_metric_families(view)
+        for line in _format_metric_family(view.name, *family)
+    ]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples]]:
+    """Return the name, the description and the samples of each metric."""
     status = build_status(view)
-    families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
-        ("running", "1 if a process is running the study.",
-         [({}, float(status["state"] == "running"))]),
-        ("finished", "1 if the study reached a verdict.", [({}, float(status["state"] == "finished"))]),
-        ("trials", "Finished trials in the budget.",
-         [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()]),
+    is_running, is_finished = (float(status["state"] == s) for s in ("running", "finished"))
+    return [
+        ("running", "1 if a process is running the study.", [({}, is_running)]),
+        ("finished", "1 if the study reached a verdict.", [({}, is_finished)]),
+        (
+            "trials",
+            "Finished trials in the budget.",
+            [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()],
+        ),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
-        ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(status)),
-        ("ratio", "Best capacity divided by the baseline's; proven once the study is finished.",
-         [({}, status["ratio"])]),
-        ("latency_seconds", "Latency at the rate of today's users, with its 90 % interval.",
-         _list_latency_samples(status)),
-        ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
-         _list_start_samples(view)),
+        (
+            "capacity",
+            "Capacity within the SLO, with its 90 % interval.",
+            _list_capacity_samples(status),
+        ),
+        (
+            "ratio",
+            "Best capacity divided by the baseline's; proven once the study is finished.",
+            [({}, status["ratio"])],
+        ),
+        (
+            "latency_seconds",
+            "Latency at the rate of today's users, with its 90 % interval.",
+            _list_latency_samples(status),
+        ),
+        (
+            "trial_begun_timestamp_seconds",
+            "Start of the latest trials, as Unix time.",
+            _list_start_samples(view),
+        ),
         ("trial_capacity", "Capacity measured by the latest trials.", _list_trial_samples(view)),
         ("elapsed_seconds", "Time spent.", [({}, status["seconds"]["elapsed"])]),
         ("left_seconds", "Time left, estimated.", [({}, status["seconds"]["left"])]),
-    ]  # fmt: skip
-    lines = [line for family in families for line in _format_metric_family(view.name, *family)]
-    return "\n".join([*lines, "# EOF", ""])
+    ]
 
 
 def _list_capacity_samples(
@@ -143,7 +169,7 @@ def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], fl
 
 
 def _format_metric_family(
-    study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
+    study: str, name: str, meaning: str, samples: MetricSamples
 ) -> Iterator[str]:
     """Yield the lines of a metric, or no line if the metric has no value."""
     values = [(labels, value) for labels, value in samples if value is not None]

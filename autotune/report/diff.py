@@ -87,9 +87,12 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
         lambda t: read_contents(t, list(names_by_path[t.name])),
     ).unwrap()
     catalogue = catalogue_of(study.target)
-    return {name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
-            for host, contents in contents_by_host.items() for path, content in contents.items()
-            for name in (names_by_path[host][path],)}  # fmt: skip
+    return {
+        name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
+        for host, contents in contents_by_host.items()
+        for path, content in contents.items()
+        for name in (names_by_path[host][path],)
+    }
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:

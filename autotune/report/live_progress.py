@@ -179,10 +179,14 @@ class PanelSpace:
             if used_lines > self._free_lines - MIN_TRIAL_LINES:
                 break
             shown_readings.append(reading)
-        return self._reserve_lines([
-            (line, MARK_STYLES[select_verdict_mark(reading, slo)])
-            for reading in readings if reading in shown_readings for line in lines[id(reading)]
-        ])  # fmt: skip
+        return self._reserve_lines(
+            [
+                (line, MARK_STYLES[select_verdict_mark(reading, slo)])
+                for reading in readings
+                if reading in shown_readings
+                for line in lines[id(reading)]
+            ]
+        )
 
     def build_trials(self, state: State, outlook: StudyOutlook) -> list[RenderableType]:
         """Return the newest finished trials, as a table if the terminal is wide enough."""

@@ -108,8 +108,10 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
         :READINGS_AT_CAPACITY
     ]
     hosts = sorted({host for reading in highest_readings for host in reading.hosts})
-    return {host: _average_usages([r.hosts[host] for r in highest_readings if host in r.hosts])
-            for host in hosts}  # fmt: skip
+    return {
+        host: _average_usages([r.hosts[host] for r in highest_readings if host in r.hosts])
+        for host in hosts
+    }
 
 
 def _average_usages(usages: Sequence[HostUsage]) -> dict[str, float]:

@@ -51,8 +51,10 @@ TRAIT_LABELS = {
     LoadTrait.CHURN: "a connection for each request",
 }
 ACTION_LABELS: Mapping[Action, documents.ActionLabel] = {
-    Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart",
-}  # fmt: skip
+    Action.NONE: "none",
+    Action.RELOAD: "reload",
+    Action.RESTART: "restart",
+}
 ACTION_TEXTS = {
     Action.NONE: "a change takes effect immediately",
     Action.RELOAD: "a change needs a reload",

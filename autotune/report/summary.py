@@ -65,9 +65,11 @@ from autotune.study.journal_records import RecordedBottleneck
 from autotune.target.model import Target
 
 VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
-    "improved": "improved", "no-improvement": "no-improvement", "unmeetable": "unmeetable",
+    "improved": "improved",
+    "no-improvement": "no-improvement",
+    "unmeetable": "unmeetable",
     STOPPED_VERDICT: "stopped",
-}  # fmt: skip
+}
 
 
 def build_summary(view: StudyView) -> documents.StudyObject:

@@ -187,17 +187,21 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
 def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
-            "simulated", 1, 0,
+            "simulated",
+            1,
+            0,
             "the stack is a model: no host was measured, and all figures come from the model",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
         yield _build_warning(
-            "insecure", 1, 0,
+            "insecure",
+            1,
+            0,
             "certificates were not checked (`insecure: true`): another server may have responded",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -277,10 +281,12 @@ def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
     yield from _warn_of_proof_failures(view)
     if gain is None and view.verdict == "improved" and best and 0 < best.repeat_count < MIN_PAIRS:
         yield _build_warning(
-            "few-repeats", best.repeat_count, MIN_PAIRS,
+            "few-repeats",
+            best.repeat_count,
+            MIN_PAIRS,
             f"only {format_count(best.repeat_count, 'later measurement')} confirmed that the best "
             "configuration meets the SLO",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -344,10 +350,12 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
     drift = side.repeated_peak.peak / side.selection_peak.peak - 1
     if abs(drift) > MAX_DRIFT_SHARE:
         yield _build_warning(
-            "drift", round(drift, 4), MAX_DRIFT_SHARE,
+            "drift",
+            round(drift, 4),
+            MAX_DRIFT_SHARE,
             f"drift: the baseline {'gained' if drift > 0 else 'lost'} {100 * abs(drift):.0f} % during "
             "the study. The gain is still valid (alternating pairs), but the search may have been misled",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -366,19 +374,23 @@ def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     ]
     if differences:
         yield _build_warning(
-            "took-effect-differently", len(differences), 0,
+            "took-effect-differently",
+            len(differences),
+            0,
             f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
-        )  # fmt: skip
+        )
     # Only the target's constraints count, because a service's own limits cannot be relaxed.
     constraints = view.target.constraints
     bindings = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bindings:
         yield _build_warning(
-            "bound-by-rule", len(bindings), 0,
+            "bound-by-rule",
+            len(bindings),
+            0,
             f"a constraint limited {format_count(len(bindings), 'value')} of the best configuration: "
             + "; ".join(bindings),
-        )  # fmt: skip
+        )
 
 
 def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -423,9 +435,11 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
     if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
         treatment = "discarded and repeated" if discarded_count else "corrected"
         yield _build_warning(
-            "cpu-steal", disturbed_count, round(MAX_DISTURBED_SHARE * total_readings, 1),
+            "cpu-steal",
+            disturbed_count,
+            round(MAX_DISTURBED_SHARE * total_readings, 1),
             f"CPU steal: {disturbed_count} of {format_count(total_readings, 'reading')} {treatment}",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
@@ -442,10 +456,12 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
         )
     if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budgeted_count:
         yield _build_warning(
-            "few-trials", finished_count, MIN_TRIED_SHARE * budgeted_count,
+            "few-trials",
+            finished_count,
+            MIN_TRIED_SHARE * budgeted_count,
             f"the time was enough for {finished_count} of "
             f"{format_count(budgeted_count, 'configuration')}; more gain is possible",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:

@@ -127,8 +127,11 @@ def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: 
     """Return the Compose override file as JSON, which is valid YAML. A label with a digest marks
     containers that were created from the file.
     """
-    paths = [(instance.placement, file.path) for instance in instances
-             for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
+    paths = [
+        (instance.placement, file.path)
+        for instance in instances
+        for file in resolve_config_files(instance.service, instance.placement)
+    ]
     definition: dict[str, object] = {
         "volumes": [f"{_get_host_path(*location)}:{location[1]}:ro" for location in paths]
     }
@@ -211,9 +214,10 @@ class Containers(Runtime):
     def create_transports(self, file: TargetFile) -> dict[str, Transport]:
         if file.target.project is None:
             raise file.document.build_error(
-                ["tiers"], "the Compose project of these tiers is missing",
+                ["tiers"],
+                "the Compose project of these tiers is missing",
                 hint="add for example `project: {name: shop, files: /srv/shop/compose.yaml}`",
-            )  # fmt: skip
+            )
         for name, tier in file.target.tiers.items():
             if (
                 len(tier.service) > 1
@@ -256,12 +260,16 @@ class Containers(Runtime):
         ).unwrap()
         return {
             host: {
-                **{name: paths[-1] for program_user in program_users if isinstance(program_user, Service)
-                   for name, paths in program_user.programs.items()},
+                **{
+                    name: paths[-1]
+                    for program_user in program_users
+                    if isinstance(program_user, Service)
+                    for name, paths in program_user.programs.items()
+                },
                 **load_programs.get(host, {}),
             }
             for host, program_users in needed.items()
-        }  # fmt: skip
+        }
 
     def build_stack(
         self,
@@ -285,14 +293,21 @@ class Containers(Runtime):
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        locations = [(instance.placement, file.path) for instance in instances
-                  for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
+        locations = [
+            (instance.placement, file.path)
+            for instance in instances
+            for file in resolve_config_files(instance.service, instance.placement)
+        ]
         commands = [
             Command(("packed", placement.unit, path), required=True)
             for placement, path in locations
         ]
-        command_results = run_required(transport, commands, timeout=60.0 + 10.0 * len(locations),
-                              functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
+        command_results = run_required(
+            transport,
+            commands,
+            timeout=60.0 + 10.0 * len(locations),
+            functions=SERVICE_MANAGER.shell_functions,
+        )
         contents = {}
         for (placement, path), command_result in zip(locations, command_results, strict=True):
             if encoded_archive := command_result.stdout.strip():
@@ -352,8 +367,12 @@ class Containers(Runtime):
             Command(("rm", "-rf", "--", staging_directory)),
             Command(("rmdir", VALIDATION_DIRECTORY)),
         ]
-        command_results = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
-                      functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
+        command_results = run_required(
+            transport,
+            commands,
+            timeout=60.0 + 40.0 * len(cases),
+            functions=SERVICE_MANAGER.shell_functions,
+        )
         checks = [None if index is None else command_results[index] for index in check_indexes]
         return [
             None if check is None or check.ok else check.error_text or "no message"

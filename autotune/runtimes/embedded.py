@@ -385,8 +385,10 @@ def _map_paths(instance: ServiceInstance) -> dict[str, str]:
     """Return a mapping from the absolute path of each of an instance's files to the service's own
     path.
     """
-    return {LAYOUT.path_for(instance, file.path): file.path
-            for file in resolve_config_files(instance.service, instance.placement)}  # fmt: skip
+    return {
+        LAYOUT.path_for(instance, file.path): file.path
+        for file in resolve_config_files(instance.service, instance.placement)
+    }
 
 
 def _make_directory(instance: ServiceInstance) -> None:

@@ -42,8 +42,11 @@ def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     Raises AutotuneError for invalid output.
     """
     with wrap_parse_errors("units", text):
-        blocks = [dict(line.split("=", 1) for line in split_lines(block))
-                  for block in text.strip().split("\n\n") if block]  # fmt: skip
+        blocks = [
+            dict(line.split("=", 1) for line in split_lines(block))
+            for block in text.strip().split("\n\n")
+            if block
+        ]
         if any(len(block) != _LINES_PER_UNIT for block in blocks):
             raise ValueError(f"expected {_LINES_PER_UNIT} lines per unit")
         return {name: _parse_unit(block) for name, block in zip(names, blocks, strict=True)}

@@ -261,8 +261,11 @@ def with_http_port(
     are skipped. Addresses that other hosts can reach take precedence over loopback addresses, and
     then ports without TLS over ports with TLS.
     """
-    listen_endpoints = [(address, int(port), tls) for address, tls in addresses
-              if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
+    listen_endpoints = [
+        (address, int(port), tls)
+        for address, tls in addresses
+        if is_uint(port := address.rpartition(":")[2])
+    ]
     listening_ports = {
         listener.port for listener in running.host.listeners if listener.program in programs
     }

@@ -38,11 +38,13 @@ from autotune.services.config_files import (
 )
 from autotune.services.unit_environment import expand_command, find_option_values
 
-LAYOUTS = DistributionLayouts((
-    DistributionLayout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
-    DistributionLayout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
-    DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
-))  # fmt: skip
+LAYOUTS = DistributionLayouts(
+    (
+        DistributionLayout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
+        DistributionLayout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
+        DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
+    )
+)
 # The default of ServerLimit for each multi-processing module.
 DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
 # A backslash at the end of a line continues it, even in a comment.
@@ -102,8 +104,10 @@ def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> 
     """
     match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
     server_root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
-    environment = {name: value.strip("\"'") for name, value in
-                   _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))}  # fmt: skip
+    environment = {
+        name: value.strip("\"'")
+        for name, value in _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))
+    }
     start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(
         tree, server_root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(start_options), "")

@@ -254,8 +254,15 @@ def _find_running(
             continue
         first_unit = unit if socket else first_unit
         port = service.port if socket else int(location)
-        yield RunningService(host=host, key=service.name, config=config, tier_kind="app", port=port,
-                             listen_address=socket, unit=unit)  # fmt: skip
+        yield RunningService(
+            host=host,
+            key=service.name,
+            config=config,
+            tier_kind="app",
+            port=port,
+            listen_address=socket,
+            unit=unit,
+        )
 
 
 def tune_parameters(

@@ -92,9 +92,12 @@ def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Confi
     path, command = exec_start
     directives = (command, *options(command.arguments))
     links = unit_files.find_unreadable_links(tree, unit)
-    return Config(path, {drop_in: "", path: tree.read_text(path)},
-                  tuple(PlacedDirective(path, directive) for directive in directives),
-                  {link: tree.explain_missing(link) for link in links})  # fmt: skip
+    return Config(
+        path,
+        {drop_in: "", path: tree.read_text(path)},
+        tuple(PlacedDirective(path, directive) for directive in directives),
+        {link: tree.explain_missing(link) for link in links},
+    )
 
 
 def find_command_end(config: Config) -> list[FilePosition]:

@@ -458,8 +458,13 @@ def read_config(
         relative_to_includer=relative_to_includer,
     )
     directives = tuple(reader.read(tree.resolve(main), (), 0))
-    return Config(tree.resolve(main), reader.texts, directives, reader.unread,
-                  unread_blocks=reader.unread_blocks)  # fmt: skip
+    return Config(
+        tree.resolve(main),
+        reader.texts,
+        directives,
+        reader.unread,
+        unread_blocks=reader.unread_blocks,
+    )
 
 
 class _ConfigReader:

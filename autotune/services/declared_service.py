@@ -67,8 +67,11 @@ _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
 
 def build_service(name: str, spec: ServiceSpec) -> Service:
     """Return the service with this name, including its adoption and diagnosis."""
-    commands = [*([spec.check] if spec.check else []), *(answers.command for answers in spec.read),
-                *([spec.counters.command] if spec.counters else [])]  # fmt: skip
+    commands = [
+        *([spec.check] if spec.check else []),
+        *(answers.command for answers in spec.read),
+        *([spec.counters.command] if spec.counters else []),
+    ]
     role = Role(spec.role)
     attributes: dict[str, Any] = {
         "spec": spec,
@@ -112,8 +115,10 @@ class _DeclaredService(Service):
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         # Values in a range are numbers, but the default may be an expression of host facts.
-        value_types = {name: type(parameter.default) if parameter.choices else float
-                 for name, parameter in self.spec.parameters.items()}  # fmt: skip
+        value_types = {
+            name: type(parameter.default) if parameter.choices else float
+            for name, parameter in self.spec.parameters.items()
+        }
         return tuple(
             Readback(
                 _build_command(answers.command, placement),
@@ -156,14 +161,24 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
 
     bounds: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
-        name, spec.meaning, stock=convert_bound(spec.default), action=Action[spec.action.upper()],
-        source=spec.source, unit=spec.unit or "", low=bounds[0], high=bounds[1], log=spec.log,
-        choices=spec.choices or (), recommended=convert_bound(spec.recommended),
-        when=tuple(spec.when.items()), on_demand=spec.on_demand,
-        capped_by=spec.capped_by or "", effect=Effect(spec.effect),
+        name,
+        spec.meaning,
+        stock=convert_bound(spec.default),
+        action=Action[spec.action.upper()],
+        source=spec.source,
+        unit=spec.unit or "",
+        low=bounds[0],
+        high=bounds[1],
+        log=spec.log,
+        choices=spec.choices or (),
+        recommended=convert_bound(spec.recommended),
+        when=tuple(spec.when.items()),
+        on_demand=spec.on_demand,
+        capped_by=spec.capped_by or "",
+        effect=Effect(spec.effect),
         direction=spec.direction,
         safe=(convert_bound(spec.safe[0]), convert_bound(spec.safe[1])) if spec.safe else None,
-    )  # fmt: skip
+    )
 
 
 # -- files on a host ---------------------------------------------------------------
@@ -341,15 +356,21 @@ def _tune_parameters(
 ) -> AdoptionResult:
     """Return edits that replace existing values, add lines and add files."""
     host, config = running.host, running.config
-    new_files = {path: file.text for name, file in spec.files.items()
-           if file.text and config.texts.get(path := host.tree.resolve(name)) == ""}  # fmt: skip
+    new_files = {
+        path: file.text
+        for name, file in spec.files.items()
+        if file.text and config.texts.get(path := host.tree.resolve(name)) == ""
+    }
     paths = {
         name: _find_path(host, spec, parameter)
         for name, parameter in spec.parameters.items()
         if parameter.directive
     }
-    tunables = [_build_tunable(name, spec.parameters[name], path, config.texts.get(path))
-                for name, path in paths.items() if path not in new_files]  # fmt: skip
+    tunables = [
+        _build_tunable(name, spec.parameters[name], path, config.texts.get(path))
+        for name, path in paths.items()
+        if path not in new_files
+    ]
     return merge_results(
         map_directives(config, tunables, accepts),
         *(_adopt_new_file(path, text, spec, accepts) for path, text in new_files.items()),
@@ -392,8 +413,11 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
         for name, parameter in spec.parameters.items()
         if re.search(rf"\b{name}\b", text)
     }
-    if skip_reasons := {name: "its default is not a valid value on this host" for name in values
-                if not accepts(name, values[name])}:  # fmt: skip
+    if skip_reasons := {
+        name: "its default is not a valid value on this host"
+        for name in values
+        if not accepts(name, values[name])
+    }:
         return AdoptionResult(skipped=skip_reasons)
     return add_new_file(path, text, values)
 
@@ -417,10 +441,15 @@ def _build_query(spec: ServiceSpec) -> CounterQuery:
     assert counters is not None
 
     def parse_counters(text: str) -> Mapping[str, float]:
-        matches = {name: re.search(pattern, text, re.MULTILINE)
-                   for name, pattern in counters.values.items()}  # fmt: skip
-        return {name: parse_decimal(match[1]) for name, match in matches.items()
-                if match and isinstance(parse_number(match[1]), int | float)}  # fmt: skip
+        matches = {
+            name: re.search(pattern, text, re.MULTILINE)
+            for name, pattern in counters.values.items()
+        }
+        return {
+            name: parse_decimal(match[1])
+            for name, match in matches.items()
+            if match and isinstance(parse_number(match[1]), int | float)
+        }
 
     level_names = frozenset(counters.levels)
     return command_query(

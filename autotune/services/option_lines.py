@@ -157,16 +157,24 @@ class OptionFile:
         address = _find_address(config, self.address_option)
         option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
         port = self._locate_port(config, [*option_values][-1:], address)
-        listening_ports = {listener.port for listener in host.listeners
-                if listener.program in map(basename, service.programs)}  # fmt: skip
+        listening_ports = {
+            listener.port
+            for listener in host.listeners
+            if listener.program in map(basename, service.programs)
+        }
         if not port or (listening_ports and port not in listening_ports):
             yield f"{service.title} is not tuned: {_explain_port(port, listening_ports)}"
             return
         yield RunningService(
-            host=host, key=service.key, config=config, tier_kind=service.role, port=port,
-            listen_address=_strip_port(address), restart_loss=self.describe_loss(config),
+            host=host,
+            key=service.key,
+            config=config,
+            tier_kind=service.role,
+            port=port,
+            listen_address=_strip_port(address),
+            restart_loss=self.describe_loss(config),
             unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
-        )  # fmt: skip
+        )
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
         """Return the TCP port, or 0 if there is none."""

@@ -36,13 +36,24 @@ for i = first, first + count - 1 do
 end
 return count
 """
-LEVEL_COUNTERS = frozenset((
-    "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
-))  # fmt: skip
-TOTAL_COUNTERS = frozenset((
-    "rejected_connections", "used_cpu_user", "used_cpu_sys", "total_commands_processed",
-    "evicted_keys",
-))  # fmt: skip
+LEVEL_COUNTERS = frozenset(
+    (
+        "connected_clients",
+        "maxclients",
+        "blocked_clients",
+        "used_memory",
+        "maxmemory",
+    )
+)
+TOTAL_COUNTERS = frozenset(
+    (
+        "rejected_connections",
+        "used_cpu_user",
+        "used_cpu_sys",
+        "total_commands_processed",
+        "evicted_keys",
+    )
+)
 
 
 def _is_bulk_complete(reply: bytes) -> bool:

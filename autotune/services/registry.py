@@ -138,8 +138,9 @@ class Catalogue:
         own_diagnoses = (
             (service.name, find_own_diagnosis(service)) for service in reversed(self.services)
         )
-        return {name: diagnosis for name, diagnosis in own_diagnoses
-                if diagnosis is not EMPTY_DIAGNOSIS}  # fmt: skip
+        return {
+            name: diagnosis for name, diagnosis in own_diagnoses if diagnosis is not EMPTY_DIAGNOSIS
+        }
 
     def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
         """Return the services in a tier: kernel settings, application files, then the services of
@@ -170,8 +171,11 @@ class Catalogue:
         """Yield the services in a tier with their roles and deployments. The deployment of a
         service that always runs is ``""``.
         """
-        host_services = [service for service in self.list_by_role(Role.HOST)
-                   if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
+        host_services = [
+            service
+            for service in self.list_by_role(Role.HOST)
+            if tier.installed and service.isolated_only == tier.isolated
+        ]
         yield from (
             (service, Role.HOST, "") for service in host_services if not service.per_deployment
         )

@@ -114,11 +114,14 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
                 )
     for path in environment_paths:
         content = tree.read_or_empty(path)
-        variables |= {line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path,
-            line.start("value"))
-                      for line in _LINE_PATTERN.finditer(content)}  # fmt: skip
-    unread_paths = (*(path for path in environment_paths if tree.resolve(path) not in tree.files),
-              *unit_files.find_unreadable_links(tree, unit))  # fmt: skip
+        variables |= {
+            line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
+            for line in _LINE_PATTERN.finditer(content)
+        }
+    unread_paths = (
+        *(path for path in environment_paths if tree.resolve(path) not in tree.files),
+        *unit_files.find_unreadable_links(tree, unit),
+    )
     return UnitEnvironment(unit, texts, variables, unread_paths)
 
 
@@ -151,9 +154,13 @@ def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...
 
     If a name is assigned several times, only its last assignment is returned.
     """
-    lines = (line for path, content in files.items() if path.startswith(unit_files.UNIT_DIRECTORIES)
-             for line in unit_files.parse_directives(config_text.decode(content))
-             if line.name.text == "Environment")  # fmt: skip
+    lines = (
+        line
+        for path, content in files.items()
+        if path.startswith(unit_files.UNIT_DIRECTORIES)
+        for line in unit_files.parse_directives(config_text.decode(content))
+        if line.name.text == "Environment"
+    )
     words = (unquote_word(word).text for line in lines for word in line.arguments)
     return tuple(word for word in words if re.fullmatch(pattern, word))
 

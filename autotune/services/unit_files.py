@@ -87,8 +87,11 @@ def list_unit_paths(unit: str) -> tuple[str, ...]:
 
 
 # The paths of all units, for a program whose unit may have any name.
-ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES
-            for name in ("*.service", "*.service.d", "service.d", "*.socket"))  # fmt: skip
+ALL_UNIT_PATHS = tuple(
+    f"{place[1:]}/{name}"
+    for place in UNIT_DIRECTORIES
+    for name in ("*.service", "*.service.d", "service.d", "*.socket")
+)
 
 
 def _list_unit_names(unit: str) -> tuple[str, ...]:
@@ -173,10 +176,17 @@ def find_socket_address(tree: FileTree, unit: str) -> str:
 
 def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
-    files = (path for location in UNIT_DIRECTORIES for pattern in ("*.service", "*.service.d/*.conf")
-             for path in tree.glob(f"{location}/{pattern}"))  # fmt: skip
-    units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
-             for path in files if program.encode() in tree.files[path])  # fmt: skip
+    files = (
+        path
+        for location in UNIT_DIRECTORIES
+        for pattern in ("*.service", "*.service.d/*.conf")
+        for path in tree.glob(f"{location}/{pattern}")
+    )
+    units = (
+        path if path.endswith(".service") else dirname(path).removesuffix(".d")
+        for path in files
+        if program.encode() in tree.files[path]
+    )
     return tuple(dict.fromkeys(basename(path) for path in units))
 
 
@@ -184,8 +194,11 @@ def parse_exec_start(text: str) -> Directive | None:
     """Return the last ``ExecStart`` of a unit, or None if it is empty. An empty ``ExecStart``
     resets the command.
     """
-    commands = [line for line in parse_directives(text)
-                if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)]  # fmt: skip
+    commands = [
+        line
+        for line in parse_directives(text)
+        if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)
+    ]
     return commands[-1] if commands and commands[-1].arguments else None
 
 
@@ -206,8 +219,10 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             words = [strip_word(name, start)]
             start += len(name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
-        words += [Word(word[0], word.start())
-                  for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)]  # fmt: skip
+        words += [
+            Word(word[0], word.start())
+            for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)
+        ]
         if not is_continued:
             assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
     return tuple(assignments)

@@ -196,12 +196,16 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
 LOSS_BOTTLENECKS = {
     "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
-        2, Resource.CONNECTIONS, "web processes get no connection",
+        2,
+        Resource.CONNECTIONS,
+        "web processes get no connection",
     ),
     "connection refused": (
-        0, Resource.CONNECTIONS, "bursts overflow the accept queue",
+        0,
+        Resource.CONNECTIONS,
+        "bursts overflow the accept queue",
     ),
-}  # fmt: skip
+}
 
 
 def diagnose_search(

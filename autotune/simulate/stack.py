@@ -167,10 +167,15 @@ def _compute_host_usages(
         )
         load_average = (requests_inside + queue_length) / hosts.count
         host_usage = HostUsage(
-            cpu=round(busy_share, 4), steal=0.0, load=round(load_average, 2),
-            running=round(load_average, 2), memory=0.0, sockets=round(load_average), time_wait=0,
+            cpu=round(busy_share, 4),
+            steal=0.0,
+            load=round(load_average, 2),
+            running=round(load_average, 2),
+            memory=0.0,
+            sockets=round(load_average),
+            time_wait=0,
             network=0.0,
-        )  # fmt: skip
+        )
         usages |= dict.fromkeys(hosts.host_names, host_usage)
     return usages
 

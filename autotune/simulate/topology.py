@@ -105,22 +105,47 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
 
 
 MODELLED_PARAMETERS = {
-    "lb": frozenset({
-        "service", "nginx.worker_processes", "nginx.worker_connections", "nginx.use",
-        "nginx.multi_accept", "nginx.accept_mutex", "nginx.reuseport", "nginx.upstream_keepalive",
-        "nginx.access_log_buffer", "nginx.backlog", "apache.ServerLimit", "apache.ThreadsPerChild",
-        "apache.MaxRequestWorkers", "apache.ListenBacklog", "sysctl.net.core.somaxconn",
-    }),
-    "web": frozenset({
-        "service", "nginx.worker_processes", "nginx.worker_connections", "nginx.use",
-        "php_fpm.pm", "php_fpm.max_children", "php_fpm.max_requests", "apache.MaxRequestWorkers",
-        "apache.MaxConnectionsPerChild",
-    }),
-    "cache": frozenset({
-        "memcached.threads", "memcached.connections", "memcached.memory",
-    }),
+    "lb": frozenset(
+        {
+            "service",
+            "nginx.worker_processes",
+            "nginx.worker_connections",
+            "nginx.use",
+            "nginx.multi_accept",
+            "nginx.accept_mutex",
+            "nginx.reuseport",
+            "nginx.upstream_keepalive",
+            "nginx.access_log_buffer",
+            "nginx.backlog",
+            "apache.ServerLimit",
+            "apache.ThreadsPerChild",
+            "apache.MaxRequestWorkers",
+            "apache.ListenBacklog",
+            "sysctl.net.core.somaxconn",
+        }
+    ),
+    "web": frozenset(
+        {
+            "service",
+            "nginx.worker_processes",
+            "nginx.worker_connections",
+            "nginx.use",
+            "php_fpm.pm",
+            "php_fpm.max_children",
+            "php_fpm.max_requests",
+            "apache.MaxRequestWorkers",
+            "apache.MaxConnectionsPerChild",
+        }
+    ),
+    "cache": frozenset(
+        {
+            "memcached.threads",
+            "memcached.connections",
+            "memcached.memory",
+        }
+    ),
     "store": frozenset[str](),
-}  # fmt: skip
+}
 
 
 def has_effect(topology: ChainTopology, name: str) -> bool:

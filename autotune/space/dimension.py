@@ -22,9 +22,12 @@ NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
 MAX_VALUE = 2.0**63  # no parameter has values this large
 # The parameter that selects a tier's deployment, without the fields that differ between tiers.
 DEPLOYMENT_PARAMETER = Parameter(
-    "service", "Software that this tier runs.",
-    stock="", action=Action.RESTART, source="the target",
-)  # fmt: skip
+    "service",
+    "Software that this tier runs.",
+    stock="",
+    action=Action.RESTART,
+    source="the target",
+)
 
 
 @dataclass(frozen=True)

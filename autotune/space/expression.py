@@ -27,8 +27,12 @@ MAX_WORDS = 250  # maximum number of words in an expression, because parsing is 
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
-}  # fmt: skip
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "==": operator.eq,
+}
 # Only one thread may parse at a time: before 3.11.5, Python mixes up the recursion depths of syntax
 # trees that are built concurrently (gh-106905). Test beds are prepared in parallel.
 _PARSE_LOCK = threading.Lock()

@@ -67,9 +67,12 @@ class _RepairState:
     """The state of a repair: ``names`` are the facts and the current settings, in base units."""
 
     def __init__(
-        self, requested: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float],
+        self,
+        requested: Settings,
+        dimensions: Iterable[Dimension],
+        facts: Mapping[str, float],
         keep: Container[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = dict(requested)
         self._keep = keep
         self._requested = requested

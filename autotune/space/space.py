@@ -182,9 +182,10 @@ class SearchSpace:
         """Return the space for a load with these traits, which add some parameters to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
-            if d.parameter.decides & traits else d
+            if d.parameter.decides & traits
+            else d
             for d in self.dimensions
-        )  # fmt: skip
+        )
         return replace(self, dimensions=dimensions)
 
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
@@ -234,9 +235,10 @@ class SearchSpace:
         applicable_clamps = {name: clamp for name, clamp in clamps.items() if name in numeric_names}
         if not applicable_clamps:
             return self
-        dimensions = tuple(narrow_dimension(d,
-            applicable_clamps[d.name]) if d.name in applicable_clamps else d
-                           for d in self.dimensions)  # fmt: skip
+        dimensions = tuple(
+            narrow_dimension(d, applicable_clamps[d.name]) if d.name in applicable_clamps else d
+            for d in self.dimensions
+        )
         clamped_caps = {
             name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
             for name, c in applicable_clamps.items()
@@ -267,8 +269,10 @@ class SearchSpace:
         parameter's value in ``instead``.
         """
         dimensions = {d.name: d for d in self.dimensions}
-        return {name: instead[name] if _find_problem(dimensions, name, value) else value
-                for name, value in settings.items()}  # fmt: skip
+        return {
+            name: instead[name] if _find_problem(dimensions, name, value) else value
+            for name, value in settings.items()
+        }
 
     def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect unchanged, and is also the effective value of the parameter
@@ -475,8 +479,9 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     lines = (
         f"{name}: the range ends at {limited_ranges[name].high} {d.parameter.unit} instead of {d.high}, "
         "because the memory of the hosts cannot hold more"
-        for name, d in by_name.items() if limited_ranges[name] is not d
-    )  # fmt: skip
+        for name, d in by_name.items()
+        if limited_ranges[name] is not d
+    )
     return replace(
         space, dimensions=tuple(limited_ranges.values()), excluded=(*space.excluded, *lines)
     )
@@ -540,9 +545,13 @@ def build_dimensions(
                 )
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
     edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
-    by_name = {name: adopted_values.with_baseline(dimension) for name, dimension in by_name.items()
-               if not dimension.parameter.adopted or name.rpartition(".")[0] in edited_services
-               or name in file.target.parameters}  # fmt: skip
+    by_name = {
+        name: adopted_values.with_baseline(dimension)
+        for name, dimension in by_name.items()
+        if not dimension.parameter.adopted
+        or name.rpartition(".")[0] in edited_services
+        or name in file.target.parameters
+    }
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
     by_name |= _apply_target_rules(file, by_name, adopted_values)
@@ -579,8 +588,11 @@ def _collect_advice(
         common_facts = find_common_facts(facts[host] for host in tier.hosts).to_names()
         for tier_service in catalogue_of(file.target).list_tier_services(tier_name, tier):
             prefix = f"{tier_service.name}."
-            current_values = {d.parameter.name: d.baseline for name, d in by_name.items()
-                       if name.startswith(prefix)}  # fmt: skip
+            current_values = {
+                d.parameter.name: d.baseline
+                for name, d in by_name.items()
+                if name.startswith(prefix)
+            }
             for name, value in tier_service.service.recommend_settings(
                 common_facts, current_values
             ).items():

@@ -36,8 +36,11 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
     """
     settings = read_exported_settings(space, export)
     candidate = space.with_measured_memory(read_exported_rss(export)).build_candidate(settings)
-    repaired_settings = {name: value for name, value in settings.items()
-               if not space.has_same_effect(name, value, candidate.settings)}  # fmt: skip
+    repaired_settings = {
+        name: value
+        for name, value in settings.items()
+        if not space.has_same_effect(name, value, candidate.settings)
+    }
     if repaired_settings:
         values = ", ".join(
             f"{name} = {value} would be {candidate.settings.get(name)}"
@@ -68,8 +71,11 @@ def _find_inactive_settings(
     active_names = space.active_parameters(complete_settings)
     differing_names = {name for name, value in exported.items() if space.baseline[name] != value}
     if changes is not None:
-        differing_names &= {str(change["parameter"]) for change in changes
-                      if isinstance(change, dict) and "parameter" in change}  # fmt: skip
+        differing_names &= {
+            str(change["parameter"])
+            for change in changes
+            if isinstance(change, dict) and "parameter" in change
+        }
     return sorted(differing_names - active_names)
 
 
@@ -94,11 +100,13 @@ def format_apply_result(deployed: DeployResult, directory: Path) -> str:
         f"{action.name.lower()} {service}" for service, action in deployed.actions.items() if action
     ]
     differences = [f"! {difference}" for difference in deployed.mismatches]
-    return "\n".join([
-        f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",
-        *differences,
-        f"undo with: autotune restore {directory.name}",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",
+            *differences,
+            f"undo with: autotune restore {directory.name}",
+        ]
+    )
 
 
 def read_exported_settings(space: SearchSpace, export: Path) -> Settings:

@@ -70,8 +70,10 @@ class BedWorkers:
 
     def run(self) -> None:
         """Run every bed until it stops. Raises a KeyboardInterrupt again after all hosts are restored."""
-        threads = [threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
-                   for bed in self.environments_by_bed]  # fmt: skip
+        threads = [
+            threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
+            for bed in self.environments_by_bed
+        ]
         was_interrupted, unstarted = False, list(threads)
         while unstarted or any(thread.is_alive() for thread in threads):
             try:

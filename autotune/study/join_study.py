@@ -48,10 +48,13 @@ def create_shared_study(
         name = directory.name
         records = [
             # The study's beds are recorded when they join.
-            {**build_first_record(name, **{**environment_fields, "beds": {}}), "shared": True,
-             "space": collect_parameter_limits(environment.space)},
+            {
+                **build_first_record(name, **{**environment_fields, "beds": {}}),
+                "shared": True,
+                "space": collect_parameter_limits(environment.space),
+            },
             {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
-        ]  # fmt: skip
+        ]
         if not directory.exists() and database.create_study(name, target_text, records):
             return database.find_study(name)
     raise AssertionError("the candidate names are unlimited")

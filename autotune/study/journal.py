@@ -83,8 +83,10 @@ def _escape_lone_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
-        return {_escape_lone_surrogates(key): _escape_lone_surrogates(item)
-                for key, item in value.items()}  # fmt: skip
+        return {
+            _escape_lone_surrogates(key): _escape_lone_surrogates(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_escape_lone_surrogates(item) for item in value]
     return value

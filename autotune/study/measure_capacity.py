@@ -279,6 +279,9 @@ def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
     An export contains effective values. Such a value counts as applied even if the trial requested
     another value that was clamped to it.
     """
-    names = {name for name in trial.clamped_parameters if name in settings
-             and trial.effective_settings[name] != settings[name]}  # fmt: skip
+    names = {
+        name
+        for name in trial.clamped_parameters
+        if name in settings and trial.effective_settings[name] != settings[name]
+    }
     return [line for line in trial.differences if line.partition(":")[0] in names]

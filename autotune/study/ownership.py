@@ -72,8 +72,15 @@ def guard_foreign_records(study: Path) -> Iterator[None]:
     """Raise AutotuneError instead of a traceback for invalid records in someone else's study."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
-            RecursionError) as error:  # fmt: skip
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+    ) as error:
         if is_own_study(study):
             raise
         reason = f"{type(error).__name__}: {str(error)[:200]}"

@@ -224,8 +224,11 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     plausible_trials = [
         t for t, lead in leads_by_trial.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd
     ]
-    chosen_trials = [trial for location, trial in enumerate(ranked_trials)
-              if location < min_count or trial in plausible_trials][:max_count]  # fmt: skip
+    chosen_trials = [
+        trial
+        for location, trial in enumerate(ranked_trials)
+        if location < min_count or trial in plausible_trials
+    ][:max_count]
     advised_trial = next(
         (n for n in plausible_trials if state.find_trial(n).phase in OPENING_PHASES), None
     )
@@ -490,7 +493,7 @@ def list_bed_readings(state: State) -> list[BedReading]:
         )
         for trial in select_feasible_trials(state.list_finished(*REPEATED_PHASES))
         if trial.bed and trial.bed in drifts and trial.peak is not None
-    ]  # fmt: skip
+    ]
 
 
 def list_confirmations(

@@ -20,9 +20,12 @@ Decoder = Callable[[Any, str], Any]
 KEY, OMIT_IF_EMPTY = "key", "omit_if_empty"
 MAX_LOCATION_LENGTH = 80
 TYPE_NAMES: Mapping[type, str] = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
     NoneType: "nothing",
-}  # fmt: skip
+}
 
 
 def omitted_if_empty(default: object = None, key: str | None = None) -> Any:

@@ -183,18 +183,8 @@ def format_plan(plan: Plan) -> str:
         first_calls = [json.dumps(parameters, ensure_ascii=False) for parameters in plan["first"]]
         command_line = f"Command: {plan['command']}."
         return "\n".join([command_line, budget_text, "First calls:", *first_calls, *rules])
-    servers = ", ".join(plan["servers"])
-    introduction = (
-        "The stack is a model: no host is contacted, no load is sent, and time is virtual.",
-        f"Modelled servers: {servers}.",
-    ) if plan["simulated"] else (
-        f"Load goes to {plan['entry']} only, up to {budget['max_rate']:g} requests/s.",
-        f"Correct responses: {plan['right_answers']}.",
-        *(_format_installed_services(plan) if plan["installed"] else
-          (f"Private servers, stopped after the study: {servers}.",)),
-    )  # fmt: skip
     lines = [
-        *introduction,
+        *_format_introduction(plan),
         budget_text,
         *_format_core_parameters(plan),
         *_format_actions(plan),
@@ -206,6 +196,20 @@ def format_plan(plan: Plan) -> str:
         plan["diff"].rstrip("\n") or "No file would change.",
     ]
     return "\n".join(lines)
+
+
+def _format_introduction(plan: Plan) -> Iterator[str]:
+    servers = ", ".join(plan["servers"])
+    if plan["simulated"]:
+        yield "The stack is a model: no host is contacted, no load is sent, and time is virtual."
+        yield f"Modelled servers: {servers}."
+        return
+    yield f"Load goes to {plan['entry']} only, up to {plan['budget']['max_rate']:g} requests/s."
+    yield f"Correct responses: {plan['right_answers']}."
+    if plan["installed"]:
+        yield from _format_installed_services(plan)
+    else:
+        yield f"Private servers, stopped after the study: {servers}."
 
 
 def _format_parameter_counts(plan: Plan) -> str:
@@ -247,8 +251,9 @@ def _format_installed_services(plan: Plan) -> Iterator[str]:
 def _format_actions(plan: Plan) -> Iterator[str]:
     if "hosts" not in plan:
         yield "From the baseline to the recommended settings:"
-        yield from (f"  {action}: {', '.join(names)}"
-                    for action, names in plan["actions"].items() if names)  # fmt: skip
+        yield from (
+            f"  {action}: {', '.join(names)}" for action, names in plan["actions"].items() if names
+        )
         return
     yield "Changes from the current state of the hosts to the recommended settings:"
     yield from format_changes(plan["hosts"])

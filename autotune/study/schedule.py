@@ -244,8 +244,12 @@ def _plan_opening(
     if not _can_search(state, budget, elapsed):
         return None
     # A baseline without a result is measured again if the benchmark failed.
-    opening_trials = [t for phase in OPENING_PHASES for t in state.trials_by_phase.get(phase, ())
-                if not (t.is_unmeasured and phase is Phase.BASELINE)]  # fmt: skip
+    opening_trials = [
+        t
+        for phase in OPENING_PHASES
+        for t in state.trials_by_phase.get(phase, ())
+        if not (t.is_unmeasured and phase is Phase.BASELINE)
+    ]
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in opening_trials):
         return MeasureStep(Phase.BASELINE, space.baseline)
     tried_deployments = [(t.phase, _select_deployment(t.settings, space)) for t in opening_trials]
@@ -325,8 +329,11 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     lower_bounds = [
         bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
     ]
-    upper_bounds = [bed_levels[t.bed] * t.peak.high for t in usable_trials
-             if t.peak and _select_deployment(t.settings, space) == deployment]  # fmt: skip
+    upper_bounds = [
+        bed_levels[t.bed] * t.peak.high
+        for t in usable_trials
+        if t.peak and _select_deployment(t.settings, space) == deployment
+    ]
     return not lower_bounds or max(upper_bounds, default=0.0) >= max(lower_bounds)
 
 

@@ -17,9 +17,7 @@ from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 
 # Phases that the model is fitted to. The reference is included because the model could dismiss a single
 # measurement as noise. Finals, and winners without some changes, show the effects of changes.
-MODELLED_PHASES = (
-    *COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN
-)  # fmt: skip
+MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN)
 
 
 def record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:

@@ -212,8 +212,12 @@ class SharedStore(StudyStore):
                     "set_aside": reason,
                 }
                 records = [*self._noise_records, *([] if self.state.verdict else [record])]
-                study_database.append_records(connection, self.study.study_id, uuid.uuid4().hex,
-                               [*self._waiting_records.pop(bed, ()), *records])  # fmt: skip
+                study_database.append_records(
+                    connection,
+                    self.study.study_id,
+                    uuid.uuid4().hex,
+                    [*self._waiting_records.pop(bed, ()), *records],
+                )
 
         with contextlib.suppress(SQLAlchemyError), self._lock:
             with self.database.engine.begin() as connection:

@@ -171,9 +171,11 @@ def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
     """Return the environment of the first joined bed that the study's target lists. Workers may have
     joined with beds that are not in this target.
     """
-    adopted_by_bed = {r["bed"]:
-        r.get("adopted") or {} for r in journal.read_records(directory / EVENTS_FILE)
-               if r["event"] == "joined"}  # fmt: skip
+    adopted_by_bed = {
+        r["bed"]: r.get("adopted") or {}
+        for r in journal.read_records(directory / EVENTS_FILE)
+        if r["event"] == "joined"
+    }
     bed = next((bed for bed in adopted_by_bed if bed in file.target.beds), None)
     if bed is None:
         raise AutotuneError(

@@ -101,8 +101,13 @@ COPY_LOCK_KEY = 0x6175
 # First key of all other advisory locks. The second key is the study's id, or 0 for the tables.
 LOCK_KEY = 0x6174
 # TCP keepalives detect a dropped connection within a minute.
-CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
-           "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
+CONNECT_OPTIONS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 60_000,
+}
 # Errors that may occur while the database restarts.
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
 RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
@@ -144,9 +149,11 @@ class StudyDatabase:
         self._storages: list[RDBStorage] = []
         self._connections = ConnectionTracker()  # connections of Optuna's storages
         self.engine: Engine = create_engine(
-            self.url, pool_size=2, pool_pre_ping=True,
+            self.url,
+            pool_size=2,
+            pool_pre_ping=True,
             connect_args={**CONNECT_OPTIONS, "application_name": "autotune"},
-        )  # fmt: skip
+        )
         try:
             with self.convert_errors():
                 self.retry(self._prepare_tables, was_reached=False)
@@ -303,10 +310,15 @@ class StudyDatabase:
 
     def find_study(self, name: str) -> SharedStudy:
         """Return the study with this name. Raises AutotuneError, with the nearest name as a hint."""
-        row = self.run_transaction(lambda c: c.execute(text(
-            "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
-            " WHERE name = :name AND number = 1"
-        ), {"name": name}).first())  # fmt: skip
+        row = self.run_transaction(
+            lambda c: c.execute(
+                text(
+                    "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
+                    " WHERE name = :name AND number = 1"
+                ),
+                {"name": name},
+            ).first()
+        )
         if row is not None:
             return SharedStudy(row.id, name, row.target, decompress_record(row.record))
         nearest_name = find_nearest_name(name, self.list_study_names())
@@ -328,9 +340,12 @@ class StudyDatabase:
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
             if name in optuna_names or connection.execute(text(query), {"name": name}).first():
                 return False
-            row = connection.execute(text(
-                "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
-            ), {"name": name, "target": target}).one()  # fmt: skip
+            row = connection.execute(
+                text(
+                    "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
+                ),
+                {"name": name, "target": target},
+            ).one()
             connection.execute(
                 text("INSERT INTO autotune_heads VALUES (:study, 0)"), {"study": row.id}
             )
@@ -384,10 +399,16 @@ class StudyDatabase:
                 path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
                 if not path.exists():
                     missing_paths.setdefault(digest, []).append(path)
-        rows = self.run_transaction(lambda c: c.execute(
-            text("SELECT digest, content FROM autotune_files WHERE study = :study"),
-            {"study": study.study_id},
-        ).all()) if missing_paths else ()  # fmt: skip
+        rows = (
+            self.run_transaction(
+                lambda c: c.execute(
+                    text("SELECT digest, content FROM autotune_files WHERE study = :study"),
+                    {"study": study.study_id},
+                ).all()
+            )
+            if missing_paths
+            else ()
+        )
         for row in rows:
             for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
@@ -410,8 +431,13 @@ class StudyDatabase:
         self, *, tables_exist: bool = True, **engine_options: Any
     ) -> RDBStorage:
         """Open Optuna's storage; with ``tables_exist``, its tables are neither created nor checked."""
-        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": CONNECT_OPTIONS,
-                   "pool_events": self._connections.pool_events, **engine_options}  # fmt: skip
+        options = {
+            "pool_pre_ping": True,
+            "pool_size": 1,
+            "connect_args": CONNECT_OPTIONS,
+            "pool_events": self._connections.pool_events,
+            **engine_options,
+        }
         storage = RDBStorage(
             str(self.url),
             engine_kwargs=options,
@@ -439,19 +465,26 @@ class Lease:
 
 def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
     """Return the leases of a study, by test bed."""
-    rows = connection.execute(text(
-        "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
-        " FROM autotune_workers WHERE study = :study"
-    ), {"study": study, "living": ALIVE_SECONDS})  # fmt: skip
+    rows = connection.execute(
+        text(
+            "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
+            " FROM autotune_workers WHERE study = :study"
+        ),
+        {"study": study, "living": ALIVE_SECONDS},
+    )
     return {row.bed: Lease(row.worker, row.place, row.beat, row.living) for row in rows}
 
 
 def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
     """Take the lease of a test bed, even if another worker holds it."""
-    connection.execute(text(
-        "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
-        " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
-    ), {"study": study, "bed": bed, "worker": lease.worker, "place": lease.location})  # fmt: skip
+    connection.execute(
+        text(
+            "INSERT INTO autotune_workers (study, bed, worker, place)"
+            " VALUES (:study, :bed, :worker, :place) ON CONFLICT (study, bed)"
+            " DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
+        ),
+        {"study": study, "bed": bed, "worker": lease.worker, "place": lease.location},
+    )
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
@@ -470,10 +503,13 @@ def release_lease(connection: Connection, study: int, bed: str, lease: Lease) ->
 
 def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
     """Record a heartbeat for all test beds of a worker."""
-    connection.execute(text(
-        "UPDATE autotune_workers SET beat = beat + 1, at = now()"
-        " WHERE study = :study AND worker = :worker"
-    ), {"study": study, "worker": worker})  # fmt: skip
+    connection.execute(
+        text(
+            "UPDATE autotune_workers SET beat = beat + 1, at = now()"
+            " WHERE study = :study AND worker = :worker"
+        ),
+        {"study": study, "worker": worker},
+    )
 
 
 def lock_record_count(connection: Connection, study: int) -> int:
@@ -513,11 +549,19 @@ def append_records(
     if files:
         _insert_files(connection, study, files)
     worker, bed = lease or (None, None)
-    number: int | None = connection.execute(text(
-        "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
-        " CAST(:contents AS bytea[]))"
-    ), {"study": study, "key": key, "worker": worker, "bed": bed,
-        "contents": [compress_record(record) for record in records]}).scalar_one()  # fmt: skip
+    number: int | None = connection.execute(
+        text(
+            "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
+            " CAST(:contents AS bytea[]))"
+        ),
+        {
+            "study": study,
+            "key": key,
+            "worker": worker,
+            "bed": bed,
+            "contents": [compress_record(record) for record in records],
+        },
+    ).scalar_one()
     if number is None:
         raise LeaseLostError(
             f"{f'bed {bed}' if bed else 'this worker'} missed its heartbeats and was removed from the "
@@ -532,15 +576,25 @@ def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]
 
     Digests are sorted, so that two workers cannot deadlock.
     """
-    stored_digests = set(connection.execute(text(
-        "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
-    ), {"study": study, "digests": list(files)}).scalars())  # fmt: skip
-    missing_files = [{"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
-           for digest in sorted(files.keys() - stored_digests)]  # fmt: skip
+    stored_digests = set(
+        connection.execute(
+            text(
+                "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
+            ),
+            {"study": study, "digests": list(files)},
+        ).scalars()
+    )
+    missing_files = [
+        {"study": study, "digest": digest, "content": zlib.compress(files[digest], 9)}
+        for digest in sorted(files.keys() - stored_digests)
+    ]
     if missing_files:
-        connection.execute(text(
-            "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
-        ), missing_files)  # fmt: skip
+        connection.execute(
+            text(
+                "INSERT INTO autotune_files VALUES (:study, :digest, :content) ON CONFLICT DO NOTHING"
+            ),
+            missing_files,
+        )
 
 
 def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
@@ -568,9 +622,13 @@ def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
     """Return the records after this number as journal lines."""
-    rows = connection.execute(text(
-        "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
-    ), {"study": study, "number": number})  # fmt: skip
+    rows = connection.execute(
+        text(
+            "SELECT record FROM autotune_records"
+            " WHERE study = :study AND number > :number ORDER BY number"
+        ),
+        {"study": study, "number": number},
+    )
     return _decompress_lines(rows.scalars())
 
 

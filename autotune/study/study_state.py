@@ -121,8 +121,10 @@ class Trial:
     @cached_property
     def effective_settings(self) -> Settings:
         """Return the settings with their effective values, in the parameters' own types."""
-        clamped_values = {name: _convert_effective_value(self.settings[name], self.effective[name])
-                  for name in self.clamped_parameters}  # fmt: skip
+        clamped_values = {
+            name: _convert_effective_value(self.settings[name], self.effective[name])
+            for name in self.clamped_parameters
+        }
         return {**self.settings, **clamped_values}
 
     @property
@@ -277,9 +279,14 @@ class State:
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
         active_beds, repeated_numbers = frozenset(self.active_beds), self.repeated_numbers
-        return tuple(t for bed, t in self.last_trial_by_bed.items()
-                     if bed in active_beds and not t.is_finished and t.number not in repeated_numbers
-                     and (not phases or t.phase in phases))  # fmt: skip
+        return tuple(
+            t
+            for bed, t in self.last_trial_by_bed.items()
+            if bed in active_beds
+            and not t.is_finished
+            and t.number not in repeated_numbers
+            and (not phases or t.phase in phases)
+        )
 
     def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the finished and the running trials."""
@@ -593,8 +600,9 @@ def _apply_stop(record: records.SearchStopped, state: State) -> State:
 
 @_apply.register
 def _apply_answers(record: records.ReferenceAnswers, state: State) -> State:
-    problems = {str(page.get("page")): str(page["problem"])
-                for page in record.pages if "problem" in page}  # fmt: skip
+    problems = {
+        str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
+    }
     return replace(
         state,
         reference_count=sum("problem" not in page for page in record.pages),

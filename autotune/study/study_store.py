@@ -207,8 +207,14 @@ class StudyStore:
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
-        self._record_event("measured", trial=trial.number, at=current_timestamp(), readings=readings,
-                    load_seconds=load_seconds, **fields)  # fmt: skip
+        self._record_event(
+            "measured",
+            trial=trial.number,
+            at=current_timestamp(),
+            readings=readings,
+            load_seconds=load_seconds,
+            **fields,
+        )
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
         """Record a call of a benchmark command; it is on disk when this method returns."""

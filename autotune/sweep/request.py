@@ -227,14 +227,16 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         title=request.title,
         axes=tuple(build_axis(name, values, space) for name, values in request.over.items()),
         hosts=request.hosts,
-        settings={name: build_axis(name, [value], space).choices[0].label
-                  for name, value in request.settings.items()},
+        settings={
+            name: build_axis(name, [value], space).choices[0].label
+            for name, value in request.settings.items()
+        },
         rates=request.rates,
         repeat=request.repeat,
         seconds=request.seconds,
         seed=file.target.search.seed,
         keys=data_set.keys_per_request if is_reference else 1,
-    )  # fmt: skip
+    )
     for axis in plan.axes:
         _check_effect(axis, plan, space)
     return plan

@@ -49,8 +49,12 @@ def run_sweep(
     points = plan.points
     # Successive repeats with the same host counts share one session.
     for hosts, host_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
-        remaining_measurements = [measurement for _, block in host_blocks for measurement in block
-                     if measurement not in finished_measurements]  # fmt: skip
+        remaining_measurements = [
+            measurement
+            for _, block in host_blocks
+            for measurement in block
+            if measurement not in finished_measurements
+        ]
         if not remaining_measurements:
             continue
         with open_session(
@@ -82,8 +86,12 @@ def _measure_point(
     if plan.rates:
         trial, outcome = _offer_rates(context, plan, point, measurement)
     else:
-        trial = trials.run_trial(MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
-                           context, None, None)  # fmt: skip
+        trial = trials.run_trial(
+            MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
+            context,
+            None,
+            None,
+        )
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]

@@ -40,8 +40,11 @@ def build_bed_target(target: Target, name: str) -> Target:
         for host, host_model in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
-    addresses = {key: address.replace(BED_PLACEHOLDER, name)
-                 for key in ("vip", "host") if (address := getattr(load, key, None))}  # fmt: skip
+    addresses = {
+        key: address.replace(BED_PLACEHOLDER, name)
+        for key in ("vip", "host")
+        if (address := getattr(load, key, None))
+    }
     return target.model_copy(
         update={
             "hosts": hosts,

@@ -71,11 +71,17 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(("load", "command"), "`generator` and `command` cannot be combined")
     for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
         if getattr(load, key) is not None and (load.command or load.generator != generator):
-            yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
-                          f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
+            yield TargetMistake(
+                ("load", key),
+                f"`{key}` needs `generator: {generator}`",
+                f"load: {{generator: {generator}, {key}: …}}",
+            )
     if load.requests_per_run is not None and load.script is None:
-        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` needs `script`",
-                      "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
+        yield TargetMistake(
+            ("load", "requests_per_run"),
+            "`requests_per_run` needs `script`",
+            "load: {generator: k6, script: …, requests_per_run: …}",
+        )
     if load.today is not None and load.today * (load.requests_per_run or 1) > load.max_rate:
         yield TargetMistake(
             ("load", "today"),
@@ -99,8 +105,9 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
-                yield TargetMistake(("load", key), f"`{key}` and `url` cannot be combined",
-                              "the URL contains both")  # fmt: skip
+                yield TargetMistake(
+                    ("load", key), f"`{key}` and `url` cannot be combined", "the URL contains both"
+                )
         port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
         if port and not 1 <= int(port[1]) <= 65535:
             yield TargetMistake(
@@ -117,8 +124,11 @@ def _check_request(load: Load) -> Iterator[TargetMistake]:
 
 def _check_expect(load: Load) -> Iterator[TargetMistake]:
     if load.expect and load.script:
-        yield TargetMistake(("load", "expect"), "`expect` and `script` cannot be combined",
-                      "`check()` in the script decides whether a response is correct")  # fmt: skip
+        yield TargetMistake(
+            ("load", "expect"),
+            "`expect` and `script` cannot be combined",
+            "`check()` in the script decides whether a response is correct",
+        )
     if load.expect and load.expect.reads_body and load.method == "HEAD":
         yield TargetMistake(
             ("load", "expect"), "a response to HEAD has no body", "load: {method: GET}"

@@ -83,8 +83,10 @@ class ParameterRule(TargetModel):
             raise error_at_key(
                 value_keys[1], f"`{value_keys[0]}` and `{value_keys[1]}` cannot be combined"
             )
-        exclusions = {"default": ("fixed", "drop", "derive"),
-                      "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
+        exclusions = {
+            "default": ("fixed", "drop", "derive"),
+            "log": ("choices", "fixed", "drop", "derive"),
+        }
         for key, excluded in (
             (key, excluded_key)
             for key, excluded_keys in exclusions.items()

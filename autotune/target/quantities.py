@@ -32,9 +32,11 @@ UNITS_BY_KIND: Mapping[str, Mapping[str, float]] = {
     "a fraction": FRACTION_UNITS,
 }
 EXAMPLES_BY_KIND = {
-    "a duration": "50ms, 3s or 45m", "a size": "64MB or 2GB", "a rate": "2000/s",
+    "a duration": "50ms, 3s or 45m",
+    "a size": "64MB or 2GB",
+    "a rate": "2000/s",
     "a fraction": "0.1%",
-}  # fmt: skip
+}
 
 
 def parse_duration(text: object) -> float:

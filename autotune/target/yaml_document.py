@@ -326,11 +326,15 @@ class _TreeBuilder:
         if len(self.places) > MAX_VALUES:
             raise self._build_error(node, f"too large for a target: more than {MAX_VALUES} values")
         if isinstance(node, MappingNode):
-            return {key: self._build_positioned_value((*location, key), key_node, item)
-                    for key, (key_node, item) in self._merge_entries(node).items()}  # fmt: skip
+            return {
+                key: self._build_positioned_value((*location, key), key_node, item)
+                for key, (key_node, item) in self._merge_entries(node).items()
+            }
         if isinstance(node, SequenceNode):
-            return [self._build_positioned_value((*location, index), item, item)
-                    for index, item in enumerate(node.value)]  # fmt: skip
+            return [
+                self._build_positioned_value((*location, index), item, item)
+                for index, item in enumerate(node.value)
+            ]
         return self._build_scalar(node)
 
     def _build_positioned_value(

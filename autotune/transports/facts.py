@@ -92,8 +92,9 @@ def read_facts(
         (transports[name] for name in target.hosts),
         lambda transport: read_host_facts(transport, units=units),
     ).unwrap()
-    return {name: facts[transports[name].name].limited_to(host)
-            for name, host in target.hosts.items()}  # fmt: skip
+    return {
+        name: facts[transports[name].name].limited_to(host) for name, host in target.hosts.items()
+    }
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:

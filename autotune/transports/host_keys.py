@@ -268,6 +268,13 @@ def _parse_certificate_fields(blob: bytes) -> HostCertificate | None:
     ):  # truncated: the library pads missing data
         return None
     return HostCertificate(
-        role, name, tuple(principals), valid_after, valid_before, critical_options,
-        HostKey.from_blob(authority), signed_bytes, signature,
-    )  # fmt: skip
+        role,
+        name,
+        tuple(principals),
+        valid_after,
+        valid_before,
+        critical_options,
+        HostKey.from_blob(authority),
+        signed_bytes,
+        signature,
+    )

@@ -42,8 +42,11 @@ def read_ssh_settings(host: SshHost) -> Config:
     if which("ssh") is None:
         return _read_without_ssh(host)
     lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
-    settings = [(key, value) for key, value in lines
-                if key in _USED_KEYS and (key, value) not in _UNSET_VALUES]  # fmt: skip
+    settings = [
+        (key, value)
+        for key, value in lines
+        if key in _USED_KEYS and (key, value) not in _UNSET_VALUES
+    ]
     identity_files = [value for key, value in settings if key == "identityfile"]
     # These are only the default keys. They are omitted, so that the agent's keys come first.
     if len(identity_files) > 1 and _DEFAULT_IDENTITIES.issuperset(identity_files):
@@ -81,9 +84,12 @@ def _print_settings(host: SshHost) -> str:
     words += ["-p", str(host.port)] if host.port is not None else []
     try:
         command_result = subprocess.run(
-            [*words, "--", host.address], capture_output=True, timeout=_TIMEOUT_SECONDS, check=False,
+            [*words, "--", host.address],
+            capture_output=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise HostUnreachable(
             f"{host.name}: `{' '.join(words)} {host.address}` did not finish within "

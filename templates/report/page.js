@@ -209,13 +209,13 @@ function drawSlices() {
   const band = (data.slices || {})[one.name];
   if (band && one.choices) {
     traces.push({
-      x: band.x, y: band.mean, mode: "markers", name: "model, other settings as in the best", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
+      x: band.x, y: band.mean, mode: "markers", name: "model, all other settings as in the best configuration", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
       error_y: { type: "data", symmetric: false, array: band.high.map((high, i) => high - band.mean[i]), arrayminus: band.low.map((low, i) => band.mean[i] - low), color: colour("accent"), thickness: 2, width: 8 },
       hovertemplate: `%{y:,.4~g}${data.unit.suffix} with %{x}<extra></extra>`,
     });
   } else if (band) {
     traces.push({ x: band.x.concat([...band.x].reverse()), y: band.high.concat([...band.low].reverse()), fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: "rgba(120,150,220,0.2)", name: "model, 90 %", hoverinfo: "skip" });
-    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, other settings as in the best", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
+    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, all other settings as in the best configuration", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
   }
   traces.push({
     mode: "markers", x, y: mine.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",

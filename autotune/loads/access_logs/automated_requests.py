@@ -138,10 +138,19 @@ def parse_time(text: bytes) -> float | None:
     """
     try:
         if text[2:3] == b"/":  # day/month/year, then a time zone or a fraction of a second
-            calendar_time = time.struct_time((
-                int(text[7:11]), _MONTHS[text[3:6]], int(text[:2]),
-                int(text[12:14]), int(text[15:17]), int(text[18:20]), 0, 0, 0,
-            ))  # fmt: skip
+            calendar_time = time.struct_time(
+                (
+                    int(text[7:11]),
+                    _MONTHS[text[3:6]],
+                    int(text[:2]),
+                    int(text[12:14]),
+                    int(text[15:17]),
+                    int(text[18:20]),
+                    0,
+                    0,
+                    0,
+                )
+            )
             fraction = text[20:24] if text[20:21] == b"." else b"0"
             return datetime(*calendar_time[:6]).timestamp() + float(fraction)  # noqa: DTZ001
         if b"-" in text[1:]:

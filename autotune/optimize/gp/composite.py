@@ -180,9 +180,7 @@ def fit_composite(
     log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
-    fitted_models = [
-        _fit_capacity(tables, points, shared_sds, part_evidence) for part_evidence in evidence
-    ]
+    fitted_models = [_fit_capacity(tables, points, shared_sds, part) for part in evidence]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     left_out_peaks = np.array(
@@ -201,12 +199,13 @@ def fit_composite(
     soft_minima = soft_minimum(predicted_capacities, sharpness)
     left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
+    remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
+    shared = compress_shared(log_peaks, shared_sds)
     residual_process = fit_process(
-        tables, points, _compute_remainder(log_peaks, soft_minima, best_log_peak), sds**2,
-        RESIDUAL_PRIORS, level=0.0, shared_sds=compress_shared(log_peaks, shared_sds),
-    )  # fmt: skip
-    remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
-    error = _compute_leave_one_out_error(residual_process, remainder)
+        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=shared
+    )
+    left_out_remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
+    error = _compute_leave_one_out_error(residual_process, left_out_remainder)
     return CompositeModel(
         tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
     )
@@ -384,9 +383,14 @@ def _fit_capacity(
 
     def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
-            scaled_tables, own_points, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds,
+            scaled_tables,
+            own_points,
+            evidence.logs,
+            variances,
+            CAPACITY_PRIORS,
+            shared_sds=shared_sds,
             similar=similar,
-        )  # fmt: skip
+        )
 
     process = fit(evidence.variances, similar)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:

@@ -264,14 +264,9 @@ def fit_process(
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
-    learned_rows = _select_fitted(values)
+    rows = _select_fitted(values)
     problem = _FitProblem(
-        tables,
-        points[learned_rows],
-        values[learned_rows] - level,
-        variances[learned_rows],
-        shared_sds[learned_rows],
-        priors,
+        tables, points[rows], values[rows] - level, variances[rows], shared_sds[rows], priors
     )
     optimum = minimize(
         problem.compute_loss_and_gradient,
@@ -284,9 +279,17 @@ def fit_process(
     relative, (scale, beta, noise) = problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
-        tables, points, np.exp(relative + scale), float(np.exp(beta - scale)), variance, level,
-        variances + variance, values - level, shared_sds, float(scale),
-    )  # fmt: skip
+        tables,
+        points,
+        np.exp(relative + scale),
+        float(np.exp(beta - scale)),
+        variance,
+        level,
+        variances + variance,
+        values - level,
+        shared_sds,
+        float(scale),
+    )
 
 
 def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
@@ -309,9 +312,14 @@ class _FitProblem:
     """
 
     def __init__(
-        self, tables: tuple[Array, ...], points: GridPoints, values: Array, variances: Array,
-        shared_sds: Array, priors: ProcessPriors,
-    ) -> None:  # fmt: skip
+        self,
+        tables: tuple[Array, ...],
+        points: GridPoints,
+        values: Array,
+        variances: Array,
+        shared_sds: Array,
+        priors: ProcessPriors,
+    ) -> None:
         self.values, self.variances = values, variances
         self.parameter_count = len(tables)
         self.axes = list_varied_axes(tabulate_variances(tables), points)

@@ -139,8 +139,10 @@ class TrialObservations:
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
         return replace(
-            bounded_observations, points=self.points[point_rows],
-            log_peaks=self.log_peaks[point_rows], sds=self.sds[point_rows],
+            bounded_observations,
+            points=self.points[point_rows],
+            log_peaks=self.log_peaks[point_rows],
+            sds=self.sds[point_rows],
             pruned=self.pruned[point_rows],
             recommended_changes=_select_rows(point_rows, self.recommended_changes),
             capacities=_select_rows(point_rows, self.capacities),
@@ -148,7 +150,7 @@ class TrialObservations:
             suggested=_select_rows(point_rows, self.suggested),
             other_points=(self.points, self.failed_points),
             shared_sds=None if self.shared_sds is None else self.shared_sds[point_rows],
-        )  # fmt: skip
+        )
 
 
 def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
@@ -381,9 +383,14 @@ def _build_composite(
         return None
     sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
     composite = fit_composite(
-        grid, tables, observations.points, observations.capacities, observations.log_peaks, sds,
+        grid,
+        tables,
+        observations.points,
+        observations.capacities,
+        observations.log_peaks,
+        sds,
         observations.shared_sds,
-    )  # fmt: skip
+    )
     error = float(np.abs(log_peak.leave_one_out()[0]).mean())
     return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
 
@@ -411,9 +418,14 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
         return process
     variances = inflate_variances(sds**2, is_disregarded, residual, sd)
     return fit_process(
-        tables, observations.points, values, variances, ProcessPriors(), shared_sds=compressed_sds,
+        tables,
+        observations.points,
+        values,
+        variances,
+        ProcessPriors(),
+        shared_sds=compressed_sds,
         similar=process,
-    )  # fmt: skip
+    )
 
 
 def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:

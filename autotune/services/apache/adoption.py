@@ -61,8 +61,14 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
         ("KeepAliveTimeout", SECONDS, 5),
     ):
         insertion = append_line(config, default, f"{name} ")
-        yield Tunable(name, name, notation, last_wins=True, insertion=insertion,
-                      skip_reason=_explain_override(config, name))  # fmt: skip
+        yield Tunable(
+            name,
+            name,
+            notation,
+            last_wins=True,
+            insertion=insertion,
+            skip_reason=_explain_override(config, name),
+        )
     insertion = DirectiveInsertion(511, find_line_end(config, "Listen"), "\nListenBacklog ")
     yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last_wins=True, insertion=insertion)
     yield from (
@@ -149,8 +155,10 @@ def raise_limit(
     The limit is never lowered. It does not change while the parameter has its current value, even
     if Apache truncates that value.
     """
-    limit_lines, worker_lines = ([line for line in config.find_all(directive) if line.words]
-                                 for directive in (name, "MaxRequestWorkers"))  # fmt: skip
+    limit_lines, worker_lines = (
+        [line for line in config.find_all(directive) if line.words]
+        for directive in (name, "MaxRequestWorkers")
+    )
     default = 64 if name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
     current_limit = config.last_word(name, str(default))
     current_value = adopted.values.get(variable)

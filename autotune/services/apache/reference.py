@@ -13,13 +13,21 @@ REFERENCE = ServiceReference(
     read_back="`/server-status` and `/server-info`, requested with `curl` from the host itself."
     " The length of the accept queue comes from `ss`.",
     untuned=(
-        UntunedReason("Apache with mpm_worker, or with mpm_prefork but without mod_php",
-            "autotune supports only mpm_event, and mpm_prefork with mod_php."),
-        UntunedReason("`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
-            "Apache adds workers only in whole processes."),
+        UntunedReason(
+            "Apache with mpm_worker, or with mpm_prefork but without mod_php",
+            "autotune supports only mpm_event, and mpm_prefork with mod_php.",
+        ),
+        UntunedReason(
+            "`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
+            "Apache adds workers only in whole processes.",
+        ),
         UntunedReason("A directive in a section whose module is not loaded", "It has no effect."),
-        UntunedReason("Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
-            "autotune writes them only to its own files: private servers, or `replace: true`."),
-        UntunedReason("TLS settings, virtual hosts and access rules", "They determine what is served."),
+        UntunedReason(
+            "Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
+            "autotune writes them only to its own files: private servers, or `replace: true`.",
+        ),
+        UntunedReason(
+            "TLS settings, virtual hosts and access rules", "They determine what is served."
+        ),
     ),
-)  # fmt: skip
+)

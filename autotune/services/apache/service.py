@@ -80,8 +80,11 @@ class ApacheServer(Service):
         """
         lines = (line.strip().partition(" ") for line in split_lines(text))
         texts = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
-        values = {p.name: select_notation(p, ON_OFF).parse(texts[p.name]) for p in self.parameters
-                  if p.name in texts}  # fmt: skip
+        values = {
+            p.name: select_notation(p, ON_OFF).parse(texts[p.name])
+            for p in self.parameters
+            if p.name in texts
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
@@ -92,8 +95,13 @@ class ApacheServer(Service):
         texts = dict(_parse_directives(text))
         if not scoreboard or not texts:
             return {}
-        values = {p.name: value for p in self.parameters if p.name in texts and p.name != "ListenBacklog"
-                  and (value := select_notation(p, ON_OFF).parse(texts[p.name])) is not None}  # fmt: skip
+        values = {
+            p.name: value
+            for p in self.parameters
+            if p.name in texts
+            and p.name != "ListenBacklog"
+            and (value := select_notation(p, ON_OFF).parse(texts[p.name])) is not None
+        }
         return {**values, **self._compute_effective_workers(values, scoreboard[1])}
 
     def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:

@@ -8,23 +8,64 @@ from autotune.services.base import ResourceNeeds, Role, on_reload, on_restart, w
 
 PREFORK_DOCS = "httpd.apache.org, prefork"
 
-PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((
-    mpm("MaxRequestWorkers", "Maximum number of processes, and thus of concurrent requests.",
-        low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
-    on_restart("ServerLimit", "Upper limit for raising MaxRequestWorkers without a restart.",
-        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM_DOCS),
-    mpm("StartServers", "Number of processes at start.",
-        low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
-    on_reload("MinSpareServers",
-        "Minimum number of idle processes. Below it, Apache forks one, then doubles the number"
-        " per second.",
-        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK_DOCS),
-    on_reload("MaxSpareServers", "Maximum number of idle processes. Above it, Apache stops some.",
-        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK_DOCS),
-),
-    capacity="MaxRequestWorkers+",
-    small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
-))  # fmt: skip
+PARAMETERS = (
+    *COMMON_PARAMETERS,
+    *with_guidance(
+        (
+            mpm(
+                "MaxRequestWorkers",
+                "Maximum number of processes, and thus of concurrent requests.",
+                low=2,
+                high=1024,
+                log=True,
+                stock=150,
+                recommended=256,
+                published={Role.WEB: 500},
+            ),
+            on_restart(
+                "ServerLimit",
+                "Upper limit for raising MaxRequestWorkers without a restart.",
+                low=1,
+                high=20_000,
+                stock=256,
+                derive="max(256, MaxRequestWorkers)",
+                source=MPM_DOCS,
+            ),
+            mpm(
+                "StartServers",
+                "Number of processes at start.",
+                low=1,
+                high=512,
+                log=True,
+                stock=5,
+                recommended="8 * cpus",
+            ),
+            on_reload(
+                "MinSpareServers",
+                "Minimum number of idle processes. Below it, Apache forks one, then doubles the number"
+                " per second.",
+                low=1,
+                high=256,
+                log=True,
+                stock=5,
+                recommended="4 * cpus",
+                source=PREFORK_DOCS,
+            ),
+            on_reload(
+                "MaxSpareServers",
+                "Maximum number of idle processes. Above it, Apache stops some.",
+                low=2,
+                high=1024,
+                log=True,
+                stock=10,
+                recommended="16 * cpus",
+                source=PREFORK_DOCS,
+            ),
+        ),
+        capacity="MaxRequestWorkers+",
+        small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
+    ),
+)
 
 RESOURCE_NEEDS = ResourceNeeds(
     workers="MaxRequestWorkers",

@@ -11,7 +11,8 @@ REFERENCE = ServiceReference(
     validated="The engine creates the container with the new limits.",
     read_back="The limits are not read back: the container does not start if they are refused.",
     untuned=(
-        UntunedReason("Any limit except CPUs and memory",
-        "No supported service has reached any other limit."),
+        UntunedReason(
+            "Any limit except CPUs and memory", "No supported service has reached any other limit."
+        ),
     ),
-)  # fmt: skip
+)

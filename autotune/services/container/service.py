@@ -9,11 +9,28 @@ from autotune.services.base import Parameter, Placement, Role, Service, Settings
 
 DOCS = "the Compose specification, cpus and mem_limit"
 PARAMETERS = (
-    on_restart("cpus", "CPU limit of the container; 0 keeps the project's setting.",
-        low=0.0, high="cpus", stock=0.0, on_demand=True, source=DOCS, direction="+"),
-    on_restart("memory", "Memory limit of the container; 0 keeps the project's setting.",
-        low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=DOCS, direction="+"),
-)  # fmt: skip
+    on_restart(
+        "cpus",
+        "CPU limit of the container; 0 keeps the project's setting.",
+        low=0.0,
+        high="cpus",
+        stock=0.0,
+        on_demand=True,
+        source=DOCS,
+        direction="+",
+    ),
+    on_restart(
+        "memory",
+        "Memory limit of the container; 0 keeps the project's setting.",
+        low=0,
+        high="memory / 1048576",
+        stock=0,
+        unit="MB",
+        on_demand=True,
+        source=DOCS,
+        direction="+",
+    ),
+)
 
 
 class Container(Service):

@@ -44,29 +44,88 @@ _LONG_OPTIONS = {
     "-t": "--timeout",
     "-w": "--workers",
 }
-_FLAG_OPTIONS = frozenset(f"--{name}" for name in (
-    "reload", "spew", "check-config", "print-config", "preload", "no-sendfile", "reuse-port",
-    "daemon", "initgroups", "capture-output", "log-syslog", "disable-redirect-access-to-syslog",
-    "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
-    "suppress-ragged-eofs", "strip-header-spaces",
-)) | {"-D", "-R"}  # fmt: skip
+_FLAG_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        "reload",
+        "spew",
+        "check-config",
+        "print-config",
+        "preload",
+        "no-sendfile",
+        "reuse-port",
+        "daemon",
+        "initgroups",
+        "capture-output",
+        "log-syslog",
+        "disable-redirect-access-to-syslog",
+        "enable-stdio-inheritance",
+        "proxy-protocol",
+        "do-handshake-on-connect",
+        "suppress-ragged-eofs",
+        "strip-header-spaces",
+    )
+) | {"-D", "-R"}
 # With several threads, a sync worker becomes a gthread worker.
 _THREADED_CLASSES = (
     "sync",
     "gthread",
 )
 _ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_VALUE_OPTIONS = frozenset(f"--{name}" for name in (
-    "access-logfile", "access-logformat", "backlog", "ca-certs", "cert-reqs", "certfile", "chdir",
-    "ciphers", "dogstatsd-tags", "error-logfile", "forwarded-allow-ips", "forwarder-headers",
-    "graceful-timeout", "group", "header-map", "keep-alive", "keyfile", "limit-request-field_size",
-    "limit-request-fields", "limit-request-line", "log-config", "log-config-dict", "log-config-json",
-    "log-file", "log-level", "log-syslog-facility", "log-syslog-prefix", "log-syslog-to",
-    "logger-class", "max-requests", "max-requests-jitter", "name", "paste", "paste-global", "pid",
-    "proxy-allow-from", "pythonpath", "reload-engine", "reload-extra-file", "ssl-version",
-    "statsd-host", "statsd-prefix", "threads", "umask", "user", "worker-connections",
-    "worker-tmp-dir", "help", "version",
-))  # fmt: skip
+_VALUE_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        "access-logfile",
+        "access-logformat",
+        "backlog",
+        "ca-certs",
+        "cert-reqs",
+        "certfile",
+        "chdir",
+        "ciphers",
+        "dogstatsd-tags",
+        "error-logfile",
+        "forwarded-allow-ips",
+        "forwarder-headers",
+        "graceful-timeout",
+        "group",
+        "header-map",
+        "keep-alive",
+        "keyfile",
+        "limit-request-field_size",
+        "limit-request-fields",
+        "limit-request-line",
+        "log-config",
+        "log-config-dict",
+        "log-config-json",
+        "log-file",
+        "log-level",
+        "log-syslog-facility",
+        "log-syslog-prefix",
+        "log-syslog-to",
+        "logger-class",
+        "max-requests",
+        "max-requests-jitter",
+        "name",
+        "paste",
+        "paste-global",
+        "pid",
+        "proxy-allow-from",
+        "pythonpath",
+        "reload-engine",
+        "reload-extra-file",
+        "ssl-version",
+        "statsd-host",
+        "statsd-prefix",
+        "threads",
+        "umask",
+        "user",
+        "worker-connections",
+        "worker-tmp-dir",
+        "help",
+        "version",
+    )
+)
 _parse_options = partial(
     command_line.parse_options,
     programs=_PROGRAM_NAMES,
@@ -173,8 +232,16 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         insertion = DirectiveInsertion(
             value, command_line.find_command_end(config), f" {format_option_name(name)}="
         )
-        tunables.append(Tunable(name, format_option_name(name), NUMBER, insertion=insertion,
-                                last_wins=True, skip_reason=skip_reasons.get(name, "")))  # fmt: skip
+        tunables.append(
+            Tunable(
+                name,
+                format_option_name(name),
+                NUMBER,
+                insertion=insertion,
+                last_wins=True,
+                skip_reason=skip_reasons.get(name, ""),
+            )
+        )
     return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
 
 
@@ -226,8 +293,11 @@ def _find_configured_value(
     it.
     """
     environment = unit_environment.read_environment(tree, unit)
-    environment_values = [line.arguments[0].text for line in _parse_environment_options(environment)
-             if line.name.text == format_option_name(name) and line.arguments]  # fmt: skip
+    environment_values = [
+        line.arguments[0].text
+        for line in _parse_environment_options(environment)
+        if line.name.text == format_option_name(name) and line.arguments
+    ]
     if environment_values:
         return (
             int(environment_values[-1])
@@ -291,14 +361,20 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
                 values[statement.name] = statement
             case _:
                 values |= _list_stored_names(statement)
-        values |= {node.target.id: statement for node in ast.walk(statement)
-                   if isinstance(node, ast.NamedExpr)}  # fmt: skip
+        values |= {
+            node.target.id: statement
+            for node in ast.walk(statement)
+            if isinstance(node, ast.NamedExpr)
+        }
     return values
 
 
 def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:
-    return {node.id: statement for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}  # fmt: skip
+    return {
+        node.id: statement
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
 
 
 def _may_set_any_name(statement: ast.stmt) -> bool:

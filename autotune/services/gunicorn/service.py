@@ -93,8 +93,11 @@ class Gunicorn(AppServer):
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
-    needs = build_needs("workers", "workers * threads",
-        source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
+    needs = build_needs(
+        "workers",
+        "workers * threads",
+        source="resident size of a worker with Django 3.2 and a client of its database",
+    )
     ordering_rules = (("threads", "worker_connections"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
@@ -141,7 +144,12 @@ def parse_effective(text: str) -> Settings:
 
 # The timeout kills workers together with their requests.
 DIAGNOSIS = build_diagnosis(
-    Gunicorn(), "workers", connection_changes=("backlog+", "worker_connections+"),
-    killed_workers=("timeout", r"WORKER TIMEOUT",
-           "workers exceeded `timeout` and were killed: raise timeout"),
-)  # fmt: skip
+    Gunicorn(),
+    "workers",
+    connection_changes=("backlog+", "worker_connections+"),
+    killed_workers=(
+        "timeout",
+        r"WORKER TIMEOUT",
+        "workers exceeded `timeout` and were killed: raise timeout",
+    ),
+)

@@ -48,8 +48,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             f"HAProxy is not tuned: {p} ({reason})" for p, reason in config.unread_files.items()
         )
         return
-    sockets = [line.words[0].removeprefix("unix@") for line in config.find_all("stats socket")
-               if line.words]  # fmt: skip
+    sockets = [
+        line.words[0].removeprefix("unix@")
+        for line in config.find_all("stats socket")
+        if line.words
+    ]
     backends = (
         line.words[position]
         for name, position in (("server", 1), ("server-template", 2))
@@ -57,10 +60,14 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         if line.words[position:]
     )
     running_service = RunningService(
-        host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(backends)),
+        host=host,
+        key="haproxy",
+        config=config,
+        tier_kind="lb",
+        backends=tuple(dict.fromkeys(backends)),
         listen_address=next((path for path in sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
-    )  # fmt: skip
+    )
     all_addresses = [*_list_http_addresses(config, _read_variables(host.tree, config))]
     addresses = [(address, tls) for address, tls in all_addresses if "$" not in address]
     if all_addresses and not addresses:
@@ -112,8 +119,11 @@ def _list_http_addresses(
     names = ("server", "server-template", "default_backend", "use_backend")
     forwarding_blocks = {line.directive.blocks for name in names for line in config.find_all(name)}
     modes = _map_modes(config)
-    binds = [line for line in config.find_all("bind")
-             if line.directive.blocks in forwarding_blocks and line.words]  # fmt: skip
+    binds = [
+        line
+        for line in config.find_all("bind")
+        if line.directive.blocks in forwarding_blocks and line.words
+    ]
     http_binds = [line for line in binds if modes.get(line.directive.blocks) == "http"]
     for line in http_binds or binds:
         for address in line.words[0].strip('"').split(","):

@@ -13,15 +13,25 @@ REFERENCE = ServiceReference(
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
     untuned=(
-        UntunedReason("A parameter that the stats socket does not report, such as a timeout",
-            "It is tuned, but not read back. The report shows the value in the file."),
-        UntunedReason("A directive with different values in several sections",
-            "The sections serve different purposes. Use one value to tune it."),
-        UntunedReason("All of HAProxy, if one of its files cannot be read",
-            "The unread file may override the value."),
-        UntunedReason("A frontend that listens only on a unix socket",
-            "autotune sends load only to TCP ports."),
-        UntunedReason("ACLs, TLS settings, health checks and server lists",
-            "They determine what is served, and by which server."),
+        UntunedReason(
+            "A parameter that the stats socket does not report, such as a timeout",
+            "It is tuned, but not read back. The report shows the value in the file.",
+        ),
+        UntunedReason(
+            "A directive with different values in several sections",
+            "The sections serve different purposes. Use one value to tune it.",
+        ),
+        UntunedReason(
+            "All of HAProxy, if one of its files cannot be read",
+            "The unread file may override the value.",
+        ),
+        UntunedReason(
+            "A frontend that listens only on a unix socket",
+            "autotune sends load only to TCP ports.",
+        ),
+        UntunedReason(
+            "ACLs, TLS settings, health checks and server lists",
+            "They determine what is served, and by which server.",
+        ),
     ),
-)  # fmt: skip
+)

@@ -32,8 +32,11 @@ def parse_down_servers(text: str) -> tuple[str, ...]:
     rows = [row for row in parse_rows(text) if row.get("status")]
     if not rows:
         raise ValueError(f"HAProxy reported no server states: {text[:200]!r}")
-    return tuple(f"{row['pxname']}/{row['svname']}" for row in rows
-                 if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN"))  # fmt: skip
+    return tuple(
+        f"{row['pxname']}/{row['svname']}"
+        for row in rows
+        if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN")
+    )
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:

@@ -64,8 +64,11 @@ def parse_effective(text: str) -> Settings:
     """Return the effective parameter values of the running HAProxy process. A value of the servers
     is included only if it is the same for all servers.
     """
-    values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
-                                if (match := re.search(pattern, text))}  # fmt: skip
+    values: dict[str, Value] = {
+        name: int(match[1])
+        for name, pattern in _INFO_PATTERNS.items()
+        if (match := re.search(pattern, text))
+    }
     limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
     # HAProxy 2.6 prints `unknown` for some load-balancing methods, such as `random`.
     methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
@@ -79,12 +82,17 @@ def parse_counters(text: str) -> Mapping[str, float]:
     """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
     sessions of the fullest frontend.
     """
-    total_rows = [{name: float(value) for name, value in row.items() if is_uint(value)}
-               for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip
+    total_rows = [
+        {name: float(value) for name, value in row.items() if is_uint(value)}
+        for row in parse_rows(text)
+        if row["svname"] in TOTAL_ROWS
+    ]
     backends = [row for row in total_rows if "qcur" in row]
     frontends = [row for row in total_rows if "qcur" not in row and row.get("slim")]
     sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
-    maximums = {name: max((row.get(name, 0.0) for row in backends), default=0.0)
-             for name in ("qmax", "qtime", "rtime")}  # fmt: skip
+    maximums = {
+        name: max((row.get(name, 0.0) for row in backends), default=0.0)
+        for name in ("qmax", "qtime", "rtime")
+    }
     frontend = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
     return sums | maximums | {name: frontend[name] for name in ("smax", "slim") if name in frontend}

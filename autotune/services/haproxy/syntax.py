@@ -14,8 +14,12 @@ SECTION_NAMES = frozenset(
 _TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives whose names consist of two words
 # Options on these lines count as separate directives: `server maxconn`, for example, is on a
 # `server` line or in a default.
-_OPTION_OWNERS = {"bind": "bind", "server": "server", "default-server": "server",
-            "server-template": "server"}  # fmt: skip
+_OPTION_OWNERS = {
+    "bind": "bind",
+    "server": "server",
+    "default-server": "server",
+    "server-template": "server",
+}
 # A space ends a word and `#` ends a line, unless they are quoted or escaped.
 _TOKEN_PATTERN = re.compile(
     r"""(?P<space>[^\S\n]+)|(?P<end>(?:\#[^\n]*)?(?:\n|$))"""

@@ -11,8 +11,9 @@ REFERENCE = ServiceReference(
     validated=SECOND_INSTANCE_TEXT,
     read_back="`redis-cli CONFIG GET`. The length of the accept queue comes from `ss`.",
     untuned=(
-        UntunedReason("Your own `kvrocks.conf`",
-            "autotune has no parser for it and replaces the whole file."),
+        UntunedReason(
+            "Your own `kvrocks.conf`", "autotune has no parser for it and replaces the whole file."
+        ),
         UntunedReason("Passwords and namespaces", "They control access."),
     ),
-)  # fmt: skip
+)

@@ -11,9 +11,13 @@ REFERENCE = ServiceReference(
     validated="systemd reads the drop-in. The unit must start with it.",
     read_back="`/proc/PID/limits` of the unit's main process.",
     untuned=(
-        UntunedReason("Units whose own files are edited",
-            "A drop-in would be a new file on the host, so these units keep their limit."),
-        UntunedReason("Any limit except the number of open files",
-            "No supported service has reached any other limit."),
+        UntunedReason(
+            "Units whose own files are edited",
+            "A drop-in would be a new file on the host, so these units keep their limit.",
+        ),
+        UntunedReason(
+            "Any limit except the number of open files",
+            "No supported service has reached any other limit.",
+        ),
     ),
-)  # fmt: skip
+)

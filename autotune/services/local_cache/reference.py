@@ -14,7 +14,8 @@ REFERENCE = ServiceReference(
     read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
     " not read back.",
     untuned=(
-        UntunedReason("The local cache of your own application",
-            "Only the reference application uses it."),
+        UntunedReason(
+            "The local cache of your own application", "Only the reference application uses it."
+        ),
     ),
-)  # fmt: skip
+)

@@ -37,20 +37,44 @@ DOCS = "memcached(1); local and remote cache tiers in front of a web server (mod
 IF_ENABLED = (("enabled", (True,)),)
 build_option = partial(on_restart, source=DOCS)
 
-PARAMETERS = with_guidance((
-    build_option("enabled", "Run a cache on each host in front of the remote one.",
-        stock=False),
-    build_option("memory", "Memory for items in the local cache.",
-        low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=IF_ENABLED),
-    at_once("ttl", "Time after which the local cache fetches an item again.",
-        low=1, high=300, log=True, stock=5, unit="s", when=IF_ENABLED, source=DOCS),
-    build_option("threads",
-        "Number of worker threads of the local cache.",
-        low=1, high="2 * cpus", stock=1, when=IF_ENABLED),
-),
+PARAMETERS = with_guidance(
+    (
+        build_option(
+            "enabled", "Run a cache on each host in front of the remote one.", stock=False
+        ),
+        build_option(
+            "memory",
+            "Memory for items in the local cache.",
+            low=1,
+            high="memory / 8 / 1048576",
+            log=True,
+            stock=8,
+            unit="MB",
+            when=IF_ENABLED,
+        ),
+        at_once(
+            "ttl",
+            "Time after which the local cache fetches an item again.",
+            low=1,
+            high=300,
+            log=True,
+            stock=5,
+            unit="s",
+            when=IF_ENABLED,
+            source=DOCS,
+        ),
+        build_option(
+            "threads",
+            "Number of worker threads of the local cache.",
+            low=1,
+            high="2 * cpus",
+            stock=1,
+            when=IF_ENABLED,
+        ),
+    ),
     capacity="enabled memory+ ttl",
     small="threads",
-)  # fmt: skip
+)
 
 
 class LocalCache(Service):

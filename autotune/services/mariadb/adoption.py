@@ -31,10 +31,12 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
 DEBIAN_FILE, REDHAT_FILE = "/etc/mysql/my.cnf", "/etc/my.cnf"
-LAYOUTS = DistributionLayouts((
-    DistributionLayout("Debian, Ubuntu", "mariadb.service", DEBIAN_FILE),
-    DistributionLayout("Fedora, RHEL, SUSE", "mariadb.service", REDHAT_FILE),
-))  # fmt: skip
+LAYOUTS = DistributionLayouts(
+    (
+        DistributionLayout("Debian, Ubuntu", "mariadb.service", DEBIAN_FILE),
+        DistributionLayout("Fedora, RHEL, SUSE", "mariadb.service", REDHAT_FILE),
+    )
+)
 # Groups that the server reads. The last line with an option takes effect. Groups with a version are
 # handled separately.
 _SERVER_GROUP_PATTERN = re.compile(
@@ -60,8 +62,11 @@ _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False,
 def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
     """Return the options in groups that the MariaDB server reads."""
     config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
-    counting_directives = {(placed.name, group["version"] or ""): placed for placed in config.directives
-                if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))}  # fmt: skip
+    counting_directives = {
+        (placed.name, group["version"] or ""): placed
+        for placed in config.directives
+        if (group := _SERVER_GROUP_PATTERN.fullmatch(placed.block))
+    }
     return replace(config, directives=tuple(counting_directives.values()))
 
 
@@ -113,8 +118,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             service.config.last_word("query_cache_type").lower() in ("1", "on")
         ),
     }
-    reasons = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
-            for name, option in _find_aliases(service.config)}  # fmt: skip
+    reasons = {
+        name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
+        for name, option in _find_aliases(service.config)
+    }
     unit = service.unit or _UNIT_NAME
     for option in expand_command(service.host.tree, unit):
         option_name = (

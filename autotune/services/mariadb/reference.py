@@ -15,11 +15,17 @@ REFERENCE = ServiceReference(
     " queue comes from `ss`.",
     untuned=(
         UntunedReason("MySQL and Percona Server", "Their options and files differ."),
-        UntunedReason("MariaDB, if `/etc/my.cnf` exists in addition to files in `/etc/mysql`",
-            "MariaDB reads both. Move the options to `/etc/mysql`."),
-        UntunedReason("An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
-            "The effective line would be unclear. Use the full name."),
-        UntunedReason("Accounts, TLS, replication and the data directory",
-            "They determine access, and which data is kept."),
+        UntunedReason(
+            "MariaDB, if `/etc/my.cnf` exists in addition to files in `/etc/mysql`",
+            "MariaDB reads both. Move the options to `/etc/mysql`.",
+        ),
+        UntunedReason(
+            "An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
+            "The effective line would be unclear. Use the full name.",
+        ),
+        UntunedReason(
+            "Accounts, TLS, replication and the data directory",
+            "They determine access, and which data is kept.",
+        ),
     ),
-)  # fmt: skip
+)

@@ -139,8 +139,11 @@ def parse_rows(text: str) -> dict[str, str]:
 def parse_option_table(text: str) -> Settings:
     """Return the parameter values in the table that ``--verbose --help`` prints after the options."""
     rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
-    printed_values = {name.replace("-", "_"): _SWITCHES.get(value, value) for name, value in rows
-               if value not in _UNSET_NUMBERS}  # fmt: skip
+    printed_values = {
+        name.replace("-", "_"): _SWITCHES.get(value, value)
+        for name, value in rows
+        if value not in _UNSET_NUMBERS
+    }
     if printed_values.get("query_cache_type") == "OFF":
         printed_values["query_cache_size"] = "0"
     return {

@@ -12,12 +12,18 @@ REFERENCE = ServiceReference(
     read_back="`memcached-tool HOST:PORT settings`. The length of the accept queue comes from"
     " `ss`.",
     untuned=(
-        UntunedReason("Parameters that need a restart, without `allow_data_loss: true`",
-            "A restart empties the cache. `allow_data_loss: true` in the tier allows it."),
-        UntunedReason("`udp` and extstore in your own file",
-            "autotune writes them only to its own file: private servers, or `replace: true`."),
+        UntunedReason(
+            "Parameters that need a restart, without `allow_data_loss: true`",
+            "A restart empties the cache. `allow_data_loss: true` in the tier allows it.",
+        ),
+        UntunedReason(
+            "`udp` and extstore in your own file",
+            "autotune writes them only to its own file: private servers, or `replace: true`.",
+        ),
         UntunedReason("SASL and the file with its users", "They control access."),
-        UntunedReason("memcached on any distribution except Debian and Ubuntu",
-            "autotune reads only `/etc/memcached.conf`."),
+        UntunedReason(
+            "memcached on any distribution except Debian and Ubuntu",
+            "autotune reads only `/etc/memcached.conf`.",
+        ),
     ),
-)  # fmt: skip
+)

@@ -232,8 +232,12 @@ def parse_options(content: bytes) -> Argv:
     lines = (
         line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))
     )
-    return tuple(word for line in lines if line and line[0].startswith("-") and line[0] != "-d"
-                 for word in line)  # fmt: skip
+    return tuple(
+        word
+        for line in lines
+        if line and line[0].startswith("-") and line[0] != "-d"
+        for word in line
+    )
 
 
 LEVEL_COUNTERS = frozenset((

@@ -136,25 +136,18 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
     insertion = DirectiveInsertion(
         512, find_block_start(config, "events"), "\n    worker_connections ", ";"
     )
-    yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), insertion,
-                  extra_edits=_raise_descriptor_limit)  # fmt: skip
+    yield Tunable(
+        "worker_connections",
+        "worker_connections",
+        NUMBER,
+        ("events",),
+        insertion,
+        extra_edits=_raise_descriptor_limit,
+    )
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
     yield from _list_block_tunables(config, KEEPALIVE_DIRECTIVES, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Add these directives only if no file sets any of them. nginx rejects a busy size that is
-        # below the first buffer, or close to the size of all buffers.
-        lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
-        http_start = find_block_start(config, "http") if lacks_buffers else []
-        text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
-        yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
-                      insertion=DirectiveInsertion(4, http_start, text_before, ";"))  # fmt: skip
-        yield Tunable(
-            "fastcgi_buffers",
-            "fastcgi_buffers",
-            NUMBER,
-            is_considered=lambda placed: placed.words[1:] == ("4k",),
-            insertion=DirectiveInsertion(8, http_start, "\n    fastcgi_buffers ", " 4k;"),
-        )
+        yield from _list_fastcgi_buffers(config)
     uses_tls = any("ssl" in placed.words for placed in config.find_all("listen"))
     cache_directive = CACHE_DIRECTIVES[service.role]
     has_cache = config.find_all(cache_directive) and config.find_all(f"{cache_directive}_path")
@@ -164,6 +157,27 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
         *((f"{cache_directive}_lock",) if has_cache else ()),
     )
     yield from _list_block_tunables(config, directive_names, "http", "server", "location")
+
+
+def _list_fastcgi_buffers(config: Config) -> Iterator[Tunable]:
+    # Add these directives only if no file sets any of them. nginx rejects a busy size that is below
+    # the first buffer, or close to the size of all buffers.
+    lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
+    http_start = find_block_start(config, "http") if lacks_buffers else []
+    text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
+    yield Tunable(
+        "fastcgi_buffer_size",
+        "fastcgi_buffer_size",
+        KILOBYTES,
+        insertion=DirectiveInsertion(4, http_start, text_before, ";"),
+    )
+    yield Tunable(
+        "fastcgi_buffers",
+        "fastcgi_buffers",
+        NUMBER,
+        is_considered=lambda placed: placed.words[1:] == ("4k",),
+        insertion=DirectiveInsertion(8, http_start, "\n    fastcgi_buffers ", " 4k;"),
+    )
 
 
 def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
@@ -201,8 +215,11 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.find_all("http2")}
     addresses = {scopes.normalize_address(placed.words[0]) for placed in listens}
-    tcp_listens = [p for p in reversed(listens)
-                   if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)]  # fmt: skip
+    tcp_listens = [
+        p
+        for p in reversed(listens)
+        if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)
+    ]
     tls_listens = [placed for placed in tcp_listens if "ssl" in placed.words]
     for name, notation, default, text_before, own_listens in (
         ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listens),
@@ -211,8 +228,14 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     ):
         ends = {scopes.normalize_address(p.words[0]): p.end_position for p in own_listens}
         reason = f"`listen` already sets `{name}`" if name in options else ""
-        yield Tunable(name, "listen", notation, (), skip_reason=reason if own_listens else "",
-                      insertion=DirectiveInsertion(default, [*ends.values()], text_before))  # fmt: skip
+        yield Tunable(
+            name,
+            "listen",
+            notation,
+            (),
+            skip_reason=reason if own_listens else "",
+            insertion=DirectiveInsertion(default, [*ends.values()], text_before),
+        )
 
 
 def _build_log_tunable(config: Config) -> Tunable:
@@ -267,8 +290,15 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         )
     insertion = DirectiveInsertion(0, upstream_ends, "\n        keepalive ", ";")
     extra_edits = _omit_zero_keepalive if has_keepalive else _clear_connection_header
-    yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), insertion,
-                  skip_reason=reason, extra_edits=extra_edits)  # fmt: skip
+    yield Tunable(
+        _KEEPALIVE_PARAMETER,
+        "keepalive",
+        NUMBER,
+        ("upstream",),
+        insertion,
+        skip_reason=reason,
+        extra_edits=extra_edits,
+    )
     insertion = DirectiveInsertion(
         1000, upstream_ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
     )

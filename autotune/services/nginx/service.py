@@ -316,8 +316,11 @@ CONNECTION_CHANGES = ("worker_connections+", "worker_processes+", "backlog+", "u
 CPU_CHANGES = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+",
     "keepalive_requests+", "ssl_session_cache=10", "ssl_session_timeout+",
     "access_log_buffer=64")  # fmt: skip
-CHANGES = {Resource.CPU: CPU_CHANGES, Resource.WORKERS: ("worker_processes+",),
-    Resource.CONNECTIONS: CONNECTION_CHANGES}  # fmt: skip
+CHANGES = {
+    Resource.CPU: CPU_CHANGES,
+    Resource.WORKERS: ("worker_processes+",),
+    Resource.CONNECTIONS: CONNECTION_CHANGES,
+}
 DIAGNOSIS = Diagnosis(
     counter_query=None,
     find_log=lambda site: site.choose(

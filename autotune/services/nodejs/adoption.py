@@ -35,8 +35,11 @@ _DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    units = dict.fromkeys(unit for program in ("node", "npm", "yarn", "pnpm")
-                          for unit in unit_files.find_units_mentioning(host.tree, program))  # fmt: skip
+    units = dict.fromkeys(
+        unit
+        for program in ("node", "npm", "yarn", "pnpm")
+        for unit in unit_files.find_units_mentioning(host.tree, program)
+    )
     environments_by_unit = {
         unit: environment for unit in units if (environment := _find_node_environment(host, unit))
     }
@@ -46,8 +49,9 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     port_by_unit = {
         unit: environment.get_number("PORT") for unit, environment in environments_by_unit.items()
     }
-    unassigned_ports = {listener.port for listener in host.listeners
-           if listener.program in Nodejs.programs["node"]} - {*port_by_unit.values()}  # fmt: skip
+    unassigned_ports = {
+        listener.port for listener in host.listeners if listener.program in Nodejs.programs["node"]
+    } - {*port_by_unit.values()}
     for unit, environment in environments_by_unit.items():
         port = port_by_unit[unit]
         if (
@@ -110,6 +114,9 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
 )
 
 ADOPTION = app_server.build_adoption(
-    Nodejs, _list_candidates, tune_parameters, visible=VISIBLE_DIRECTIVES,
+    Nodejs,
+    _list_candidates,
+    tune_parameters,
+    visible=VISIBLE_DIRECTIVES,
     version_script="command -v node >/dev/null && echo Node.js $(node --version)",
-)  # fmt: skip
+)

@@ -18,13 +18,19 @@ REFERENCE = ServiceReference(
     read_back="The environment of the running processes. autotune counts the processes that a cluster"
     " forked as workers.",
     untuned=(
-        UntunedReason("`workers`, if no variable sets their number",
+        UntunedReason(
+            "`workers`, if no variable sets their number",
             "Applications read different variables. Set"
-            " `Environment=WEB_CONCURRENCY=1` if yours reads this one."),
-        UntunedReason("A unit without `PORT`, if Node.js listens on several ports",
-            "The port of the unit is unclear. Set `Environment=PORT=…`."),
-        UntunedReason("A variable from a file that cannot be read", "The file may override the value."),
+            " `Environment=WEB_CONCURRENCY=1` if your application reads this variable.",
+        ),
+        UntunedReason(
+            "A unit without `PORT`, if Node.js listens on several ports",
+            "The port of the unit is unclear. Set `Environment=PORT=…`.",
+        ),
+        UntunedReason(
+            "A variable from a file that cannot be read", "The file may override the value."
+        ),
         SET_BY_COMMAND,
         TEMPLATE_UNIT,
     ),
-)  # fmt: skip
+)

@@ -39,32 +39,64 @@ from autotune.strict_parsing import split_lines
 UNIT_NAME = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
 
-PARAMETERS = with_guidance((
-    on_restart("workers",
-        "Number of the application's cluster processes, if it reads the number from its"
-        " environment.",
-        low=1, high="max(4, 2 * cpus)", log=True, stock=1, recommended="cpus",
-        source="nodejs.org, Cluster"),
-    on_restart("uv_threadpool_size", "Number of threads per process for files, DNS, compression and"
-        " cryptography. Other work runs on one thread.",
-        low=1, high=128, log=True, stock=4, source=f"{DOCS}, UV_THREADPOOL_SIZE"),
-    on_restart("max_semi_space_size",
-        "Size of a space for new objects, of which each process has three."
-        " Larger spaces are collected less often.",
-        low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
-        source=f"{DOCS}, --max-semi-space-size"),
-    # A process with too little memory aborts.
-    on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
-        low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
-        source=f"{DOCS}, --max-old-space-size"),
-),
+PARAMETERS = with_guidance(
+    (
+        on_restart(
+            "workers",
+            "Number of the application's cluster processes, if it reads the number from its"
+            " environment.",
+            low=1,
+            high="max(4, 2 * cpus)",
+            log=True,
+            stock=1,
+            recommended="cpus",
+            source="nodejs.org, Cluster",
+        ),
+        on_restart(
+            "uv_threadpool_size",
+            "Number of threads per process for files, DNS, compression and"
+            " cryptography. Other work runs on one thread.",
+            low=1,
+            high=128,
+            log=True,
+            stock=4,
+            source=f"{DOCS}, UV_THREADPOOL_SIZE",
+        ),
+        on_restart(
+            "max_semi_space_size",
+            "Size of a space for new objects, of which each process has three."
+            " Larger spaces are collected less often.",
+            low=8,
+            high=128,
+            log=True,
+            stock=16,
+            recommended=64,
+            unit="MB",
+            source=f"{DOCS}, --max-semi-space-size",
+        ),
+        # A process with too little memory aborts.
+        on_restart(
+            "max_old_space_size",
+            "Maximum memory per process for long-lived objects.",
+            low=128,
+            high=16_384,
+            log=True,
+            stock=2048,
+            unit="MB",
+            adopted=True,
+            on_demand=True,
+            source=f"{DOCS}, --max-old-space-size",
+        ),
+    ),
     capacity="workers+",
     small="uv_threadpool_size+ max_semi_space_size+",
     safe={"workers": (1, "cpus"), "uv_threadpool_size": (4, 32), "max_semi_space_size": (16, 64)},
-)  # fmt: skip
+)
 POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
-OPTIONS_BY_PARAMETER = {"max_semi_space_size": "--max-semi-space-size",
-           "max_old_space_size": "--max-old-space-size"}  # fmt: skip
+OPTIONS_BY_PARAMETER = {
+    "max_semi_space_size": "--max-semi-space-size",
+    "max_old_space_size": "--max-old-space-size",
+}
 
 # Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with these
 # variables, and without a program to run.
@@ -155,8 +187,10 @@ def parse_effective(text: str) -> Settings:
     if "process" not in split_lines(text):
         return {}
     pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
-    values = {"workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
-              "uv_threadpool_size": int(pool_match[1]) if pool_match else 4}  # fmt: skip
+    values = {
+        "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
+        "uv_threadpool_size": int(pool_match[1]) if pool_match else 4,
+    }
     flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
     for name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"

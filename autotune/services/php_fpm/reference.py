@@ -12,11 +12,17 @@ REFERENCE = ServiceReference(
     validated="`php-fpm -t`, with the new files and all includes in place.",
     read_back="`php-fpm -tt`. The length of the accept queue comes from `ss`.",
     untuned=(
-        UntunedReason("A directive with different values in several pools",
-            "The pools serve different applications. Use one value to tune it."),
-        UntunedReason("A unit that selects another main file with `-y`",
-            "autotune reads only the standard main file."),
-        UntunedReason("Environment variables and `php_admin_value`",
-            "They belong to the application, and may contain secrets."),
+        UntunedReason(
+            "A directive with different values in several pools",
+            "The pools serve different applications. Use one value to tune it.",
+        ),
+        UntunedReason(
+            "A unit that selects another main file with `-y`",
+            "autotune reads only the standard main file.",
+        ),
+        UntunedReason(
+            "Environment variables and `php_admin_value`",
+            "They belong to the application, and may contain secrets.",
+        ),
     ),
-)  # fmt: skip
+)

@@ -183,8 +183,11 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
     values: dict[str, str] = {}
     build = location.partition("/conf.d/")[0]
     patterns = (f"{build}/php.ini", f"{build}/conf.d/*.ini")
-    missing_reasons = {link: tree.explain_missing(link)
-               for pattern in patterns for link in tree.find_broken_links(pattern)}  # fmt: skip
+    missing_reasons = {
+        link: tree.explain_missing(link)
+        for pattern in patterns
+        for link in tree.find_broken_links(pattern)
+    }
     missing_reasons |= {
         path: reason for pattern in patterns for path, reason in tree.find_unread(pattern).items()
     }

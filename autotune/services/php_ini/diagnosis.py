@@ -48,26 +48,40 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
 
 
 # Strings that do not fit into the buffer are copied into each process.
-STRING_BUFFER_RULE = build_evidence_rule(Resource.CACHE, INFERRED,
+STRING_BUFFER_RULE = build_evidence_rule(
+    Resource.CACHE,
+    INFERRED,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
-    lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"
-              " raise opcache_interned_strings_buffer")  # fmt: skip
+    lambda c: (
+        f"its {c['strings_buffer_size'] / 2**20:.0f} MB for interned strings are full:"
+        " raise opcache_interned_strings_buffer"
+    ),
+)
 
 DIAGNOSIS = Diagnosis(
     counter_query=command_query(
-        build_command=build_status_command, counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)),
-        level_names=frozenset(LEVEL_COUNTERS)
+        build_command=build_status_command,
+        counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)),
+        level_names=frozenset(LEVEL_COUNTERS),
     ),
     find_log=None,
     recommended_changes={
-        Resource.CPU: ("opcache_enable=True", "opcache_memory_consumption+",
-                       "opcache_max_accelerated_files+", "realpath_cache_size+", "realpath_cache_ttl+"),
-        Resource.CACHE: ("opcache_memory_consumption+", "opcache_max_accelerated_files+",
-                         "opcache_interned_strings_buffer+"),
+        Resource.CPU: (
+            "opcache_enable=True",
+            "opcache_memory_consumption+",
+            "opcache_max_accelerated_files+",
+            "realpath_cache_size+",
+            "realpath_cache_ttl+",
+        ),
+        Resource.CACHE: (
+            "opcache_memory_consumption+",
+            "opcache_max_accelerated_files+",
+            "opcache_interned_strings_buffer+",
+        ),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
     },
     # A full OPcache rejects scripts. This rule precedes the one about busy CPUs, because compiling
     # these scripts keeps the CPUs busy.
     refusal_rules=(_detect_full_cache,),
     cache_rules=(STRING_BUFFER_RULE,),
-)  # fmt: skip
+)

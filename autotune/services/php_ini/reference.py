@@ -13,13 +13,19 @@ REFERENCE = ServiceReference(
     read_back="`ini_get` and `opcache_get_status`, in a script that autotune requests through FPM or"
     " Apache on the host itself.",
     untuned=(
-        UntunedReason("A setting that a pool sets with `php_value` or `php_admin_value`",
-            "The pool overrides the file."),
-        UntunedReason("A setting in a file that is read after `zz-autotune.ini`",
-            "The later file overrides it."),
+        UntunedReason(
+            "A setting that a pool sets with `php_value` or `php_admin_value`",
+            "The pool overrides the file.",
+        ),
+        UntunedReason(
+            "A setting in a file that is read after `zz-autotune.ini`",
+            "The later file overrides it.",
+        ),
         UntunedReason("OPcache settings, if the extension is not loaded", "They have no effect."),
         UntunedReason("`opcache.preload` without a script", "autotune does not write a script."),
-        UntunedReason("PHP on Fedora, RHEL and SUSE",
-            "Its files have other paths, which autotune does not support."),
+        UntunedReason(
+            "PHP on Fedora, RHEL and SUSE",
+            "Its files have other paths, which autotune does not support.",
+        ),
     ),
-)  # fmt: skip
+)

@@ -32,8 +32,10 @@ from autotune.strict_parsing import is_uint, split_lines
 from autotune.target.quantities import SIZE_UNITS
 
 FILE_NAME = "zz-autotune.ini"
-_BOOLEAN_WORDS = {**dict.fromkeys(("1", "on", "yes", "true"), True),
-           **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
+_BOOLEAN_WORDS = {
+    **dict.fromkeys(("1", "on", "yes", "true"), True),
+    **dict.fromkeys(("", "0", "off", "no", "false", "none"), False),
+}
 _JIT_MODES = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
 # PHP only warns about invalid values, so the check compares the printed values with the new file.
 _VALIDATION_SCRIPT = r"""

@@ -36,10 +36,13 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     ConfigSyntaxError.
     """
     return tuple(
-        Directive(Word(line["name"].lower(), line.start("name")),
-                  (Word(line["value"], line.start("value")),))
-        for line in tokenize(text, _LINE_PATTERN, "expected `name = value`") if line["name"]
-    )  # fmt: skip
+        Directive(
+            Word(line["name"].lower(), line.start("name")),
+            (Word(line["value"], line.start("value")),),
+        )
+        for line in tokenize(text, _LINE_PATTERN, "expected `name = value`")
+        if line["name"]
+    )
 
 
 def parse_include(directive: Directive) -> str | None:

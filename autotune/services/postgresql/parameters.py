@@ -119,8 +119,12 @@ UNIT_FACTORS = {
     "d": 86_400,
 }
 # Parameters for which the unit of a bare number differs from the parameter's unit.
-_DEFAULT_UNITS = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
-         "maintenance_work_mem": "kB"}  # fmt: skip
+_DEFAULT_UNITS = {
+    "shared_buffers": "8kB",
+    "effective_cache_size": "8kB",
+    "wal_buffers": "8kB",
+    "maintenance_work_mem": "kB",
+}
 _BOOLEAN_WORDS = {"on": True, "true": True, "yes": True, "1": True,
              "off": False, "false": False, "no": False, "0": False}  # fmt: skip
 _ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.items()} | {

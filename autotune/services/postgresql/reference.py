@@ -13,14 +13,20 @@ REFERENCE = ServiceReference(
     validated="`postgres -C`, as the owner of the cluster.",
     read_back="`pg_settings`, queried with `psql` through the unix socket as the owner of the cluster.",
     untuned=(
-        UntunedReason("A parameter in `postgresql.auto.conf`",
+        UntunedReason(
+            "A parameter in `postgresql.auto.conf`",
             "`ALTER SYSTEM` overrides the file. `ALTER SYSTEM RESET NAME` makes the parameter"
-            " tunable."),
-        UntunedReason("A parameter in `pg_ctl.conf`",
-            "The command line overrides the file. Move it to `postgresql.conf`."),
-        UntunedReason("A cluster without a unix socket",
-            "autotune does not use database passwords."),
-        UntunedReason("Accounts, `pg_hba.conf`, TLS and replication",
-            "They control access to the data."),
+            " tunable.",
+        ),
+        UntunedReason(
+            "A parameter in `pg_ctl.conf`",
+            "The command line overrides the file. Move it to `postgresql.conf`.",
+        ),
+        UntunedReason(
+            "A cluster without a unix socket", "autotune does not use database passwords."
+        ),
+        UntunedReason(
+            "Accounts, `pg_hba.conf`, TLS and replication", "They control access to the data."
+        ),
     ),
-)  # fmt: skip
+)

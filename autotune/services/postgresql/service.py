@@ -242,8 +242,11 @@ class Postgresql(Service):
             connections = 200
         # PGTune assumes 8 workers if it recommends no max_worker_processes
         workers = cpus if cpus >= 4 else 8
-        values: dict[str, Value] = {parameter.name: parameter.recommended for parameter in PARAMETERS
-            if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)}  # fmt: skip
+        values: dict[str, Value] = {
+            parameter.name: parameter.recommended
+            for parameter in PARAMETERS
+            if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)
+        }
         values |= {
             "max_connections": connections,
             "shared_buffers": shared_buffers_kb // 1024,
@@ -257,8 +260,11 @@ class Postgresql(Service):
             "jit": False,
         }
         if cpus >= 4:
-            values |= {"max_worker_processes": cpus, "max_parallel_workers": cpus,
-                       "max_parallel_workers_per_gather": min(4, -(-cpus // 2))}  # fmt: skip
+            values |= {
+                "max_worker_processes": cpus,
+                "max_parallel_workers": cpus,
+                "max_parallel_workers_per_gather": min(4, -(-cpus // 2)),
+            }
         if cpus >= 16:
             values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
         return values

@@ -35,15 +35,41 @@ _LONG_OPTIONS = {
     "-t": "--threads",
     "-w": "--workers",
 }
-_FLAG_OPTIONS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
-    "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
-    "redirect-append", "no-redirect-append",
-)}  # fmt: skip
-_VALUE_OPTIONS = frozenset(f"--{name}" for name in (
-    "control-url", "control-token", "dir", "fork-worker", "include", "pidfile", "redirect-stdout",
-    "redirect-stderr", "restart-cmd", "state", "tag", "extra-runtime-dependencies",
-    "bind-to-activated-sockets", "version", "help",
-))  # fmt: skip
+_FLAG_OPTIONS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {
+    f"--{name}"
+    for name in (
+        "no-config",
+        "debug",
+        "preload",
+        "prune-bundler",
+        "quiet",
+        "log-requests",
+        "silent",
+        "early-hints",
+        "redirect-append",
+        "no-redirect-append",
+    )
+}
+_VALUE_OPTIONS = frozenset(
+    f"--{name}"
+    for name in (
+        "control-url",
+        "control-token",
+        "dir",
+        "fork-worker",
+        "include",
+        "pidfile",
+        "redirect-stdout",
+        "redirect-stderr",
+        "restart-cmd",
+        "state",
+        "tag",
+        "extra-runtime-dependencies",
+        "bind-to-activated-sockets",
+        "version",
+        "help",
+    )
+)
 # The command options that set each parameter. Without such an option, an environment variable may
 # set it.
 _COMMAND_OPTIONS = {
@@ -68,8 +94,9 @@ _ADDRESS_CALLS = (
 )
 _INTERPOLATION_PATTERN = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PRELOAD_CALL = "preload_app!"  # whether Puma preloads by default depends on its version
-_SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
-                   lambda name: f'(" true" if {name} else " false")')  # fmt: skip
+_SWITCH_NOTATION = Notation(
+    {"": True, "true": True, "false": False}.get, lambda name: f'(" true" if {name} else " false")'
+)
 _parse_options = partial(
     command_line.parse_options,
     programs=("puma",),
@@ -108,9 +135,10 @@ def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvir
     names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
     name = command.last_word("--environment") or next(filter(None, names), "development")
     named_file = command.last_word("--config")
-    paths = [join(directory.lstrip("-") or "/", path)
-             for path in ([named_file] if named_file else [f"config/puma/{name}.rb",
-             "config/puma.rb"])]  # fmt: skip
+    paths = [
+        join(directory.lstrip("-") or "/", path)
+        for path in ([named_file] if named_file else [f"config/puma/{name}.rb", "config/puma.rb"])
+    ]
     return next((path for path in paths if host.tree.resolve(path) in host.tree.files), paths[-1])
 
 
@@ -119,14 +147,20 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     own settings.
     """
     socket_address = unit_files.find_socket_address(host.tree, environment.unit)
-    own_addresses = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
-           for placed in config.find_all(name)]  # fmt: skip
+    own_addresses = [
+        f"{before}{placed.words[0]}{after}"
+        for name, before, after in _ADDRESS_CALLS
+        for placed in config.find_all(name)
+    ]
     patterns = [
         _build_address_pattern(config, environment, location)
         for location in ([socket_address] if socket_address else own_addresses)
     ]
-    matching_sockets = (app_server.match_sockets(host, pattern)
-                for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
+    matching_sockets = (
+        app_server.match_sockets(host, pattern)
+        for pattern in patterns
+        if "/" in pattern or is_uint(pattern)
+    )
     single_sockets = (sockets[0] for sockets in matching_sockets if len(sockets) == 1)
     return next(single_sockets, (patterns or [str(Puma.port)])[0])
 

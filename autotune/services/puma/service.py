@@ -141,8 +141,11 @@ class Puma(AppServer):
     packages = ("puma",)
     parameters = PARAMETERS
     stats_script = _FIND_STATS_SCRIPT
-    needs = build_needs("workers", "max(workers, 1) * max_threads",
-        source="Puma 5.6: 20 MB a worker, no application; the first trial measures it")  # fmt: skip
+    needs = build_needs(
+        "workers",
+        "max(workers, 1) * max_threads",
+        source="Puma 5.6: 20 MB a worker, no application; the first trial measures it",
+    )
     ordering_rules = (("min_threads", "max_threads"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
@@ -220,8 +223,13 @@ def parse_counters(text: str) -> Mapping[str, float]:
 
 
 DIAGNOSIS = build_diagnosis(
-    Puma(), "workers", "max_threads",
-    killed_workers=("timeout", r"Terminating timed out worker",
-           "workers exceeded `worker_timeout` and were killed: raise worker_timeout"),
+    Puma(),
+    "workers",
+    "max_threads",
+    killed_workers=(
+        "timeout",
+        r"Terminating timed out worker",
+        "workers exceeded `worker_timeout` and were killed: raise worker_timeout",
+    ),
     counters=parse_counters,
-)  # fmt: skip
+)

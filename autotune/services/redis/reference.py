@@ -18,13 +18,19 @@ REFERENCE = ServiceReference(
     read_back="`redis-cli CONFIG GET`, with the password from the host's own file. The length of"
     " the accept queue comes from `ss`.",
     untuned=(
-        UntunedReason("Parameters that need a restart, if `save` and `appendonly` are off",
-            "A restart loses all data. `allow_data_loss: true` in the tier allows it."),
-        UntunedReason("A server whose password is not in a file",
-            "A restart would remove the password. `CONFIG REWRITE` writes it to the file."),
-        UntunedReason("`maxmemory`, eviction, snapshots and the append-only file",
-            "They determine which data is kept."),
+        UntunedReason(
+            "Parameters that need a restart, if `save` and `appendonly` are off",
+            "A restart loses all data. `allow_data_loss: true` in the tier allows it.",
+        ),
+        UntunedReason(
+            "A server whose password is not in a file",
+            "A restart would remove the password. `CONFIG REWRITE` writes it to the file.",
+        ),
+        UntunedReason(
+            "`maxmemory`, eviction, snapshots and the append-only file",
+            "They determine which data is kept.",
+        ),
         UntunedReason("Passwords and ACLs", "They control access."),
         SET_BY_COMMAND,
     ),
-)  # fmt: skip
+)

@@ -124,8 +124,12 @@ def describe_restart_loss(config: Config) -> str:
     """Return which data a restart loses: all data, unless Redis writes snapshots (the default) or
     an append-only log.
     """
-    last_values = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
-            for line in config.find_all(name) if line.words}  # fmt: skip
+    last_values = {
+        name: line.words[0].strip("\"'")
+        for name in ("save", "appendonly")
+        for line in config.find_all(name)
+        if line.words
+    }
     uses_append_file = last_values.get("appendonly", "no").lower() == "yes"
     saves_snapshots = last_values.get("save", "3600") != ""
     return (

@@ -10,4 +10,4 @@ REFERENCE = ServiceReference(
     " lab.",
     validated="The body of the first response, which must contain every requested key.",
     read_back="It has no parameters to read back.",
-)  # fmt: skip
+)

@@ -11,9 +11,13 @@ REFERENCE = ServiceReference(
     validated="The kernel accepts or refuses each value. A refused value is an error.",
     read_back="`sysctl KEY`, after the change.",
     untuned=(
-        UntunedReason("A key that the kernel does not have, such as `net.ipv4.tcp_tw_recycle` since"
+        UntunedReason(
+            "A key that the kernel does not have, such as `net.ipv4.tcp_tw_recycle` since"
             " Linux 4.12",
-            "It is excluded from the search."),
-        UntunedReason("Kernel settings of a container", "A container shares the kernel of its host."),
+            "It is excluded from the search.",
+        ),
+        UntunedReason(
+            "Kernel settings of a container", "A container shares the kernel of its host."
+        ),
     ),
-)  # fmt: skip
+)

@@ -148,5 +148,8 @@ def parse_effective(text: str) -> dict[str, Value]:
     """Return the values in the ``key = value`` lines that sysctl(8) prints."""
     rows = (line.partition(" = ") for line in split_lines(text))
     names = {parameter.name for parameter in PARAMETERS}
-    return {key: parse_number(" ".join(value.split())) for key, mark, value in rows
-            if mark and key in names}  # fmt: skip
+    return {
+        key: parse_number(" ".join(value.split()))
+        for key, mark, value in rows
+        if mark and key in names
+    }

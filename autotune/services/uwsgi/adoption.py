@@ -54,8 +54,12 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
         words = _list_command_words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
-            files = [path for word in words if word.partition(":")[0].endswith(".ini")
-                     for path in host.tree.glob(word.partition(":")[0])]  # fmt: skip
+            files = [
+                path
+                for word in words
+                if word.partition(":")[0].endswith(".ini")
+                for path in host.tree.glob(word.partition(":")[0])
+            ]
             vassal_directories = unit_environment.find_option_values(words, "--emperor")
             emperor_directives = (
                 placed
@@ -97,8 +101,12 @@ def _list_command_words(tree: FileTree, unit: str) -> list[str]:
 def _find_listen_address(config: Config) -> str:
     """Return the TCP port or socket path. The default is Debian's socket."""
     name = basename(config.main_file).removesuffix(".ini")
-    addresses = [placed.words[0] for option in ("socket", "http", "https")
-              for placed in config.find_all(option) if placed.words]  # fmt: skip
+    addresses = [
+        placed.words[0]
+        for option in ("socket", "http", "https")
+        for placed in config.find_all(option)
+        if placed.words
+    ]
     return app_server.parse_address(
         (addresses or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
     )
@@ -117,16 +125,25 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         if word.startswith("-")
     }
     inherited_text = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
-    values = {line.name.text: line.arguments[0].text
-              for line in syntax.parse_directives(inherited_text) if line.arguments}  # fmt: skip
+    values = {
+        line.name.text: line.arguments[0].text
+        for line in syntax.parse_directives(inherited_text)
+        if line.arguments
+    }
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
         value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
         default = int(value) if is_uint(value) else parameter.stock
         skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
-        if command_option := next((word for name, word in words_by_option.items() if option == name
-                            or (word.startswith("--") and option.startswith(name))), ""):  # fmt: skip
+        if command_option := next(
+            (
+                word
+                for name, word in words_by_option.items()
+                if option == name or (word.startswith("--") and option.startswith(name))
+            ),
+            "",
+        ):
             skip_reason = app_server.explain_command_option(command_option, config.main_file)
         elif any(placed.directive.blocks for placed in config.find_all(option)):
             skip_reason = app_server.explain_condition(config.main_file)

@@ -19,13 +19,19 @@ REFERENCE = ServiceReference(
     read_back="The stats socket (`stats =`), read with `perl`. The length of the accept queue"
     " comes from `ss`. Without a stats socket, the report shows the values in the file.",
     untuned=(
-        UntunedReason("Several applications that share a unit",
-            "A change would apply to all of them. Give the application its own unit."),
-        UntunedReason("A configuration in XML, YAML or JSON, or on the command line only",
-            "autotune edits only `.ini` files."),
-        UntunedReason("An option under a condition (`if-env`, …)",
-            "uWSGI evaluates the condition when it starts. Write an unconditional line to tune it."),
+        UntunedReason(
+            "Several applications that share a unit",
+            "A change would apply to all of them. Give the application its own unit.",
+        ),
+        UntunedReason(
+            "A configuration in XML, YAML or JSON, or on the command line only",
+            "autotune edits only `.ini` files.",
+        ),
+        UntunedReason(
+            "An option under a condition (`if-env`, …)",
+            "uWSGI evaluates the condition when it starts. Write an unconditional line to tune it.",
+        ),
         SET_BY_UNIT_COMMAND,
         TEMPLATE_UNIT,
     ),
-)  # fmt: skip
+)

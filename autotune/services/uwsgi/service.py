@@ -104,8 +104,11 @@ class Uwsgi(AppServer):
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
     stats_script = _FIND_STATS_SCRIPT
-    needs = build_needs("processes", "processes * threads",
-        source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
+    needs = build_needs(
+        "processes",
+        "processes * threads",
+        source="resident size of a worker with Django 3.2 and a client of its database",
+    )
     ordering_rules = (("cheaper + 1", "processes"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
@@ -152,14 +155,20 @@ def parse_counters(text: str) -> Mapping[str, float]:
         return {}
     busy_cores = sum(bool(core.get("in_request")) for core in cores)
     harakiri_counts = [worker.get("harakiri_count") for worker in workers]
-    return {BUSY_WORKERS: float(busy_cores),
-            "harakiri": float(sum(count for count in harakiri_counts if isinstance(count,
-            int)))}  # fmt: skip
+    return {
+        BUSY_WORKERS: float(busy_cores),
+        "harakiri": float(sum(count for count in harakiri_counts if isinstance(count, int))),
+    }
 
 
 DIAGNOSIS = build_diagnosis(
-    Uwsgi(), "processes", connection_changes=("listen+",),
-    killed_workers=("harakiri", r"HARAKIRI ON WORKER",
-           "processes were killed during a slow request: raise harakiri"),
+    Uwsgi(),
+    "processes",
+    connection_changes=("listen+",),
+    killed_workers=(
+        "harakiri",
+        r"HARAKIRI ON WORKER",
+        "processes were killed during a slow request: raise harakiri",
+    ),
     counters=parse_counters,
-)  # fmt: skip
+)

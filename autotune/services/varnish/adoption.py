@@ -56,9 +56,14 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     else:
         instance_words = options["-n"].words if "-n" in options else ()
         yield RunningService(
-            host=host, key="varnish", config=config, tier_kind="http_cache", port=ports[0],
-            listen_address="".join(instance_words), backends=tuple(_list_backends(host.tree, config)),
-        )  # fmt: skip
+            host=host,
+            key="varnish",
+            config=config,
+            tier_kind="http_cache",
+            port=ports[0],
+            listen_address="".join(instance_words),
+            backends=tuple(_list_backends(host.tree, config)),
+        )
 
 
 def _list_http_ports(config: Config) -> list[int]:

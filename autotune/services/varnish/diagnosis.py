@@ -18,11 +18,25 @@ from autotune.services.diagnosis import (
 from autotune.services.varnish.service import UNIT_NAME, build_counters_command, parse_counters
 
 LEVEL_COUNTERS = frozenset(("MAIN.threads", "MAIN.thread_queue_len", "MAIN.n_object"))
-TOTAL_COUNTERS = frozenset(f"MAIN.{name}" for name in (
-    "sess_dropped", "sess_queued", "threads_limited", "threads_failed", "fetch_no_thread",
-    "n_lru_nuked", "cache_hit", "cache_miss", "cache_hitpass", "cache_hitmiss", "backend_busy",
-    "backend_fail", "backend_unhealthy", "client_req",
-))  # fmt: skip
+TOTAL_COUNTERS = frozenset(
+    f"MAIN.{name}"
+    for name in (
+        "sess_dropped",
+        "sess_queued",
+        "threads_limited",
+        "threads_failed",
+        "fetch_no_thread",
+        "n_lru_nuked",
+        "cache_hit",
+        "cache_miss",
+        "cache_hitpass",
+        "cache_hitmiss",
+        "backend_busy",
+        "backend_fail",
+        "backend_unhealthy",
+        "client_req",
+    )
+)
 
 
 def _select_counters(text: str) -> Mapping[str, float]:

@@ -12,13 +12,21 @@ REFERENCE = ServiceReference(
     read_back="`varnishadm param.show` and `varnishstat`. The length of the accept queue comes"
     " from `ss`.",
     untuned=(
-        UntunedReason("Varnish, if its options contain a variable (`$NAME`)",
-            "The effective options are unclear. Write them out in the unit."),
-        UntunedReason("`storage` with several stores, or with a store other than `malloc`",
-            "A single number cannot describe its size."),
-        UntunedReason("A listener that accepts only the PROXY protocol or a unix socket",
-            "autotune sends load over HTTP to a TCP port."),
-        UntunedReason("VCL, time to live (TTL) and grace",
-            "Only the owner of the site knows which responses may be stale."),
+        UntunedReason(
+            "Varnish, if its options contain a variable (`$NAME`)",
+            "The effective options are unclear. Write them out in the unit.",
+        ),
+        UntunedReason(
+            "`storage` with several stores, or with a store other than `malloc`",
+            "A single number cannot describe its size.",
+        ),
+        UntunedReason(
+            "A listener that accepts only the PROXY protocol or a unix socket",
+            "autotune sends load over HTTP to a TCP port.",
+        ),
+        UntunedReason(
+            "VCL, time to live (TTL) and grace",
+            "Only the owner of the site knows which responses may be stale.",
+        ),
     ),
-)  # fmt: skip
+)

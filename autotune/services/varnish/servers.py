@@ -24,5 +24,8 @@ def parse_sick_backends(text: str) -> tuple[str, ...]:
     if not header.startswith("Backend name"):
         raise ValueError(f"no backends in {text[:200]!r}")
     rows = [line.split() for line in lines]
-    return tuple(row[0] for row in rows
-                 if row[1:2] == ["probe"] and "sick" in (word.lower() for word in row[2:]))  # fmt: skip
+    return tuple(
+        row[0]
+        for row in rows
+        if row[1:2] == ["probe"] and "sick" in (word.lower() for word in row[2:])
+    )

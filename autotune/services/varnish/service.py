@@ -69,8 +69,11 @@ class Varnish(Service):
         for path, content in files.items():
             if words := parse_exec_start(content.decode(errors="replace")):
                 # Avoid the address on which the running Varnish listens.
-                other_words = ("127.0.0.1:0" if previous_word == "-a" else word
-                          for previous_word, word in pairwise(words) if word != "-F")  # fmt: skip
+                other_words = (
+                    "127.0.0.1:0" if previous_word == "-a" else word
+                    for previous_word, word in pairwise(words)
+                    if word != "-F"
+                )
                 return (
                     "sh",
                     "-c",
@@ -121,8 +124,11 @@ def parse_effective(text: str) -> Settings:
     """Return the parameters in the output of `param.show -j`, in the units of autotune's
     parameters.
     """
-    values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parse_json(text, [])
-                              if isinstance(row, dict)}  # fmt: skip
+    values: dict[str, Any] = {
+        str(row.get("name")): row.get("value")
+        for row in _parse_json(text, [])
+        if isinstance(row, dict)
+    }
     return {
         name: int(value) // SIZE_UNITS.get(PARAMETERS_BY_NAME[name].unit, 1)
         for name, value in values.items()
@@ -132,9 +138,13 @@ def parse_effective(text: str) -> Settings:
 
 def parse_effective_storage(text: str) -> Settings:
     """Return the memory for objects, which is the sum of used and free bytes."""
-    sizes = [number for name, number in parse_counters(text).items()
-             if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
-             and ".Transient." not in name]  # fmt: skip
+    sizes = [
+        number
+        for name, number in parse_counters(text).items()
+        if name.startswith("SMA.")
+        and name.endswith((".g_bytes", ".g_space"))
+        and ".Transient." not in name
+    ]
     return {"storage": round(sum(sizes) / SIZE_UNITS["MB"])} if sizes else {}
 
 
@@ -142,9 +152,11 @@ def parse_counters(text: str) -> Mapping[str, float]:
     """Return every counter in the output of `varnishstat -j`."""
     printed_document = _parse_json(text, {})
     all_counters = printed_document.get("counters", printed_document)
-    return {name: float(counter["value"])
-            for name, counter in (all_counters if isinstance(all_counters, dict) else {}).items()
-            if isinstance(counter, dict) and _is_number(counter.get("value"))}  # fmt: skip
+    return {
+        name: float(counter["value"])
+        for name, counter in (all_counters if isinstance(all_counters, dict) else {}).items()
+        if isinstance(counter, dict) and _is_number(counter.get("value"))
+    }
 
 
 def _is_number(value: object) -> bool:
