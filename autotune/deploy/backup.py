@@ -369,7 +369,9 @@ class BackupStore:
             return None
         backup = decode_backup(strip_seal(content, host, path), str(path))
         if backup.host != host:
-            raise AutotuneError(f"{path} contains the backup of another host, {backup.host}", hint=RESTORE_HINT)
+            raise AutotuneError(
+                f"{path} contains the backup of another host, {backup.host}", hint=RESTORE_HINT
+            )
         return backup
 
     def write(self, backup: HostBackup) -> None:
