@@ -32,6 +32,8 @@ NOT_RUN = {  # by what is in a command
     "/etc/shop": "a script of the reader's, not a command",
     "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
+    "cd role/ansible": "a directory of an export that needs hosts: tests/export/test_playbook_lab.py",
+    "ansible-playbook ": "needs hosts: tests/export/test_playbook_lab.py",
     "lab up": "boots hosts: tests/lab",
     "scripts.workloads": "boots hosts: tests/workloads",
     "lab down": "ends hosts: tests/lab",

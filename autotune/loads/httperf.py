@@ -174,13 +174,10 @@ class HttperfOutput:
     @classmethod
     def parse(cls, output: str) -> HttperfOutput | None:
         """Return the result; ``None`` if httperf was killed or did not start."""
-        total_match, error_lines = (
-            _TOTAL_PATTERN.search(output),
-            _ERROR_LINE_PATTERN.findall(output),
-        )
-        if (
-            total_match is None or len(error_lines) < 2
-        ):  # a complete result ends with two lines of errors
+        total_match = _TOTAL_PATTERN.search(output)
+        error_lines = _ERROR_LINE_PATTERN.findall(output)
+        # A complete result ends with two lines of errors.
+        if total_match is None or len(error_lines) < 2:
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):

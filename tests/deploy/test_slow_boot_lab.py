@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from autotune.deploy import deployment
 from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.read_back import StackNotReady
@@ -124,7 +127,7 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
         assert [note for note in news.notes if "site/site1 (HAProxy on fllb)" in note]
 
         # A rollback starts the same application, and takes as long.
-        monkeypatch.setattr(fleet, "_confirm_state", _fail_once(fleet))
+        monkeypatch.setattr(deployment, "confirm_state", _fail_once())
         with pytest.raises(DeployFailed, match="refused by the test"):
             fleet.deploy({**baseline, APP: 3})
         assert_answers_right(20)
@@ -140,12 +143,12 @@ def test_a_slow_application_is_waited_for_and_the_balancer_too(
     assert differing(before, ground.pictures()) == []
 
 
-def _fail_once(fleet: Deployment) -> object:
-    confirm, failed = fleet._confirm_state, list[bool]()
+def _fail_once() -> object:
+    confirm, failed = deployment.confirm_state, list[bool]()
 
-    def fail(*words: object) -> object:
+    def fail(*words: Any, **options: Any) -> object:
         if failed:
-            return confirm(*words)  # type: ignore[arg-type]
+            return confirm(*words, **options)
         failed.append(True)
         raise StackNotReady("refused by the test")
 

@@ -302,6 +302,22 @@ def test_two_tuners_at_once(ground: Ground) -> None:
         assert acted(first.deploy(settings(first)).actions) == {}
 
 
+def restored_after_outage(ground: Ground, fleet: Deployment, before: dict[str, list[str]]) -> None:
+    """Every host runs again, the tuner is gone, and `restore` makes the files those before."""
+    start_lab(HOSTS, ground.lab)
+    ground.killed(fleet)
+    assert (
+        restore_hosts(
+            ground.directory / "study",
+            ground.transports,
+            SERVICE_MANAGER,
+            prefers_host_copies=False,
+        )
+        != []
+    )
+    assert differing(_of_files(before), _of_files(ground.pictures())) == []
+
+
 def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     before = ground.pictures()
     fleet = ground.fleet(ground.bed())
@@ -321,18 +337,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     assert "-t 4" in ground.sh("flcache", "cat /etc/memcached.conf")  # the others are rolled back
     with pytest.raises(AutotuneError, match="not restored: flweb"):
         fleet.restore()
-    start_lab(HOSTS, ground.lab)
-    ground.killed(fleet)
-    assert (
-        restore_hosts(
-            ground.directory / "study",
-            ground.transports,
-            SERVICE_MANAGER,
-            prefers_host_copies=False,
-        )
-        != []
-    )
-    assert differing(_of_files(before), _of_files(ground.pictures())) == []
+    restored_after_outage(ground, fleet, before)
 
 
 def test_a_host_that_is_down_before_anything_is_done(ground: Ground) -> None:
@@ -357,18 +362,7 @@ def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
         fleet.deploy(settings(fleet, web__php_fpm__max_children=9))
     with pytest.raises(AutotuneError, match="not restored: flstore"):
         fleet.restore()
-    start_lab(HOSTS, ground.lab)
-    ground.killed(fleet)
-    assert (
-        restore_hosts(
-            ground.directory / "study",
-            ground.transports,
-            SERVICE_MANAGER,
-            prefers_host_copies=False,
-        )
-        != []
-    )
-    assert differing(_of_files(before), _of_files(ground.pictures())) == []
+    restored_after_outage(ground, fleet, before)
 
 
 def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) -> None:
