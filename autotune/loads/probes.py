@@ -32,8 +32,8 @@ TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command'
 START_SECONDS = 2.0  # time for the programs to start
 
 # Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
-# bytes of a body's head and tail. Responses cannot imitate the titles of files in the output,
-# because the directory's name is random.
+# bytes of a body's head and tail. Responses cannot imitate the titles of files and sections in the
+# output, because the directory's name is random.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -49,17 +49,16 @@ done
 wait
 printf '%s\\n' "$temporary"
 cat marks.*
-printf '\\n<autotune bodies>\\n'
+printf '\\n<autotune bodies %s>\\n' "$temporary"
 find "$temporary" -name 'body.*' -exec head -v -c "$head" {{}} +
-printf '\\n<autotune ends>\\n'
+printf '\\n<autotune ends %s>\\n' "$temporary"
 find "$temporary" -name 'body.*' -size "+${{head}}c" -exec tail -v -c "$tail" {{}} +
-printf '\\n<autotune errors>\\n'
+printf '\\n<autotune errors %s>\\n' "$temporary"
 head -c 1000 errors
 """
 _ANSWER_PATTERN = re.compile(
     r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M | re.A
 )
-_SECTION_PATTERN = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
 ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
 
@@ -182,14 +181,15 @@ def parse_answers(
 
 
 def _parse_sections(completed: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
-    sections = _SECTION_PATTERN.split(completed.stdout)
+    directory = completed.stdout.partition("\n")[0]
+    mark = rf"\n<autotune (?:bodies|ends|errors) {re.escape(directory)}>\n"
+    sections = re.split(mark, completed.stdout)
     if completed.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
             f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    directory, _, transfer_lines = sections[0].partition("\n")
-    pieces = _ANSWER_PATTERN.split(transfer_lines)
+    pieces = _ANSWER_PATTERN.split(sections[0])
     answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
     if not answer_fields and sections[3].strip():
         raise LoadError(
