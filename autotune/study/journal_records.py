@@ -23,6 +23,7 @@ from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
 SCHEMA_VERSION = 1  # version of a study's records
+MAX_SECONDS = 1e12  # longer than any study; sums of larger numbers may not be finite
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,11 @@ class TimeSpent:
 
     seconds: Mapping[str, float]
     bed: str | None = omitted_if_empty()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a time that no study can take."""
+        if any(abs(seconds) > MAX_SECONDS for seconds in self.seconds.values()):
+            raise ValueError(f"seconds: expected numbers up to {MAX_SECONDS:g}")
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose),
+            hint=commands.get(state.purpose, f"autotune report {name}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
