@@ -5,9 +5,6 @@ these files reference.
 from __future__ import annotations
 
 import base64
-import gzip
-import tarfile
-import zlib
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from posixpath import dirname, normpath
@@ -16,8 +13,15 @@ from autotune.config_text import is_utf8
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
-from autotune.services.config_files import MAX_PATH_BYTES, FileTree, list_ancestors, unpack_tree
+from autotune.services.config_files import (
+    MAX_ARCHIVE_BYTES,
+    MAX_PATH_BYTES,
+    FileTree,
+    list_ancestors,
+    unpack_tree,
+)
 from autotune.services.registry import SHIPPED, Catalogue
+from autotune.strict_parsing import decompress_gzip
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
@@ -83,9 +87,11 @@ def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_L
     tree = unpack_archive(host, archive)
     try:
         names = (
-            gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
+            decompress_gzip(base64.b64decode(skipped, validate=True), MAX_ARCHIVE_BYTES)
+            if skipped.strip()
+            else b""
         )
-    except (ValueError, OSError, EOFError, zlib.error) as error:
+    except ValueError as error:
         raise AutotuneError(f"cannot unpack the list of files from {host}: {error}") from error
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
@@ -107,7 +113,7 @@ def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
         return FileTree()
     try:
         return unpack_tree(base64.b64decode(archive, validate=True), root)
-    except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except ValueError as error:
         reason = f"cannot unpack the configuration files of {host}: {error}: {archive[:200]}"
         raise AutotuneError(reason) from error
 

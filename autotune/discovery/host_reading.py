@@ -106,8 +106,6 @@ def read_host(
         )
     tree = follow_links(transport, unpack_collected(transport.name, files.stdout))
     host_names, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
-    if not is_uint(processors):
-        raise AutotuneError(f"{host.name}: `nproc` did not print the number of processors")
     discovered_host = DiscoveredHost(
         name=_shorten_name(host_names, host.address),
         address=host.address,
@@ -117,7 +115,7 @@ def read_host(
         facts=read_host_facts(transport, units=True),
         units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
         names=frozenset({host.address, *host_names}),
-        processors=int(processors),
+        processors=_parse_processors(host.name, processors),
         backlogs=_parse_backlogs(sockets.stdout),
         listeners=parse_listeners(listener_output.stdout),
         catalogue=catalogue,
@@ -195,9 +193,15 @@ def read_isolated_host(
         tree=reduce(FileTree.merge, trees, FileTree()),
         facts=read_host_facts(transport),
         units=dict.fromkeys(filter(None, units), "active"),
-        processors=int(processors.stdout),
+        processors=_parse_processors(transport.name, processors.stdout.strip()),
         catalogue=catalogue,
     )
+
+
+def _parse_processors(host: str, printed: str) -> int:
+    if not is_uint(printed):
+        raise AutotuneError(f"{host}: `nproc` did not print the number of processors")
+    return int(printed)
 
 
 def _parse_backlogs(output: str) -> dict[str, int]:

@@ -311,7 +311,8 @@ class Containers(Runtime):
         contents = {}
         for (placement, path), command_result in zip(locations, command_results, strict=True):
             if encoded_archive := command_result.stdout.strip():
-                tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
+                with wrap_parse_errors("files", "(not shown)"):
+                    tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
                 if (real_path := tree.resolve(path)) in tree.files:
                     contents[_get_host_path(placement, path)] = tree.files[real_path]
         return contents

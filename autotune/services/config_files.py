@@ -17,7 +17,7 @@ from itertools import count, takewhile
 from posixpath import dirname, join, normpath
 
 from autotune import config_text
-from autotune.strict_parsing import is_uint
+from autotune.strict_parsing import decompress_gzip, is_uint
 
 # The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
 # because matching them may take quadratic time.
@@ -27,6 +27,7 @@ _MAX_LINKS = 40  # links that one path may lead through, as in Linux
 # Maximum total size of a host's files, in bytes. An archive could unpack to a thousand times its
 # own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 DEV_NULL = "/dev/null"
@@ -242,23 +243,35 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the files in a tar archive as a tree. The archive's names are relative to ``root``.
-    Raises tarfile.TarError.
+    """Return the files in a tar archive as a tree. The archive may be compressed with gzip, and its names
+    are relative to ``root``.
+
+    Raises ValueError.
     """
+    if archive.startswith(_GZIP_MAGIC):
+        archive = decompress_gzip(archive, MAX_ARCHIVE_BYTES)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            return _read_members(tar, root)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_members(tar: tarfile.TarFile, root: str) -> FileTree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:
-            if tar.offset > MAX_ARCHIVE_BYTES:
-                raise tarfile.ReadError(f"more than {MAX_ARCHIVE_BYTES >> 20} MB")
-            path = normpath(join(root, member.name.lstrip("/")))
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is not None:
-                files[path], modes[path] = content.read(), member.mode
-            elif member.issym():
-                links[path] = member.linkname
-            elif member.isdir():
-                directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
+    for member in tar:
+        # The library fills sparse files with zeros, and returns to the same file after a negative size.
+        if member.issparse() or member.size < 0:
+            raise tarfile.ReadError(f"{member.name[:200]!r} is sparse or has an invalid size")
+        path = normpath(join(root, member.name.lstrip("/")))
+        content = tar.extractfile(member) if member.isfile() else None
+        if content is not None:
+            files[path], modes[path] = content.read(), member.mode
+        elif member.issym():
+            links[path] = member.linkname
+        elif member.isdir():
+            directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
     return FileTree(files, links, modes, directories)
 
 
