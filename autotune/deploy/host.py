@@ -40,6 +40,7 @@ from autotune.deploy.host_state import (
     list_differences,
     parse_files,
     parse_sysctls,
+    wrap_parse_errors,
 )
 from autotune.deploy.runtime import (
     ConfigurationCheck,
@@ -460,7 +461,8 @@ class ManagedHost:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         test_result, content_result = run_required(self.transport, commands)
-        content = base64.b64decode(content_result.stdout)
+        with wrap_parse_errors(path, "(not shown)"):
+            content = base64.b64decode(content_result.stdout, validate=True)
         return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
 
     def select_restorable(
@@ -657,11 +659,17 @@ def _format_owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """Return the contents of files by path, from the output of the shell function ``contents``."""
-    return {
-        path: base64.b64decode(line)
-        for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)
-    }
+    """Return the contents of files by path, from the output of the shell function ``contents``. Raises
+    AutotuneError for invalid output.
+    """
+    lines = split_lines(output)
+    # The shell removes empty lines at the end, which stand for absent files.
+    lines += [""] * (len(paths) - len(lines))
+    with wrap_parse_errors("the contents of files", "(not shown)"):
+        return {
+            path: base64.b64decode(line, validate=True)
+            for path, line in zip(paths, lines, strict=True)
+        }
 
 
 def check_unchanged(
