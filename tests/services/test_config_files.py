@@ -108,7 +108,9 @@ def test_an_archive_of_a_member_without_an_end_is_refused(headers: dict[str, str
         unpack_tree(packed.getvalue())
 
 
-@pytest.mark.parametrize("archive", [b"", b"\x1f\x8b", gzip.compress(b"x" * 999)[:-9], b"x" * 1024])
+@pytest.mark.parametrize(
+    "archive", [b"", b"\x1f\x8b", gzip.compress(b"x" * 999, mtime=0)[:-9], b"x" * 1024]
+)
 def test_what_is_no_archive_is_refused(archive: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         unpack_tree(archive)
