@@ -437,18 +437,16 @@ def _validate_path(path: str) -> str:
 
 def _parse_strings(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError("invalid digests: expected a list of text")
+        raise TypeError("expected a list of text")
     return tuple(values)
 
 
 def _parse_check(record: Mapping[str, Any]) -> BackupCheck:
-    return BackupCheck(
-        record["unit"],
-        _parse_strings(record["argv"]),
-        _parse_strings(record["files"]),
-        record["directory"],
-        record["socket"],
+    unit, directory, *socket = _parse_strings(
+        [record["unit"], record["directory"], *filter(None, [record["socket"]])]
     )
+    argv, files = _parse_strings(record["argv"]), _parse_strings(record["files"])
+    return BackupCheck(unit, argv, files, directory, *socket)
 
 
 def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
