@@ -223,15 +223,19 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
+    # In an overloaded trial, the readings may end before any response is checked.
+    feasible_numbers = {trial.number for trial in view.state.trials if trial.is_feasible}
     numbers = [
         number
-        for number, count in counts.items()
-        if count.readings and count.looked_at < ENOUGH_ANSWERS
+        for number, count in view.study.reading_counts.items()
+        if count.readings
+        and count.looked_at < ENOUGH_ANSWERS
+        and (count.looked_at or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
-        min_checked = min(counts[number].looked_at for number in numbers)
-        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked))
+        min_checked = min(view.study.reading_counts[number].looked_at for number in numbers)
+        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",
             min_checked,
