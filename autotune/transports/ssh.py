@@ -28,6 +28,8 @@ _FINAL_STATUS_SECONDS = (
 )
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
+# Maximum output of a command. A hostile host could otherwise fill this machine's memory.
+_MAX_OUTPUT_BYTES = 1 << 29
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
 # A child process may keep the pipes of a command open. Reading stops after this time and this many
 # checks without output. The time alone is not enough, because this machine may have been suspended
@@ -66,6 +68,10 @@ class ConnectionLost(HostUnreachable):
     """The connection was lost while a command ran. It is unknown whether the command took effect."""
 
 
+class OutputTooLong(Exception):
+    """A command printed more than ``_MAX_OUTPUT_BYTES``."""
+
+
 class CommandExchange:
     """The transfer of a command's input and output over one SSH channel, without extra threads."""
 
@@ -79,7 +85,8 @@ class CommandExchange:
     def finish(self) -> int:
         """Wait for the command to finish and return its exit status.
 
-        Raises ``EOFError`` if the connection is lost, and ``TimeoutError`` at the deadline.
+        Raises ``EOFError`` if the connection is lost, ``TimeoutError`` at the deadline, and
+        ``OutputTooLong``.
         """
         if not self._unsent:
             self.channel.shutdown_write()
@@ -94,6 +101,8 @@ class CommandExchange:
                 break  # a background process may keep writing
             if self._transfer_available():
                 silent_since, idle_polls = math.inf, 0
+                if len(self.stdout.output) + len(self.stderr.output) > _MAX_OUTPUT_BYTES:
+                    raise OutputTooLong
                 continue
             if ended:
                 # A background process may also keep the output open without writing.
@@ -277,6 +286,11 @@ class SshTransport:
                 status = exchange.finish()
             except TimeoutError:
                 status = _KILLED_STATUS
+            except OutputTooLong:
+                raise HostUnreachable(
+                    f"{self.name}: {command} printed more than {_MAX_OUTPUT_BYTES >> 20} MB",
+                    hint="run the command on the host, and find out why it prints so much",
+                ) from None
             except (SSHException, EOFError, OSError):
                 raise self._build_connection_lost_error(command) from None
         timed_out = status == _KILLED_STATUS and time.monotonic() - start >= timeout
