@@ -27,6 +27,7 @@ from autotune.export.export_error import ExportError
 from autotune.export.host_files import MODEL_NOTICE, SYSCTL_FILE, ExportedHosts, HostFile
 from autotune.export.scripts import build_script, format_title
 from autotune.report.studies import Study
+from autotune.study import ownership
 from autotune.study.study_state import Trial
 from autotune.target.model import Host, Target
 
@@ -161,6 +162,13 @@ def _build_inventory(study: Study) -> dict[str, Any]:
         if config_path.is_relative_to(study.directory.resolve().parent):
             raise ExportError(
                 study, f"its SSH configuration {config_path} is in the directory of studies"
+            )
+        if not ownership.is_own_study(study.directory):
+            raise ExportError(
+                study,
+                f"its SSH configuration {config_path}, which can contain commands, was chosen by the "
+                "author of the study",
+                "use --format shell",
             )
         all_hosts["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config_path))}"}
     return {"all": all_hosts}

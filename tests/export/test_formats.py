@@ -188,6 +188,18 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     assert found["children"]["store"]["hosts"]["db1"] == {"ansible_connection": "local"}
 
 
+def test_an_ssh_configuration_is_not_taken_from_someone_elses_study(
+    modelled: Study, tmp_path: Path
+) -> None:
+    directory = tmp_path / "studies" / "stranger"
+    shutil.copytree(modelled.directory, directory)
+    (directory / "seal").unlink()
+    target = modelled.target.model_copy(update={"ssh": Ssh(config="/tmp/theirs")})
+    study, trial = replace(open_study(directory), target=target), modelled.state.find_trial(1)
+    with pytest.raises(AutotuneError, match="was chosen by the author of the study"):
+        role.export_ansible(study, trial, list_changed_hosts(study, trial))
+
+
 @pytest.mark.parametrize("everything", [False, True])
 def test_the_role_passes_ansible_lint(everything: bool, modelled: Study, tmp_path: Path) -> None:
     written(exported(modelled, "ansible", everything=everything), tmp_path)
