@@ -44,9 +44,8 @@ TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for t
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
-LATENCY_PROBES = (
-    2  # requests before the first load; the faster one counts, because the first one may be cold
-)
+# requests before the first load; the faster one counts, because the first one may be cold
+LATENCY_PROBES = 2
 # The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit

@@ -131,9 +131,8 @@ _SETTLED_SD_RATIO: Final = 0.46
 # target.
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
-_UNMEETABLE_RATE_RATIO: Final = (
-    100.0  # an objective that is not met at 1 / 100 of the first rate is unmeetable
-)
+# an objective that is not met at 1 / 100 of the first rate is unmeetable
+_UNMEETABLE_RATE_RATIO: Final = 100.0
 
 
 @dataclass(frozen=True)

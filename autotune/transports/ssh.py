@@ -23,9 +23,8 @@ from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_sh
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
 _MAX_SESSIONS = 8
 _TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
-_FINAL_STATUS_SECONDS = (
-    1.0  # time to wait for the exit status of a command that exits at the time limit
-)
+# time to wait for the exit status of a command that exits at the time limit
+_FINAL_STATUS_SECONDS = 1.0
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
