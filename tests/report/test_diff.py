@@ -148,5 +148,5 @@ def test_files_that_are_too_large_for_configurations_are_not_read(
         sparse.touch()
         os.truncate(sparse, size)
     study = open_study(directory)
-    with pytest.raises(AutotuneError, match="configs/1.* is larger than"):
+    with pytest.raises(AutotuneError, match=r"configs/1.* is larger than"):
         read_rendered_files(directory, find_trial(study.state, "1"))
