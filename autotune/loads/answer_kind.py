@@ -178,7 +178,8 @@ def find_error(answer: ProbeAnswer) -> str | None:
 
 def _remove_tags(text: str) -> str:
     """Return a page without tags, scripts and styles, in linear time for any page."""
-    pieces, last_end, start = list[str](), 0, None
+    pieces, last_end = list[str](), 0
+    start: int | None = None
     for tag in _SCRIPT_TAG_PATTERN.finditer(text):
         if not tag["end"]:
             start = tag.start() if start is None else start
