@@ -49,8 +49,11 @@ class Side(CapacityObject):
 
 
 class Configuration(Side):
-    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``."""
+    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``. With a
+    ``limit``, the load did not reach the capacity.
+    """
 
+    limit: str | None
     requests: int
     lowest_rate: float | None
     parameters: Settings
