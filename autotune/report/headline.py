@@ -57,7 +57,7 @@ def _format_verdict(view: StudyFigures) -> str:
             text = _format_no_improvement(view)
         case "unmeetable":
             text = _format_unmeetable(view)
-        case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
+        case _ if view.state.purpose:
             suffix = view.units.objective_suffix
             text = f"no verdict: {view.name} compared no configurations{suffix}"
         case _:

@@ -41,7 +41,7 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 
 def _list_steps(view: StudyFigures) -> NextSteps:
     name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))
     if view.verdict != "improved":
         return NextSteps()
@@ -70,7 +70,7 @@ def _list_steps(view: StudyFigures) -> NextSteps:
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
     name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
         yield f"autotune status {name}"
     yield from steps.apply[:1]

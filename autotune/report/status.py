@@ -258,10 +258,14 @@ def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[st
 def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:
     best, verdict = status_document["best"], status_document["verdict"]
     yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
-    if best or not verdict:
+    is_stack = isinstance(units, RequestUnits)
+    if best and not verdict and is_stack and not units.has_value(best["peak"]):
+        yield "  best      nothing meets the SLO yet"
+    elif best or not verdict:
         change = status_document["change"]
         change_text = f", {change} over the baseline" if change else ""
-        claim_text = f"{change_text} (not yet proven)" if best and not verdict else ""
+        is_candidate = best is not None and best != status_document["baseline"]
+        claim_text = f"{change_text} (not yet proven)" if is_candidate and not verdict else ""
         yield f"  best      {_format_peak(best, units)}{claim_text}"
 
 

@@ -62,6 +62,14 @@ def test_only_a_stopped_study_is_resumed(name: str, resume: bool, study: Opened)
     assert steps.apply == ()
 
 
+def test_a_study_that_stopped_before_its_first_measurement_is_resumed(study: Opened) -> None:
+    opened = study("killed")
+    state = replace(opened.state, trials=(), verdict=None)
+    steps = build_next_steps(build_study_view(replace(opened, state=state)))
+    assert steps.resume == ("autotune resume killed",)
+    assert steps.commands[0] == steps.status_command == "autotune resume killed"
+
+
 def test_the_printed_export_runs_and_writes_the_guide_of_the_note(
     copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
