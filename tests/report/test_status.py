@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
-from autotune.report.status import build_status, format_status, watch_status
 from autotune.report.page_summary import build_cards
+from autotune.report.status import build_status, format_status, watch_status
 from autotune.report.studies import Study, open_study
 from autotune.report.summary import build_summary
 from autotune.report.text_report import select_change_title
