@@ -37,8 +37,11 @@ def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
     """Yield the SLO's percentile at a rate for baseline and best, and the reason of a bound."""
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
-    for name, latency in estimate_latency_at(view, rate).items():
+    latencies = estimate_latency_at(view, rate)
+    for name, latency in latencies.items():
         yield f"  {name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
+    if not latencies:
+        yield "  unknown: too few readings", ""
 
 
 def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[StyledLine]:
