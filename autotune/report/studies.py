@@ -5,7 +5,7 @@ This module writes nothing and takes no lock, so that a running study can be rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -138,8 +138,22 @@ def open_study(directory: Path) -> Study:
         )
     # This raises an error if the lock is not a regular file, before anything is shown.
     is_locked(directory / "lock")
-    target = read_recorded_target(directory).target
+    target = _apply_current_budget(read_recorded_target(directory).target, records)
     return Study(directory, target, records, replay_records(records))
+
+
+def _apply_current_budget(target: Target, records: Sequence[Mapping[str, Any]]) -> Target:
+    """Return the target with the budget of the last session that recorded one."""
+    sessions = (
+        decode_valid_record(SessionStart, record)
+        for record in reversed(records)
+        if record["event"] == "session"
+    )
+    budget = next((session.budget for session in sessions if session.budget), None)
+    if budget is None:
+        return target
+    changed_keys = {"trials": budget.trials, "time": budget.seconds}
+    return target.model_copy(update={"budget": target.budget.model_copy(update=changed_keys)})
 
 
 def _read_workers(directory: Path) -> tuple[str, ...]:
