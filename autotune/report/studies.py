@@ -112,9 +112,14 @@ class Study:
         return count_readings(self._all_readings)
 
     @property
+    def is_database_copy(self) -> bool:
+        """True for a copy from a shared database, which shows what workers were measuring."""
+        return foreign_files.exists(self.directory, WORKERS_FILE)
+
+    @property
     def running_process(self) -> str | None:
         """Return the process that is running the study; for a copy, the workers that were running."""
-        if foreign_files.exists(self.directory, WORKERS_FILE):
+        if self.is_database_copy:
             return ", ".join(_read_workers(self.directory)) or None
         path = self.directory / "lock"
         return (describe_lock_holder(path) or "another process") if is_locked(path) else None

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import exit_handling
 from autotune.cli import app
-from autotune.errors import USAGE_EXIT_CODE
+from autotune.errors import OPERATIONAL_EXIT_CODE, USAGE_EXIT_CODE
 from autotune.target.shipped_files import list_examples
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
@@ -128,3 +128,15 @@ def test_the_unit_of_rates_is_optional(text: str, rate: float) -> None:
     from autotune.cli.options import parse_rates
 
     assert parse_rates("--at", [text]) == [rate]
+
+
+def test_a_study_needs_a_parameter_that_can_vary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.yaml").write_text(
+        "name: rows\ncommand: [echo]\nmaximize: rows\nparameters: {batch: {fixed: 4}}\n"
+    )
+    assert run("run", "rows.yaml", "--yes") == OPERATIONAL_EXIT_CODE
+    assert "nothing to tune: every parameter is fixed or excluded" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.yaml"]
