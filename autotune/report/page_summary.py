@@ -12,6 +12,7 @@ from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.studies import Study
 from autotune.report.text_report import format_change_memory, select_best_label, sort_changes
+from autotune.report.trial_outcomes import format_no_result
 from autotune.report.units import RequestUnits
 from autotune.report.view import StudyView
 from autotune.study.winner_changes import MinimalChanges
@@ -98,7 +99,7 @@ def _build_capacity_card(
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
         note = "no repeat succeeded" if side.repeats else "not re-measured"
         return Card(title, figure, f"search result, {note}")
-    return Card(title, "–", units.no_result_text)
+    return Card(title, "–", format_no_result(side, units))
 
 
 def _build_gain_card(view: StudyView) -> Card:

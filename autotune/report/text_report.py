@@ -19,6 +19,7 @@ from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
     describe_errors,
+    format_no_result,
     format_outcome,
     format_outcome_counts,
     format_trial_label,
@@ -196,9 +197,8 @@ def _format_sides(view: StudyView) -> Iterator[str]:
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts) or readings.failure_text
-            yield f"{name:9}{units.no_result_text}  {trial_text}" + (
-                f": {reason}" if reason else ""
-            )
+            outcome = format_no_result(side, units)
+            yield f"{name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
 
 def _format_running(view: StudyView) -> Iterator[str]:

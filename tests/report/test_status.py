@@ -13,7 +13,7 @@ from autotune.report.page_summary import build_cards
 from autotune.report.status import build_status, format_status, watch_status
 from autotune.report.studies import Study, open_study
 from autotune.report.summary import build_summary
-from autotune.report.text_report import select_change_title
+from autotune.report.text_report import build_sections, select_change_title
 from autotune.report.view import StudyView, build_study_view
 from autotune.study.directory import StudyLock, find_study, list_study_names
 from autotune.study.start import prepare_unfinished
@@ -118,6 +118,19 @@ def test_only_a_candidate_above_the_baseline_is_called_best(study: Callable[[str
 def test_a_failing_baseline_is_not_the_best(study: Callable[[str], Study]) -> None:
     said = format_status(first_trials(study("lifted"), 1))
     assert "  best      nothing meets the SLO yet\n" in said
+
+
+def test_a_baseline_that_does_not_start_is_not_measured(study: Callable[[str], Study]) -> None:
+    opened = study("lifted")
+    first, *others = opened.state.trials
+    failed = replace(first, peak=None, failure="nginx did not start")
+    state = replace(opened.state, trials=(failed, *others))
+    view = build_study_view(replace(opened, state=state))
+    assert view.headline.text.endswith("; the baseline could not be measured")
+    said = build_sections(view)["Capacity"][0]
+    assert said == "baseline could not be measured  trial 0: nginx did not start"
+    assert "  baseline  could not be measured (trial 0)\n" in format_status(view)
+    assert build_cards(view)[0].note == "could not be measured"
 
 
 class Terminal(io.StringIO):
