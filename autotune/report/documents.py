@@ -491,6 +491,8 @@ class MeasurementObject(VersionedObject):
     at_least: NotRequired[RequiredCapacity]
     peaks: NotRequired[Sequence[MeasuredSide]]
     peak: NotRequired[float]
+    low: NotRequired[float | None]
+    high: NotRequired[float | None]
     limit: NotRequired[str | None]
     spread: NotRequired[float | None]
     ladder: NotRequired[Sequence[MeasuredLoadStep]]
