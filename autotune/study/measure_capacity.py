@@ -139,6 +139,8 @@ def parse_required_capacity(
         rate = parse_rate(rate_text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+    if rate <= 0:
+        raise UsageError("--at-least must exceed 0/s", hint="such as --at-least 1200/s")
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         raise UsageError(
             f"--at-least can never be reached: {reason}",

@@ -43,9 +43,7 @@ def test_a_value_follows_its_siblings_and_others(tmp_path: Path) -> None:
         ("{derive: cache.memcached.connections + 1}", "depends on itself"),
     ],
 )
-def test_what_cannot_be_computed_is_said_in_its_line(
-    tmp_path: Path, rule: str, said: str
-) -> None:
+def test_what_cannot_be_computed_is_said_in_its_line(tmp_path: Path, rule: str, said: str) -> None:
     with pytest.raises(TargetError, match=re.escape(said)) as caught:
         fleet(tmp_path, parameters(f"cache.memcached.connections: {rule}"))
     assert caught.value.excerpt.startswith("  cache.memcached.connections")

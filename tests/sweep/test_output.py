@@ -74,7 +74,11 @@ def test_the_headline_has_an_interval(changes: dict[str, int], said: str) -> Non
     [
         (Mean(1234.4, 1200.0, 1270.0, 3), None, "1,234 requests/s [1,200, 1,270], with"),
         (Mean(0.84), None, "0.84 requests/s, with"),
-        (Mean(8000.0), "load.max_rate", "at least 8,000 requests/s (limited by load.max_rate), with"),
+        (
+            Mean(8000.0),
+            "load.max_rate",
+            "at least 8,000 requests/s (limited by load.max_rate), with",
+        ),
     ],
 )
 def test_the_highest_capacity_has_an_interval(mean: Mean, limit: str | None, said: str) -> None:
