@@ -89,9 +89,8 @@ class LoadMeter:
         watched_reading = self._take_watched_reading(spec)
         if NO_PORT_ERROR not in watched_reading.reading.errors:
             return watched_reading
-        connection_count = (
-            self.load.limits.open_connections
-        )  # later requests reuse open connections
+        # later requests reuse open connections
+        connection_count = self.load.limits.open_connections
         port_spec = (
             replace(spec, rate=connection_count, seconds=1.0, ramp_seconds=0.0)
             if self.load.limits.keeps_connections
