@@ -403,19 +403,26 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
     if value is None and error_type in SCALAR_ERROR_TYPES:
         is_name = list(location) == ["name"]
         return f"such as `{MISSING_KEY_EXAMPLES['name']}`" if is_name else NO_VALUE_HINT
+    if error_type in ("int_type", "int_from_float", "float_type"):
+        return _find_number_hint(value)
+    if hint := _find_text_hint(problem, location):
+        return hint
+    pattern = problem["ctx"]["pattern"] if error_type == "string_pattern_mismatch" else None
+    return _find_pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(error_type)
+
+
+def _find_text_hint(problem: ErrorDetails, location: Location) -> str | None:
+    """Return the hint for a value that should be text, or one of several names."""
+    error_type, value = problem["type"], problem["input"]
     if error_type == "string_type" and _find_last_key(location) == "requests":
         return "name a file, such as `requests: shop.requests.yaml`"
     if error_type == "string_type" and isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
-    if error_type in ("int_type", "int_from_float", "float_type"):
-        return _find_number_hint(value)
     if error_type == "literal_error" and isinstance(value, str):
-        nearest_name = find_nearest_name(
-            value, re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        )
-        return f"did you mean {nearest_name!r}?" if nearest_name else None
-    pattern = problem["ctx"]["pattern"] if error_type == "string_pattern_mismatch" else None
-    return _find_pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(error_type)
+        names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        if nearest_name := find_nearest_name(value, names):
+            return f"did you mean {nearest_name!r}?"
+    return None
 
 
 def _find_number_hint(value: object) -> str | None:

@@ -54,8 +54,8 @@ def build_results(values: tuple[Any, ...], *names: str, responses: list[float]) 
     [
         ({"remaining_measurements": 1}, "unfinished: 1 measurement remains"),
         ({"remaining_measurements": 2}, "unfinished: 2 measurements remain"),
-        ({}, "lowest response time at 0.5 requests/s: 200.00 ms [160.00, 260.00], with "
-             "lb.nginx.worker_connections 512, service a"),
+        ({}, ("lowest response time at 0.5 requests/s: 200.00 ms [160.00, 260.00], with "
+              "lb.nginx.worker_connections 512, service a")),
     ],
 )  # fmt: skip
 def test_the_headline_has_an_interval(changes: dict[str, int], said: str) -> None:
