@@ -44,6 +44,10 @@ def print_study(
     from autotune.report.view import build_study_view
 
     view = build_study_view(open_study(directory))
+    if at and view.target.command is not None:
+        raise UsageError(
+            f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
+        )
     if json_:
         answers = {"at": [build_latency_answer(view, rate) for rate in at]} if at else {}
         print_json(build_summary(view) | answers)

@@ -228,6 +228,8 @@ def run_sweep_session(
     """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
     from autotune.sweep import runner
 
+    if html is not None and html.is_dir():  # otherwise an error after all measurements
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     with (
         _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
         open_progress(environment, directory, detail, with_page=False) as progress,

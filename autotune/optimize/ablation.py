@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from autotune.errors import AutotuneError
 from autotune.estimate import SDS_WITHIN_90, Estimate
 from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshold
 
@@ -181,10 +182,18 @@ class Ablation:
         self._max_loss = (1.0 - KEPT_GAIN_SHARE) * gain
 
     def run(self) -> AblationResult:
-        """Measure until the smallest set of changes is found or the measurements are spent."""
+        """Measure until the smallest set of changes is found or the measurements are spent.
+
+        Raises AutotuneError if the winner itself cannot be measured.
+        """
         try:
             for _ in range(WINNER_MEASUREMENTS):
                 self._measure_set(frozenset())
+            if not self._log_peaks:
+                raise AutotuneError(
+                    f"the winner met the objective in none of {WINNER_MEASUREMENTS} measurements",
+                    hint="`autotune report STUDY` shows the failures; fix their cause, then repeat",
+                )
             removable_names = self._screen_changes()
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)

@@ -44,6 +44,11 @@ class MeasuredConfiguration:
         return self.repeated_peak or self.selection_peak
 
     @property
+    def has_failed(self) -> bool:
+        """True if no trial of the configuration was measured, for example because it does not start."""
+        return all(trial.peak is None for trial in (self.trial, *self.repeats))
+
+    @property
     def repeat_count(self) -> int:
         """Return the number of measurements that ``repeated_peak`` pools."""
         return len(self._feasible_repeats)

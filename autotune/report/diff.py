@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -107,10 +107,14 @@ def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
 def find_trial(state: State, name: str) -> Trial:
     """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
     if name in ("baseline", "best"):
-        side = find_conclusion(state).sides.get(name)
-        if side is None:
-            raise AutotuneError(f"this study has no {name} yet", hint=_format_known_names(state))
-        return side.trial
+        sides = find_conclusion(state).sides
+        if name not in sides:
+            names = [side for side in ("baseline", "best") if side in sides]
+            raise AutotuneError(
+                f"no configuration of this study is its {name}",
+                hint=_format_known_names(state, names),
+            )
+        return sides[name].trial
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
@@ -123,11 +127,11 @@ def find_trial(state: State, name: str) -> Trial:
     raise UsageError(f"unknown trial {name!r}", hint=hint)
 
 
-def _format_known_names(state: State) -> str:
+def _format_known_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "the study has no trials yet"
-    return f"expected one of: baseline, best, {min(numbers)} to {max(numbers)}"
+    return f"expected one of: {', '.join([*names, f'{min(numbers)} to {max(numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:

@@ -49,8 +49,11 @@ class Side(CapacityObject):
 
 
 class Configuration(Side):
-    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``."""
+    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``. With a
+    ``limit``, the load did not reach the capacity.
+    """
 
+    limit: str | None
     requests: int
     lowest_rate: float | None
     parameters: Settings
@@ -488,6 +491,8 @@ class MeasurementObject(VersionedObject):
     at_least: NotRequired[RequiredCapacity]
     peaks: NotRequired[Sequence[MeasuredSide]]
     peak: NotRequired[float]
+    low: NotRequired[float | None]
+    high: NotRequired[float | None]
     limit: NotRequired[str | None]
     spread: NotRequired[float | None]
     ladder: NotRequired[Sequence[MeasuredLoadStep]]

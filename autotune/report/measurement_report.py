@@ -26,8 +26,8 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, return both sides and the
-    ``gain``.
+    """Return ``peaks``, and their mean ``peak`` with the ends ``low`` and ``high`` of its 90 % interval
+    and the ``spread`` of repeats; for a comparison, return both sides and the ``gain``.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
@@ -69,10 +69,18 @@ def build_measurement_json(
         **envelope,
         "peaks": configuration_trials,
         "peak": units.from_peak(measurement.peak) if measurement.peak else 0.0,
+        **_build_interval_json(measurement, units),
         "limit": measurement.limit,
         "spread": measurement.spread,
         "ladder": _build_load_curve_json(measurement.trials, study),
     }
+
+
+def _build_interval_json(measurement: Measurement, units: Units) -> documents.Interval:
+    if measurement.interval is None:
+        return {"low": None, "high": None}
+    low, high = sorted(map(units.from_peak, measurement.interval))
+    return {"low": units.round_value(low), "high": units.round_value(high)}
 
 
 def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
@@ -209,6 +217,11 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
     for trial in measurement.trials:
         if trial.peak is not None:
             yield _format_capacity(trial.number, trial.peak, study, units)
+    if measurement.interval is not None:
+        mean = units.format_amount(units.from_peak(measurement.peak))
+        interval = units.format_interval(*map(units.from_peak, measurement.interval))
+        count_text = format_count(len(measurement.trials), "measurement")
+        yield f"mean of {count_text}: {mean} {interval}"
     if measurement.spread is not None:
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
 

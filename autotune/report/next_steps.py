@@ -12,6 +12,8 @@ from autotune.report.figures import StudyFigures
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
 
+STORAGE_OPTION = " --storage URL"
+
 
 @dataclass(frozen=True)
 class NextSteps:
@@ -40,9 +42,10 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 
 
 def _list_steps(view: StudyFigures) -> NextSteps:
-    name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
-        return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))
+    name = _format_study(view)
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
+        resume = f"autotune resume {_format_resumed_study(view)}"
+        return NextSteps(resume=() if view.study.running_process else (resume,))
     if view.verdict != "improved":
         return NextSteps()
     output = shlex.quote(f"{view.name}-best")
@@ -69,29 +72,40 @@ def _list_steps(view: StudyFigures) -> NextSteps:
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+    name = _format_study(view)
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
         yield f"autotune status {name}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        measure_option = "" if view.state.minimal_changes else " --measure"
+        is_measurable = not (view.state.minimal_changes or view.state.is_shared)
+        measure_option = " --measure" if is_measurable else ""
         yield f"autotune explain {name}{measure_option}"
     if view.conclusion.best:
         yield f"autotune diff {name}"
     if view.verdict != "improved":
-        yield f"autotune report {name} --open"
+        page_option = "--html report.html" if view.study.is_database_copy else "--open"
+        yield f"autotune report {name} {page_option}"
     yield f"autotune report {name} --json"
 
 
 def _choose_status_command(view: StudyFigures) -> str:
     if view.study.running_process:
         return ""
-    if view.state.purpose:
-        command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
-    else:
-        command = "report" if view.state.is_over else "resume"
-    return f"autotune {command} {shlex.quote(view.name)}"
+    if view.state.purpose == APPLY_PURPOSE:
+        return f"autotune restore {_format_study(view)}"
+    if view.state.purpose or view.state.is_over:
+        return f"autotune report {_format_study(view)}"
+    return f"autotune resume {_format_resumed_study(view)}"
+
+
+def _format_study(view: StudyFigures) -> str:
+    """Return the study's name for a command. A copy from a shared database was made for one command."""
+    return shlex.quote(view.name) + (STORAGE_OPTION if view.study.is_database_copy else "")
+
+
+def _format_resumed_study(view: StudyFigures) -> str:
+    return shlex.quote(view.name) + (STORAGE_OPTION if view.state.is_shared else "")
 
 
 def _shorten_path(path: Path) -> Path:

@@ -22,7 +22,7 @@ from autotune.report.documents import (
 )
 from autotune.report.studies import Study, open_study
 from autotune.report.summary import encode_today_latency
-from autotune.report.trial_outcomes import format_outcome_counts
+from autotune.report.trial_outcomes import format_no_result, format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
 from autotune.study.ownership import guard_foreign_records
@@ -214,7 +214,7 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
     yield from _format_counts(view, status_document)
-    yield from _format_peaks(view.units, status_document)
+    yield from _format_peaks(view, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
     elapsed = fmt.format_duration(status_document["seconds"]["elapsed"])
@@ -255,14 +255,20 @@ def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[st
         yield f"  responses {wrong_text}, such as {answers['example']}"
 
 
-def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:
+def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+    units, baseline = view.units, view.conclusion.baseline
     best, verdict = status_document["best"], status_document["verdict"]
-    yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
-    if best or not verdict:
+    no_result = format_no_result(baseline, units) if baseline else ""
+    yield f"  baseline  {_format_peak(status_document['baseline'], units, no_result)}"
+    is_stack = isinstance(units, RequestUnits)
+    if best and not verdict and is_stack and not units.has_value(best["peak"]):
+        yield "  best      nothing meets the SLO yet"
+    elif best or not verdict:
         change = status_document["change"]
         change_text = f", {change} over the baseline" if change else ""
-        claim_text = f"{change_text} (not yet proven)" if best and not verdict else ""
-        yield f"  best      {_format_peak(best, units)}{claim_text}"
+        is_candidate = best is not None and best != status_document["baseline"]
+        claim_text = f"{change_text} (not yet proven)" if is_candidate and not verdict else ""
+        yield f"  best      {_format_peak(best, units, units.no_result_text)}{claim_text}"
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
@@ -281,12 +287,12 @@ def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -
     return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
-def _format_peak(side: StatusSide | None, units: Units) -> str:
+def _format_peak(side: StatusSide | None, units: Units, no_result: str) -> str:
     if side is None:
         return "not measured yet"
     peak, low, high = side["peak"], side["low"], side["high"]
     if peak is None or low is None or high is None or not units.has_value(peak):
-        return f"{units.no_result_text} (trial {side['trial']})"
+        return f"{no_result} (trial {side['trial']})"
     if side["limit"]:
         bound_text = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
         return f"{bound_text} (trial {side['trial']})"

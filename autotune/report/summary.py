@@ -7,8 +7,9 @@
   selection** (by the confirmation). The peak that decided the selection is never used, because it
   overstates the capacity. ``peak`` is ``null`` until it is measured. The baseline was not selected by
   its peak. The baseline's first measurement is used until the confirmation measures it again.
-  ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is
-  their lowest rate in requests/s, or ``null`` for a command.
+  With a ``limit``, the load could not be raised further, and ``peak`` is a lower bound of the
+  capacity. ``requests`` is the number of requests in the readings that determine ``peak``.
+  ``lowest_rate`` is their lowest rate in requests/s, or ``null`` for a command.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``preset``: the best shipped preset, with the keys of ``best``; ``null`` if none was fully measured.
 - ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
@@ -197,6 +198,7 @@ def _summarize_configuration(
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
+        "limit": side.best_estimate.limit if side.best_estimate else None,
         "requests": readings.requests,
         "lowest_rate": readings.lowest_rate,
         "parameters": dict(sorted(side.trial.effective_settings.items())),

@@ -10,6 +10,7 @@ from autotune.diagnose.bottleneck import Bottleneck
 from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.report import format as fmt
+from autotune.report.conclusion import MeasuredConfiguration
 from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
@@ -88,6 +89,12 @@ def format_outcome(trial: Trial, units: Units) -> str:
         outcome_text = f"{outcome_text}  p99 {fmt.format_latency(peak.p99):>7}"
     verdict = VERDICT_TEXTS.get(peak.verdict, peak.verdict)
     return f"{outcome_text}  {verdict}" if verdict else outcome_text
+
+
+def format_no_result(side: MeasuredConfiguration, units: Units) -> str:
+    """Return the outcome of a configuration without a capacity or value."""
+    is_stack = isinstance(units, RequestUnits)
+    return "could not be measured" if is_stack and side.has_failed else units.no_result_text
 
 
 def is_unusable(trial: Trial) -> bool:

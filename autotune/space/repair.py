@@ -90,8 +90,9 @@ class _RepairState:
     def repair_rule(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` is satisfied, or is broken by less."""
         arithmetic = rule.format_arithmetic(self.names)
+        requested_rule, rule = rule, rule.as_bound(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
-        small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
+        small, large = sides if rule.symbol in ("<=", "<") else reversed(sides)
         movable_pairs = [
             *self._list_movable(small.names(), 0),
             *self._list_movable(large.names(), 1),
@@ -110,7 +111,7 @@ class _RepairState:
             ):
                 self._set_value(dimension, end, arithmetic)
                 return
-        raise InfeasibleRule(arithmetic, rule)
+        raise InfeasibleRule(arithmetic, requested_rule)
 
     def _list_movable(
         self, names: Iterable[str], bound_index: int

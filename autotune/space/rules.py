@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import product
 
@@ -110,9 +110,19 @@ class Rule:
         left, right = (
             side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
         )
-        small, large = (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
+        if self.symbol == "==":
+            return abs(left - right) / max(abs(left), abs(right), 1e-12)
+        small, large = (left, right) if self.symbol in ("<=", "<") else (right, left)
         large += self.allowed_excess(names)
         return (small - large) / max(abs(small), abs(large), 1e-12)
+
+    def as_bound(self, names: NameValues) -> Rule:
+        """Return the broken side of an equation as a bound; other rules are returned unchanged."""
+        if self.symbol != "==":
+            return self
+        difference = self.comparison.left.evaluate(names) - self.comparison.right.evaluate(names)
+        symbol = "<=" if difference > 0 else ">="
+        return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
@@ -161,7 +171,7 @@ class RuleVocabulary:
         """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
         their deployments.
 
-        Raises KeyError with an unknown name.
+        Raises KeyError with an unknown name, and ValueError for a parameter whose values are text.
         """
         target_comparison = target_comparison.with_replacements(self._sum_over_hosts)
         sized_tiers = [
@@ -184,6 +194,8 @@ class RuleVocabulary:
         for name in names:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
+            if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
+                raise ValueError(f"{name} is text, and constraints compare numbers")
         conditions: list[tuple[str, tuple[Value, ...]]] = [
             (choice_name(tier), (deployment,))
             for tier, deployment in deployments.items()

@@ -84,12 +84,24 @@ class StudyStart:
 
 
 @dataclass(frozen=True)
+class RecordedBudget:
+    """The limits of a study in a session: the number of configurations, and the time in seconds."""
+
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class SessionStart:
-    """The start of a session, with its test beds and the software versions that results depend on."""
+    """The start of a session, with its test beds and the software versions that results depend on.
+
+    ``budget`` is recorded when a study is resumed, because the target's budget may have changed.
+    """
 
     at: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     beds: tuple[str, ...] = ()
+    budget: RecordedBudget | None = None
 
 
 @dataclass(frozen=True)

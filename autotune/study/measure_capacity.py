@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
 from autotune.loads.load_commands import find_excess_rate
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain
+from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain, compute_mean
 from autotune.services.base import Settings
 from autotune.space.dimension import (
     BASELINE_NAME,
@@ -139,6 +139,8 @@ def parse_required_capacity(
         rate = parse_rate(rate_text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+    if rate <= 0:
+        raise UsageError("--at-least must exceed 0/s", hint="such as --at-least 1200/s")
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         raise UsageError(
             f"--at-least can never be reached: {reason}",
@@ -180,6 +182,15 @@ class Measurement:
         lower bound.
         """
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 90 % interval of ``peak``; ``None`` unless several repeats all found a capacity."""
+        peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
+        if len(peaks) < max(2, len(self.trials)):
+            return None
+        _, low, high = compute_mean([peak.estimate for peak in peaks])
+        return low, high
 
     def reaches_rate(self, rate: float) -> bool:
         """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.

@@ -23,6 +23,7 @@ from autotune.optimize.storage import open_sqlite, translate_storage_errors
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
+from autotune.study.journal_records import RecordedBudget
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.recorded_environment import RecordedEnvironment
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
@@ -190,12 +191,18 @@ def resume_study(environment: Environment, directory: Path, progress: ProgressRe
     """Continue a study; finished measurements are not repeated."""
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
-            store.record_session_start(collect_versions(), tuple(environment.environments))
+            beds = tuple(environment.environments)
+            store.record_session_start(collect_versions(), beds, _read_budget(environment))
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
-        context.store.record_session_start(collect_versions())
+        context.store.record_session_start(collect_versions(), budget=_read_budget(environment))
         _run_search(environment, context, directory)
+
+
+def _read_budget(environment: Environment) -> RecordedBudget:
+    budget = environment.file.target.budget
+    return RecordedBudget(budget.trials, budget.time)
 
 
 @contextmanager

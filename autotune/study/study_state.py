@@ -353,7 +353,7 @@ class State:
     def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally with the running ones.
 
-        The baseline counts once, even if several test beds measure it.
+        The baseline counts once, even if several test beds measure it, or if one repeats it.
         """
         trials = (
             self.list_started(*COUNTED_PHASES)
@@ -361,7 +361,11 @@ class State:
             else self.list_finished(*COUNTED_PHASES)
         )
         first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
-        return tuple(t for t in trials if t.phase is not Phase.BASELINE or t.bed == first_bed)
+        return tuple(
+            t
+            for t in trials
+            if t.phase is not Phase.BASELINE or (t.bed == first_bed and t.source_trial is None)
+        )
 
     def find_trial(self, number: int) -> Trial:
         return self.trials[_find_index(self.trials, number)]

@@ -42,7 +42,12 @@ from autotune.space.space import Candidate
 from autotune.study import journal, ownership
 from autotune.study.ceiling_records import Ceilings
 from autotune.study.directory import EVENTS_FILE, find_study
-from autotune.study.journal_records import SCHEMA_VERSION, StudyStart, TrialStart
+from autotune.study.journal_records import (
+    SCHEMA_VERSION,
+    RecordedBudget,
+    StudyStart,
+    TrialStart,
+)
 from autotune.study.reading_records import READINGS_FILE, encode_call, record_reading
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
@@ -105,13 +110,22 @@ class StudyStore:
         ownership.seal_study(self.directory, target_bytes, record)
         self._record_event(record.pop("event"), **record)
 
-    def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
-        """Record the start of a session; ``beds`` contains the names of its test beds, if any."""
+    def record_session_start(
+        self,
+        versions: Mapping[str, str],
+        beds: Sequence[str] = (),
+        budget: RecordedBudget | None = None,
+    ) -> None:
+        """Record the start of a session; ``beds`` contains the names of its test beds, if any.
+
+        ``budget`` is the budget of a resumed study, which may have changed.
+        """
         self._record_event(
             "session",
             at=current_timestamp(),
             versions=versions,
             **({"beds": list(beds)} if beds else {}),
+            **({"budget": encode(budget)} if budget else {}),
         )
 
     def exclude_bed(self, bed: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +16,18 @@ from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import MAX_NUMBER, parse_decimal, parse_uint
 from autotune.sweep.plan import SERVICE_AXIS, AxisValue, SweepAxis, SweepPlan
-from autotune.target.messages import format_count, suggest_name
+from autotune.target.messages import format_count, format_value, suggest_name
 from autotune.target.quantities import convert_to_unit, parse_duration, parse_rate
 from autotune.target.read_target import TargetFile, read_target
 from autotune.target.yaml_document import YamlDocument, load_yaml
 
 SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
+ENTRY_EXAMPLES = {
+    "over": "over: {web.php_fpm.max_children: [5, 10, 20]}",
+    "hosts": "hosts: {web: [1, 2, 3]}",
+    "with": "with: {web.php_fpm.pm: static}",
+}
+RANGE_HINT = "write LOW:HIGH:STEP"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -32,7 +39,7 @@ class SweepRequest:
     """A sweep as the user wrote it, before values are converted to parameter values.
 
     ``rates`` are in requests/s; without rates the sweep measures capacities. ``seconds`` is the length
-    of one reading.
+    of one reading. ``document`` is the sweep file, if there is one.
     """
 
     title: str = ""
@@ -42,6 +49,17 @@ class SweepRequest:
     rates: tuple[float, ...] = ()
     repeat: int = 3
     seconds: float = 5.0
+    document: YamlDocument | None = None
+
+    @contextmanager
+    def locate_errors(self, *location: str) -> Iterator[None]:
+        """Add the place in the sweep file to errors about the entry at ``location``."""
+        try:
+            yield
+        except UsageError as error:
+            if self.document is None or location not in self.document.positions:
+                raise
+            raise self.document.build_error(location, error.message, hint=error.hint) from None
 
 
 def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
@@ -52,7 +70,10 @@ def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
     for key in document.root:
         if key not in SWEEP_FILE_KEYS:
             raise document.unknown_name_error([key], "key", SWEEP_FILE_KEYS)
-    target = read_target((path.parent / str(document.root["target"])).resolve())
+    if not isinstance(document.root["target"], str):
+        message = f"target: {format_value(document.root['target'])} is not the path of a target"
+        raise document.build_error(["target"], message, hint="such as `target: shop.yaml`")
+    target = read_target((path.parent / document.root["target"]).resolve())
     return target, _parse_request(document)
 
 
@@ -60,7 +81,8 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     def read_entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
-            raise document.build_error([key], f"{key}: expected a mapping")
+            message = f"{key}: must be a mapping, not {format_value(mapping)}"
+            raise document.build_error([key], message, hint=f"such as `{ENTRY_EXAMPLES[key]}`")
         return mapping
 
     def parse_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
@@ -71,7 +93,7 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
 
     axis_entries = read_entries("over")
     return SweepRequest(
-        title=str(document.root.get("title", document.path.stem)),
+        title=str(document.root.get("title") or document.path.stem),
         over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
             tier: _parse_counts(document, tier, counts)
@@ -80,7 +102,8 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
         settings=read_entries("with"),
         rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
         repeat=parse_entry("repeat", _parse_repeat, 3),
-        seconds=parse_entry("seconds", parse_duration, "5s"),
+        seconds=parse_entry("seconds", _parse_reading_seconds, "5s"),
+        document=document,
     )
 
 
@@ -89,6 +112,11 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[object, ...]:
+    items = values if isinstance(values, list) else [values]
+    if invalid := [item for item in items if item is None or isinstance(item, list | dict)]:
+        message = f"{name}: {format_value(invalid[0])} is not a value"
+        hint = f"such as `{ENTRY_EXAMPLES['over']}`"
+        raise document.build_error(["over", name], message, hint=hint)
     try:
         return tuple(values) if isinstance(values, list) else tuple(expand_values(str(values)))
     except AutotuneError as error:
@@ -102,6 +130,13 @@ def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[in
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
         )
     return tuple(counts)
+
+
+def _parse_reading_seconds(text: object) -> float:
+    seconds = parse_duration(text)
+    if not seconds:
+        raise ValueError("must be above 0")
+    return seconds
 
 
 def _parse_repeat(value: object) -> int:
@@ -189,16 +224,21 @@ def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a comma-separated list."""
     low, *further_parts = text.split(":")
     if not further_parts:
-        return [value_text.strip() for value_text in text.split(",") if value_text.strip()]
+        values = [value_text.strip() for value_text in text.split(",") if value_text.strip()]
+        if not values:
+            raise UsageError(f"{text!r} contains no value", hint="write the values as A,B,C")
+        return values
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
             (parse_decimal(word.strip()) for word in further_parts),
         )
     except ValueError:
-        raise UsageError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
+        raise UsageError(f"{text!r} is not a range", hint=RANGE_HINT) from None
     if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
-        raise UsageError(f"range {text} must contain 1 to {MAX_AXIS_VALUES} values")
+        raise UsageError(
+            f"range {text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
+        )
     count = int((end - start) / step + 1e-9) + 1
     return [f"{start + index * step:.12g}" for index in range(count)]
 
@@ -212,24 +252,19 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
             hint="add --over NAME=LOW:HIGH:STEP or --hosts TIER=1,2,3",
         )
     for tier, counts in request.hosts.items():
-        if tier not in tiers:
-            hint = f"expected one of: {', '.join(tiers)}"
-            raise UsageError(f"unknown tier {tier!r}", hint=hint)
-        maximum = len(tiers[tier].hosts)
-        if not counts or min(counts) < 1 or max(counts) > maximum:
-            raise UsageError(
-                f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
-                f"{format_count(maximum, 'host')})"
-            )
+        with request.locate_errors("hosts", tier):
+            _check_host_counts(file, tier, counts)
     # The number of keys per request is known only for the reference application.
     is_reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
         title=request.title,
-        axes=tuple(build_axis(name, values, space) for name, values in request.over.items()),
+        axes=tuple(_build_axes(request, "over", request.over, space)),
         hosts=request.hosts,
         settings={
-            name: build_axis(name, [value], space).choices[0].label
-            for name, value in request.settings.items()
+            axis.name: axis.choices[0].label
+            for axis in _build_axes(
+                request, "with", {n: (value,) for n, value in request.settings.items()}, space
+            )
         },
         rates=request.rates,
         repeat=request.repeat,
@@ -238,8 +273,33 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         keys=data_set.keys_per_request if is_reference else 1,
     )
     for axis in plan.axes:
-        _check_effect(axis, plan, space)
+        with request.locate_errors("over", axis.name):
+            _check_effect(axis, plan, space)
     return plan
+
+
+def _build_axes(
+    request: SweepRequest,
+    key: str,
+    values_by_name: Mapping[str, Sequence[object]],
+    space: SearchSpace,
+) -> Iterator[SweepAxis]:
+    for name, values in values_by_name.items():
+        with request.locate_errors(key, name):
+            yield build_axis(name, values, space)
+
+
+def _check_host_counts(file: TargetFile, tier: str, counts: Sequence[int]) -> None:
+    """Raise UsageError for an unknown tier, and for counts that its hosts do not allow."""
+    tiers = file.target.tiers
+    if tier not in tiers:
+        raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))
+    maximum = len(tiers[tier].hosts)
+    if not counts or min(counts) < 1 or max(counts) > maximum:
+        raise UsageError(
+            f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
+            f"{format_count(maximum, 'host')})"
+        )
 
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:

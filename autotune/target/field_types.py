@@ -56,7 +56,7 @@ PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
 # Descriptions of the patterns, for messages.
 PATTERN_DESCRIPTIONS = {
-    NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter",
+    NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter, at most 63 characters",
     TIER_PATTERN: "a tier's name: lower-case letters, digits and '_', starting with a letter",
     USER_PATTERN: "a user name",
     ADDRESS_PATTERN: "a host name or address",

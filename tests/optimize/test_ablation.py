@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from autotune.errors import AutotuneError
 from autotune.optimize.ablation import (
     Ablation,
     AblationResult,
@@ -43,6 +44,11 @@ def test_noise_does_not_hide_them(seed: int) -> None:
     assert {"a", "b", "c"} <= set(found.kept)
     assert len(found.kept) <= 4
     assert found.low < found.share < found.high
+
+
+def test_a_winner_that_fails_cannot_be_reduced() -> None:
+    with pytest.raises(AutotuneError, match="in none of 8 measurements"):
+        Ablation(GUESSED, 1.0, 0.05, lambda _: None, 60).run()
 
 
 def test_what_fails_without_a_change_keeps_it() -> None:
