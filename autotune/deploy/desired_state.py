@@ -211,7 +211,7 @@ def required_actions(
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
                 actions_by_cause[path] = {
-                    u: action if reader.service.reload_signal else Action.RESTART
+                    u: action if desired.layout.can_reload(reader.service) else Action.RESTART
                     for u, reader in affected_units.items()
                 }
         for key in _find_sysctls(instance, desired.settings):

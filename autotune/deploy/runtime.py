@@ -11,7 +11,15 @@ from typing import ClassVar, Protocol, TypeVar
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import AdoptedConfig, Argv, ConfigFile, Settings, TrialStart, Value
+from autotune.services.base import (
+    AdoptedConfig,
+    Argv,
+    ConfigFile,
+    Service,
+    Settings,
+    TrialStart,
+    Value,
+)
 from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
@@ -69,6 +77,10 @@ class RuntimeLayout:
     def unit_defined_by(self, path: str) -> str | None:
         """Return the unit whose definition contains a file. A change to the file restarts the unit."""
         return None
+
+    def can_reload(self, service: Service) -> bool:
+        """True if the service can reread its files without a restart."""
+        return service.reload_signal is not None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
         """Return the unit that runs ``instance``, or ``None`` if the instance has no process."""

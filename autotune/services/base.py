@@ -383,6 +383,7 @@ class Service:
     separate service. ``runs_application`` is true if each request occupies a process until the
     response is sent.
 
+    ``unit_reloads`` is true if a reload of the unit rereads the files, although no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a
     warm-up. ``keeps_data`` is true if the data belong to the user. Such a service never runs as a
@@ -417,6 +418,7 @@ class Service:
     package_source: ClassVar[str] = ""
     ordering_rules: ClassVar[tuple[tuple[str, str], ...]] = ()
     reload_signal: ClassVar[str | None] = None
+    unit_reloads: ClassVar[bool] = False
     reload_keeps_processes: ClassVar[bool] = False
     needs: ClassVar[ResourceNeeds] = ResourceNeeds()
     runs_when: ClassVar[Conditions] = ()
