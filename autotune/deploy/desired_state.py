@@ -233,12 +233,12 @@ def instance_actions(
     *,
     is_first: bool = False,
 ) -> dict[str, Action]:
-    """Return the action of each instance: its unit's action, or, if its files belong to no unit, a
-    reload.
+    """Return the action that each instance gets. The action is that of the instance's unit. If no unit
+    reads the instance's files and a file changed, the action is a reload.
 
     If instances share a unit, the action applies to the unit's main instance and to instances with
-    changed files. In a study's first deployment (``is_first``), changed files that belong to no
-    unit count as a restart.
+    changed files. In a study's first deployment (``is_first``), the action is a restart instead of this
+    reload.
     """
     fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}

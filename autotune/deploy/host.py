@@ -59,7 +59,7 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-# time to stop and start a host's units; systemd gives each unit 90 s to stop
+# maximum seconds to stop and start the units of a host; systemd gives each unit 90 s to stop
 ACTION_TIMEOUT_SECONDS = 150.0
 
 # Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
@@ -158,7 +158,7 @@ class ManagedHost:
         files_result, units_result, kernel_result, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
-            # waits for commands that are still running after a lost connection
+            # a lock holder first waits for its commands that survived a lost connection
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
@@ -207,8 +207,8 @@ class ManagedHost:
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
         recorded_checks = [*self.backup.checks]
-        # If services have their own file systems, no check is recorded, because it could not mount
-        # files there.
+        # If services have their own file systems, no check is recorded, because the check could not
+        # mount files in those file systems.
         if not (self._manager and self._manager.validate_command):
             recorded_checks += filter(
                 None, (_build_backup_check(check, backup.state) for check in checks)

@@ -159,8 +159,8 @@ class HostLock:
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Lock the host. Return the holder of a stale lock that was taken over and why it was
-        stale, or ``None``.
+        """Lock the host. If this replaces a stale lock, return the lock's holder and the reason why it
+        was stale. Otherwise, return ``None``.
 
         Raises LockedError with holder, process and start time if another tuner holds the lock.
         """

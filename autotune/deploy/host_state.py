@@ -46,7 +46,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or why the path was
+    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason why the path was
     refused.
 
     ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
@@ -309,7 +309,7 @@ def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
     return starts[unit].rank if unit in starts else 0
 
 
-PlanStep = Mapping[str, HostPlan]  # by host
+PlanStep = Mapping[str, HostPlan]  # plans by host
 
 
 def split_into_steps(

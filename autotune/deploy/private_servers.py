@@ -36,7 +36,7 @@ from autotune.target.runtimes import format_runtime_names
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time in seconds for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -123,8 +123,8 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     """Return a port for every host of every tier: the target's port, or a free port below the
     ephemeral ports.
 
-    During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
-    a port in the target is in use.
+    An ephemeral port is not safe: while a server restarts, a connection of the load generator could
+    take the port. Raises AutotuneError if a port in the target is in use.
     """
     candidates = _list_candidate_ports(file)
     chosen: dict[tuple[str, str], int] = {}
@@ -149,7 +149,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
 
 
 def _check_local_address(file: TargetFile, host: str, address: str) -> None:
-    """Raise AutotuneError if no server on this machine can listen at an address."""
+    """Raise AutotuneError unless ``address`` is an address of this machine."""
     if is_port_free(address, 0):
         return
     line, column = file.document.find_position(["hosts", host])

@@ -21,7 +21,7 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # receives progress lines
-# Instances, each with its files by the paths that the service uses.
+# Instances, each with the contents of its files. The keys are the paths that the service uses.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
