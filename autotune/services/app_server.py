@@ -230,8 +230,8 @@ def match_sockets(host: RunningHost, pattern: str) -> list[str]:
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that are listening: all servers on TCP ports, but only the first on
-    a Unix socket.
+    """Yield the ``candidates`` that are listening. Only the first server on a Unix socket is tuned; for
+    every other one, the reason is yielded.
 
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.

@@ -324,7 +324,7 @@ def tokenize(
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
 MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # limit for files that each include several others
+MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
 # Returns the path pattern that a directive includes, or None if it is not an include.
 IncludeParser = Callable[[Directive], str | None]
 

@@ -293,7 +293,7 @@ def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Di
         if literal_position >= 0:
             name = Word(literal, literal_position)
             yield Directive(name)
-    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # it also matches ""
+    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # always matches
     yield Directive(name, (Word(text[value.start : end], value.start),))
 
 

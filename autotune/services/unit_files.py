@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# In order of precedence, with the highest first (systemd.unit(5)).
+# Directories of unit files, the one with the highest precedence first (systemd.unit(5)).
 UNIT_DIRECTORIES = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",

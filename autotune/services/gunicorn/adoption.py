@@ -158,8 +158,8 @@ def _list_command_words(config: Config) -> tuple[str, ...]:
 
 
 def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate with its address. If a file computes the address, the only port on which
-    gunicorn listens is used.
+    """Return the candidate with its address, or the reason why it is not tuned. If a file computes the
+    address and gunicorn listens on only one port, the candidate gets that port.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (

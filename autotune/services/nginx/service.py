@@ -105,7 +105,7 @@ PARAMETERS = with_guidance((
     tls("ssl_session_timeout",
         "Time in which a client may resume a TLS session without a full handshake.",
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
-    # Administrators may disable tickets for forward secrecy.
+    # Some administrators disable tickets, because tickets weaken forward secrecy.
     tls("ssl_session_tickets", "Store TLS sessions on the clients, encrypted with a server key.",
         stock=True, on_demand=True),
     tls("ssl_buffer_size",

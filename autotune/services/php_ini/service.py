@@ -152,7 +152,7 @@ class PhpIni(Service):
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         if "php-fpm" not in placement.programs:
-            return ()  # PHP's command line reads other directories than Apache's module
+            return ()  # PHP's command line does not read the directories of Apache's module
         return (Readback((placement.programs["php-fpm"], "-i"), parse_information),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:

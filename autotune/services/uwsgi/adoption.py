@@ -27,7 +27,7 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit, files in dict(_list_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
-        # a package installs the template unit
+        # Debian's unit and template units come from packages, so they may exist without an application.
         if not files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
         for path in files if len(files) == 1 else ():
