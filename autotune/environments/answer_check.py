@@ -24,8 +24,8 @@ from autotune.target.expected_answer import Expect
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-MAX_TOTAL_SAMPLES = 200  # maximum number of samples for all pages together
-MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of samples per page
+MAX_TOTAL_SAMPLES = 200  # maximum number of reference responses for all pages together
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of reference responses per page
 MAX_SAMPLE_RATE = 20.0
 ANSWER_TIMEOUT_SECONDS = 10.0  # seconds to wait for a response, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
@@ -122,7 +122,8 @@ class AnswerCheck:
                 hint=REPAIR_HINT,
             )
         wrong_pages = {page.name for page, _ in problems}
-        # Without a reference, only the load generator checks the few responses of these pages.
+        # Wrong pages get no reference response. Their share of the load is small, and the load
+        # generator still checks their status.
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))

@@ -16,7 +16,8 @@ from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-# share of the stack's latency limit, because a request to a cache is one of several steps
+# The caches' latency limit as a share of the stack's limit. It is low, because a request to a cache is
+# one of several steps of a request to the stack.
 SLO_LIMIT_FRACTION = 0.1
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05

@@ -10,7 +10,7 @@ ACTIVITIES = ("load", "deploy", "search")
 
 
 class StudyClock:
-    """A counter of the seconds of each activity since the last collection.
+    """A counter of the seconds that each activity has taken since the last collection.
 
     ``now`` returns the machine's time or a model's virtual time, in seconds. ``skip(seconds)``
     advances virtual time.

@@ -17,7 +17,9 @@ from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
-_TOLERANCE = 0.006  # maximum difference, because programs print fractions with two digits
+_TOLERANCE = (
+    0.006  # maximum difference between equal values; programs print only two decimal places
+)
 _MAX_ALTERNATIVES = 3
 _ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
@@ -31,7 +33,8 @@ class EditProof:
     does not take effect to the reason.
 
     ``unproven`` lists tunable parameters whose software cannot print the values in its files.
-    ``untested`` parameters can only keep their current value under the rules of the space.
+    ``untested`` lists parameters that can only keep their current value under the rules of the search
+    space.
     """
 
     proven: tuple[str, ...] = ()

@@ -36,27 +36,29 @@ from autotune.measure.warm_up import (
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
 
-# A latency reading lasts until this many requests exceed the percentile, within these limits in
-# seconds.
+# A reading at today's rate lasts until about this many requests are slower than the SLO's percentile.
+# The limits on its duration are in seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for the latency reading
+TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for this reading
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
-# requests before the first load; the faster one counts, because the first one may be cold
+# number of single requests before the first load; the faster one counts, because caches may be cold
 LATENCY_PROBES = 2
-# The search may go down to this share of the rate that single sequential requests would reach.
+# If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
+# sequential requests.
 MIN_RATE_SHARE = 0.1
-WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
-# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least
-# 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
+WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation's time limit
+# A measurement ends once the sd of its log peak is this low. The first value applies if a verdict
+# depends on the measurement, the second one during the search. Repeated measurements differ by at least
+# 5 % (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# Target sd of the log peak if the peak is a multiple of the incumbent: 90 % of such estimates are
-# within 20 %. The finals and the proof measure the leaders again.
+# The same limit if the peak is a multiple of the incumbent's peak. The true peak is then within about
+# 20 % of 90 % of the estimates. In the finals and the proof, the leaders are measured again.
 ROUGH_SD = 0.13
-# The search ends a measurement after this many uninformative readings. Further readings would improve a
-# peak by less than repeated measurements differ, and leaders are measured again.
+# During the search, a measurement ends after this many readings that hardly reduced the sd. Repeated
+# measurements of a peak differ by more than the remaining sd, and leaders are measured again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
@@ -223,8 +225,8 @@ class LoadSession:
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.find_bottleneck(settings, readings),
-            # Use only the last windows. Earlier misses, while caches were filling, would count
-            # against the tiers behind the caches.
+            # Use only the last warm-up windows. In earlier windows, the caches were filling, and their
+            # misses would lower the estimated capacity of the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
                 settings, [*self._windows[-SETTLED_WINDOWS:], *readings]
             ),
@@ -268,8 +270,9 @@ class LoadSession:
     def _find_start_rate(self) -> float:
         """Return the first rate to try, in requests/s, for a stack without an expected peak.
 
-        A single worker sustains this rate of one request per latency. A higher rate could fail a load
-        balancer's health checks. If pages are slow, the rate is below the usual minimum of the search.
+        The rate is one request per measured latency, which a single worker sustains. At a higher rate,
+        a load balancer's health checks could fail. If pages are slow, the rate is below the usual
+        minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]
@@ -393,8 +396,8 @@ class LoadSession:
 
 
 def compute_today_seconds(rate: float, slo: Slo) -> float:
-    """Return the duration, in seconds, of a reading at ``rate`` with enough requests above the
-    SLO's percentile.
+    """Return the duration, in seconds, of a reading at ``rate`` in which enough requests are slower
+    than the SLO's percentile.
     """
     tail_rate = max(slo.allowed_violations, 1e-6) * rate
     return min(max(MIN_TODAY_SECONDS, TODAY_TAIL_REQUESTS / tail_rate), MAX_TODAY_SECONDS)
@@ -405,10 +408,10 @@ def update_expected_peak(
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    Without an expected peak, or if the sustained rate is below the expected peak, the stack probably
-    peaks somewhat above the sustained rate. A stack that fails at any load peaks near the lowest
-    offered rate. A search that starts near this rate finds the peak itself, and does not only prove
-    that the peak is below the best.
+    Without an expected peak, or if the stack limited the rate of the warm-up, the peak is probably
+    somewhat above the sustained rate. If the stack failed at every rate, the peak is probably near the
+    lowest of these rates. A search that starts there finds the peak itself, instead of only proving
+    that the peak is below the best one.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
@@ -443,8 +446,8 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """Return the 99th percentile, in seconds, in the reading with the highest rate up to the peak
-    that met the SLO.
+    """Return the 99th-percentile latency at the peak, in seconds. It is taken from the fastest reading
+    that met the SLO at a rate up to the peak.
 
     Readings below the peak that missed the SLO were disturbed, so they are ignored.
     """
