@@ -22,8 +22,8 @@ from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
 MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
-MAX_LINK_ROUNDS = 6  # rounds that follow links to links
-MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
+MAX_LINK_ROUNDS = 6  # maximum number of rounds, because links may point to links
+MAX_NAMED_ROUNDS = 8  # maximum number of rounds, because fetched files may name further files
 MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
 # Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a

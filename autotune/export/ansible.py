@@ -111,7 +111,7 @@ def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, A
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
-    # Templates and commands contain the name, so their special characters are replaced.
+    # Templates and commands contain the study's name, so special characters in the name are replaced.
     name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 

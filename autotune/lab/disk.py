@@ -61,8 +61,9 @@ MASKED_UNITS = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
-#: Generators for disks, consoles and kernel options, which hosts do not have. They would run at
-#: boot and at every `systemctl daemon-reload`. A link masks each generator (systemd.generator(7)).
+#: systemd generators for disks, consoles and kernel options. A lab host needs none of them, but they
+#: would run at boot and at every `systemctl daemon-reload`. A link masks each generator
+#: (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",

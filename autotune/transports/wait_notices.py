@@ -1,4 +1,4 @@
-"""Notices about commands on a host that take long: the awaited command and its time limit.
+"""Notices about slow commands on hosts. Each notice contains the command and its time limit.
 
 Transports report every command. One thread watches all commands, and sleeps while no command is
 late.
@@ -15,8 +15,8 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # time that a command may take without a notice
-REPEAT_SECONDS = (22.0, 60.0)  # time until the next notice; the last interval repeats
+FIRST_NOTICE_SECONDS = 8.0  # seconds that a command may take without a notice
+REPEAT_SECONDS = (22.0, 60.0)  # seconds until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
