@@ -78,7 +78,7 @@ def list_cached_keys(data_set: Data) -> list[str]:
     ]
 
 
-def read_cached_pairs(
+def read_pairs_for_caches(
     instance: ServiceInstance, data_set: Data, transport: Transport
 ) -> dict[str, str]:
     """Return the key-value pairs that caches are filled with. The values are read from the store. The

@@ -500,7 +500,7 @@ class Deployment(Fleet):
         if not caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
-        self._cached_pairs = self._cached_pairs or dataset.read_cached_pairs(
+        self._cached_pairs = self._cached_pairs or dataset.read_pairs_for_caches(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
         filled_caches = [

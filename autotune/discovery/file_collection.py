@@ -190,9 +190,9 @@ def collect_named_files(
 def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
     """Run the adoption of every service, so that the tree records the requested paths."""
     for adoption in catalogue.list_programs():
-        for running in adoption.find_services(host):
-            if not isinstance(running, str):
-                adoption.adopt(running, lambda *_: True)
+        for running_service in adoption.find_services(host):
+            if not isinstance(running_service, str):
+                adoption.adopt(running_service, lambda *_: True)
 
 
 def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:

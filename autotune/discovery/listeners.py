@@ -56,9 +56,11 @@ def list_untuned(
     """
     unowned_listeners = {
         host: [
-            listener for listener in all_listeners if not _find_owners(catalogue, listener, tuned)
+            listener
+            for listener in all_listeners
+            if not _find_owners(catalogue, listener, tuned_ports)
         ]
-        for host, (all_listeners, tuned) in listeners_by_host.items()
+        for host, (all_listeners, tuned_ports) in listeners_by_host.items()
     }
     listener_lists = list(unowned_listeners.values())
     common_listeners = (

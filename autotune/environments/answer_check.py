@@ -65,7 +65,7 @@ class AnswerCheck:
         *,
         errors: float,
         max_rate: float,
-        untouched: bool = False,
+        hosts_serve_site: bool = False,
     ) -> AnswerCheck:
         """Return the response check for a load. If only one body is correct, the check needs no
         reference responses.
@@ -80,7 +80,7 @@ class AnswerCheck:
                 is_learned=True,
             )
         validator = AnswerValidator(build_pages(load.list_steps(request), expect))
-        return cls(request, validator, host, errors, max_rate, hosts_serve_site=untouched)
+        return cls(request, validator, host, errors, max_rate, hosts_serve_site=hosts_serve_site)
 
     @property
     def statuses(self) -> frozenset[int]:

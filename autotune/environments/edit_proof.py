@@ -245,12 +245,16 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
     return alternatives[:_MAX_ALTERNATIVES]
 
 
-def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return complete settings with the ``suggested`` values, or empty settings if no settings satisfy
-    the rules.
+def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Settings:
+    """Return ``suggested_settings`` completed to valid settings, or empty settings if no settings
+    satisfy the rules.
     """
     try:
-        return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
+        return (
+            space.build_candidate(suggested_settings, keep=suggested_settings).settings
+            if suggested_settings
+            else {}
+        )
     except AutotuneError:
         return {}
 

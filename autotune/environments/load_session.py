@@ -285,14 +285,14 @@ class LoadSession:
         return min(UNKNOWN_START_RATE, sequential_rate)
 
     def _measure_today(
-        self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
+        self, rate: float | None, expected_peak: Estimate | None, record: Recorder, deadline: float
     ) -> None:
         """Take a reading at ``rate`` if time allows and ``rate`` exceeds neither the expected peak
         nor the load's limit.
 
         At rates above the capacity, the latency would depend only on the duration of the load.
         """
-        highest_rate = expected.interval()[1] if expected is not None else inf
+        highest_rate = expected_peak.interval()[1] if expected_peak is not None else inf
         longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
         if (
             rate is None
@@ -404,7 +404,7 @@ def compute_today_seconds(rate: float, slo: Slo) -> float:
 
 
 def update_expected_peak(
-    expected: Estimate | None, warm_up_result: WarmUpResult
+    expected_peak: Estimate | None, warm_up_result: WarmUpResult
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
@@ -418,10 +418,10 @@ def update_expected_peak(
     sustained_rate = warm_up_result.sustained_rate
     maximum = max((window.rate for window in warm_up_result.windows), default=0.0)
     if sustained_rate is not None and (
-        expected is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
+        expected_peak is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
     ):
         return Estimate.from_value(OVERLOAD_PEAK_FACTOR * sustained_rate, UNMEASURED_PEAK_SD)
-    return expected
+    return expected_peak
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:

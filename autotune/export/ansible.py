@@ -268,7 +268,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
     yield from _build_health_checks(running_units)
 
 
-def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
+def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
     return {
         "name": "Write kernel values",
         "ansible.builtin.lineinfile": {
@@ -282,15 +282,15 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
         },
         "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog limit that applied when it was opened.
-        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
+        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running_units)],
     }
 
 
-def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
     host changes.
     """
-    if running:
+    if running_units:
         yield {
             "name": "Wait for services that fail late",
             "ansible.builtin.wait_for": {"timeout": 2},
@@ -298,7 +298,7 @@ def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {
             "name": "Check that services run",
             "ansible.builtin.command": {"argv": ["systemctl", "is-active", Template("{{ item }}")]},
-            "loop": list(running),
+            "loop": list(running_units),
             "changed_when": False,
         }
     yield {

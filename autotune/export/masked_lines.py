@@ -79,5 +79,5 @@ def _check_exchange(hunk: Hunk) -> None:
     masked_texts = find_masked_parts(hunk)
     if not all(character.isprintable() or character == "\t" for character in "".join(masked_texts)):
         raise ValueError("contains control characters between masked words")
-    if any(f"{part}{following}" in removed for part, following in pairwise(masked_texts)):
+    if any(f"{part}{following_part}" in removed for part, following_part in pairwise(masked_texts)):
         raise ValueError("contains no text between masked words")

@@ -192,10 +192,10 @@ def _find_last_masked(tokens: Sequence[str]) -> int:
 
 
 def _keeps_directives(
-    before: Sequence[str], after: Sequence[str], following: Sequence[str]
+    before: Sequence[str], after: Sequence[str], following_tokens: Sequence[str]
 ) -> bool:
-    """True if an edit does not change whether ``following`` starts a new directive."""
-    following_token = next((token for token in following if not token.isspace()), ";")
+    """True if an edit does not change whether ``following_tokens`` starts a new directive."""
+    following_token = next((token for token in following_tokens if not token.isspace()), ";")
     return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
 
 

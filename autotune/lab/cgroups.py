@@ -180,11 +180,12 @@ def list_host_processes(names: LabNames, host: str) -> tuple[int, ...]:
 def remove_groups(names: LabNames, host: str | None = None) -> None:
     """Kill all processes of the lab, or of one ``host``, and remove their control groups."""
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
-    while remaining := [path for path in _list_groups(names, host) if not _remove_group(path)]:
+    while busy_groups := [path for path in _list_groups(names, host) if not _remove_group(path)]:
         if time.monotonic() > deadline:
-            stuck_pids = sorted({pid for path in remaining for pid in _list_member_pids(path)})
+            stuck_pids = sorted({pid for path in busy_groups for pid in _list_member_pids(path)})
             raise AutotuneError(
-                f"control group {remaining[0]} cannot be removed: processes {stuck_pids} survived SIGKILL"
+                f"control group {busy_groups[0]} cannot be removed: "
+                f"processes {stuck_pids} survived SIGKILL"
             )
         time.sleep(0.005)
     if host is None:

@@ -246,9 +246,9 @@ def _list_hidden_entries(lower: Path) -> Iterator[DiskEntry]:
             yield _build_emptied_directories(lower, lower_path)
 
 
-def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
-    status = existing.stat()
-    path = str(existing.relative_to(lower))
+def _build_emptied_directories(lower: Path, existing_directory: Path) -> EmptyDirectory:
+    status = existing_directory.stat()
+    path = str(existing_directory.relative_to(lower))
     return EmptyDirectory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
