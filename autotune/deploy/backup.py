@@ -40,7 +40,7 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # per path: current file, and new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # maximum per path: current file, and new file of a killed tuner
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,9 @@ class Deployment(Fleet):
         return max((self.boot_times.stack_limit, *unit_limits))
 
     def _await_answer(self, limit_seconds: float, settings: Settings) -> None:
-        """Wait for a correct response, and until load balancers use all servers. Raises StackNotReady."""
+        """Wait until the stack responds correctly and load balancers use all servers. Raises
+        StackNotReady.
+        """
         start_time = time.monotonic()
         with wait_notices.wait("the stack", "a correct response", limit_seconds):
             problem = readiness.wait_until_ready(

@@ -158,7 +158,7 @@ class ManagedHost:
         files_result, units_result, kernel_result, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
-            # a lock holder first waits for its commands that survived a lost connection
+            # If this process holds the lock, first wait for earlier commands that are still running.
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
@@ -604,7 +604,7 @@ def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
 
 def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
     """Return each restarted unit's boot time: the seconds between its two ``clock`` commands. Units
-    that reloaded have only one ``clock`` command.
+    that were reloaded have only one ``clock`` command.
     """
     times: dict[str, list[float]] = {}
     for command_result in answers:
@@ -676,7 +676,7 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the check of original files to record, or ``None`` if no unit reads them.
+    """Return the check to record for the original files, or ``None`` if no unit reads them.
 
     The result is also ``None`` if the check's arguments depend on file contents and a file was
     absent.

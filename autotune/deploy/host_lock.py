@@ -24,7 +24,7 @@ from autotune.strict_parsing import parse_decimal, parse_json
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-LEASE_SECONDS = 180.0  # without a renewal for this long, a lock is stale
+LEASE_SECONDS = 180.0  # a lock that was not renewed for this time is stale
 # Two renewals may fail, each with a separate timeout, before the lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
 _CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster

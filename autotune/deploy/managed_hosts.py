@@ -1,4 +1,6 @@
-"""Hosts that one study locks, backs up and changes. Either copy of the backup can restore them."""
+"""Hosts that one study locks, backs up and changes. A host can be restored from either copy of its
+backup.
+"""
 
 from __future__ import annotations
 
@@ -269,7 +271,7 @@ def restore_hosts(
         for host in store.list_hosts()
         if host not in transports
     }
-    # A damaged copy is an error for its host only.
+    # A damaged backup copy causes an error only for its own host.
     creation_results = run_on_all(
         transports.values(),
         lambda transport: ManagedHost(transport.name, transport, store, name, service_manager),

@@ -49,7 +49,7 @@ class SessionLeader:
 
 
 class ProcessFailed(ApplyFailed):
-    """A server did not start in time, or exited. The message contains its output."""
+    """A server did not start in time, or exited. The message contains the server's output."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,9 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 def find_mismatches(
     requested: Settings, effective: Settings, active_names: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Return the ``active_names`` parameters whose effective values differ from the requested values."""
+    """Return the parameters in ``active_names`` whose effective values differ from the requested
+    values.
+    """
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())

@@ -26,7 +26,7 @@ ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The error's message is the software's own."""
+    """The software refuses the configuration. The error contains the software's own message."""
 
 
 class ApplyFailed(AutotuneError):
@@ -222,8 +222,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """The way in which the services of a stack are run. A file in `autotune/runtimes` defines it as
-    ``RUNTIME``.
+    """The way in which the services of a stack are run. Each file in `autotune/runtimes` defines one
+    runtime as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on

@@ -21,7 +21,7 @@ from autotune.services.registry import SHIPPED, Catalogue
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
-MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
+MAX_TARGET_DEPTH = 3  # maximum depth below a directory that a link points to
 MAX_LINK_ROUNDS = 6  # maximum number of rounds, because links may point to links
 MAX_NAMED_ROUNDS = 8  # maximum number of rounds, because fetched files may name further files
 MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
@@ -78,7 +78,7 @@ def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterab
 
 
 def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
-    """Return the files in the output of a collecting command. Raises AutotuneError."""
+    """Return the files in the output of a command that collects files. Raises AutotuneError."""
     archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:

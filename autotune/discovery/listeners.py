@@ -12,7 +12,7 @@ from autotune.services.registry import Catalogue
 
 _SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
-_MAX_NAME_LENGTH = 15  # characters of a process name that the kernel keeps
+_MAX_NAME_LENGTH = 15  # maximum number of characters that the kernel keeps of a process name
 
 
 def parse_listeners(output: str) -> tuple[Listener, ...]:

@@ -25,9 +25,9 @@ from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
 MAX_TOTAL_SAMPLES = 200  # maximum number of reference responses for all pages together
-MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of reference responses per page
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # limits on the number of reference responses per page
 MAX_SAMPLE_RATE = 20.0
-ANSWER_TIMEOUT_SECONDS = 10.0  # seconds to wait for a response, because a cold stack is slow
+ANSWER_TIMEOUT_SECONDS = 10.0  # time limit of a request; long, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
     "autotune stores no reference responses, because it does not know which pages the load requests. "

@@ -39,8 +39,8 @@ class StudyClock:
         return self.now() - self._last_collection
 
     def collect_seconds(self) -> dict[str, float]:
-        """Return the seconds of each activity since the last collection, and reset them. Unassigned
-        time is ``other``.
+        """Return the seconds that each activity has taken since the last collection, and reset the
+        counters. Unassigned time is ``other``.
         """
         total_seconds = self.elapsed_seconds
         seconds_by_activity = {

@@ -241,8 +241,8 @@ class LoadMeter:
         )
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency among all entries, in seconds, or ``None`` if an entry
-        returned a wrong response.
+        """Return the latency of the slowest entry, in seconds, or ``None`` if an entry returned a wrong
+        response.
         """
         slowest_seconds = 0.0
         for entry_request in self.request.per_endpoint():

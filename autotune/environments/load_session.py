@@ -72,7 +72,7 @@ UNMEASURED_PEAK_SD = 0.5
 WINDOW_LIMITS = 5.0
 # Maximum seconds of load in one peak search of slow pages.
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up that show the settled stack
+SETTLED_WINDOWS = 2  # number of last warm-up windows in which the stack has settled
 # Maximum seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
 
@@ -449,7 +449,7 @@ def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
     """Return the 99th-percentile latency at the peak, in seconds. It is taken from the fastest reading
     that met the SLO at a rate up to the peak.
 
-    Readings below the peak that missed the SLO were disturbed, so they are ignored.
+    A reading that missed the SLO at a rate below the peak was disturbed, so it is ignored.
     """
     readings_at_peak = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
     return (

@@ -186,7 +186,7 @@ class StackEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        """Measure the maximum rate of each load host against its own trivial server, and return a
+        """Measure the maximum rate of each load host, with a trivial server on that host, and return a
         description of the result.
         """
         hosts = {host.name: host for host in self.load_hosts}
@@ -413,7 +413,9 @@ class StackEnvironment:
 
     @property
     def _dedicated_load_hosts(self) -> list[Transport]:
-        """Return the dedicated load hosts, which are neither tuned nor this machine."""
+        """Return the dedicated load hosts: all load hosts except this machine and the hosts of the
+        stack.
+        """
         tuned_hosts = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
         return [
             host

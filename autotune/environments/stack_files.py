@@ -91,7 +91,7 @@ class StackFiles:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return the validation error of the instance's program for each of ``candidates``, or
+        """Return, for each of ``candidates``, the validation error of the instance's program or
         ``None``: see `SettingsValidator`.
         """
         cases = [(instance, self.render(instance, settings)) for settings in candidates]

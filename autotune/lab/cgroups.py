@@ -29,8 +29,8 @@ _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
 # µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
 _PERIOD_MICROSECONDS = 10_000
-_MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
-_MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
+_MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum quota
+_MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum period
 # Kernels without swap accounting lack these files. In that case, hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # time to wait for a killed process

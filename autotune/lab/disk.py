@@ -27,7 +27,7 @@ _COMPLETE_MARKER = "made"
 #: installs.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Directories in / with software and settings. Hosts see no other directories.
+#: Directories in / with software and settings. Hosts see no other directories of this machine.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )

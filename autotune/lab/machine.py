@@ -166,7 +166,7 @@ def list_cgroup_mounts(
     """Return the mounts that a host needs below /sys/fs/cgroup, or none if this machine's mounts
     suffice.
 
-    The words are pairs: a name (``.`` for the directory itself) and a source path.
+    The result consists of pairs of words: a name (``.`` for the directory itself) and a source path.
     """
     paths = [tree.path for tree in hierarchies]
     if not any(path.is_relative_to(private_directory) for path in paths):

@@ -35,7 +35,9 @@ class Effect(enum.StrEnum):
     experience.
     """
 
-    CAPACITY = "capacity"  # tens of percent of capacity, such as limits on workers, connections or memory
+    CAPACITY = (
+        "capacity"  # tens of percent of capacity, such as limits on workers, connections or memory
+    )
     SMALL = "small"  # a few percent of capacity at most
     COSMETIC = "cosmetic"  # no measurable effect, except at harmful values
 
@@ -215,7 +217,7 @@ class AdoptedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The data about one service on one host that its files and commands need, except the settings.
+    """All data about one service on one host, except its settings, that its files and commands need.
 
     In configuration files, paths are relative to ``directory``, the working directory of the
     processes. Relative paths keep socket paths short in deep study directories. For the

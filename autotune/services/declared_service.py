@@ -129,8 +129,8 @@ class _DeclaredService(Service):
 
 
 def _build_command(command: Argv, placement: Placement) -> Argv:
-    """Return the command with the program's path, and with the service's address for `{host}` and
-    `{port}`.
+    """Return the command with the program's path, and with `{host}` and `{port}` replaced by the
+    service's address.
     """
     location = placement.listen
     words = (
@@ -286,7 +286,9 @@ def _get_literal_prefix(word: str) -> str:
 
 
 def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
-    """Yield the words of a directive at their positions, and its value with its unit."""
+    """Yield each literal word of a directive at its position, then the directive's value with its
+    unit.
+    """
     value, name = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
         literal_position = text.find(literal, name.end, value.start)

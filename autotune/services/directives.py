@@ -94,8 +94,8 @@ def _build_amount_parser(
 
 
 def build_size_notation(unit: str) -> Notation:
-    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain it in bytes, or
-    with the suffix K, M or G.
+    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain the size in bytes,
+    or with the suffix K, M or G.
     """
     bytes_by_unit = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(

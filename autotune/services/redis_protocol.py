@@ -164,7 +164,7 @@ class RedisProtocolServer(Service):
     ) -> Argv | None:
         """Return a check for passwords that are not in any file.
 
-        `CONFIG SET` may have set the password, or it may be only in a file that autotune replaces.
+        A password may have been set with `CONFIG SET`, or may be only in a file that autotune replaces.
         """
         main_file, client_program = (
             _get_main_file(placement, self.config_path(placement)),

@@ -316,7 +316,7 @@ CONNECTION_CHANGES = ("worker_connections+", "worker_processes+", "backlog+", "u
 CPU_CHANGES = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+",
     "keepalive_requests+", "ssl_session_cache=10", "ssl_session_timeout+",
     "access_log_buffer=64")  # fmt: skip
-CHANGES = {
+RECOMMENDED_CHANGES = {
     Resource.CPU: CPU_CHANGES,
     Resource.WORKERS: ("worker_processes+",),
     Resource.CONNECTIONS: CONNECTION_CHANGES,
@@ -333,7 +333,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    recommended_changes=CHANGES,
+    recommended_changes=RECOMMENDED_CHANGES,
     threads_parameter="worker_processes",
     refusal_rules=(_detect_exhausted_connections,),
 )

@@ -233,7 +233,7 @@ def parse_value(parameter: Parameter, written: str) -> Value | None:
     """
     text = written.strip().strip("\"'").lower()
     if parameter.name == PRELOAD_PARAMETER:
-        return bool(text)  # the path of a script
+        return bool(text)  # a script's path counts as true
     if isinstance(parameter.stock, bool):
         return _BOOLEAN_WORDS.get(text)
     if isinstance(parameter.stock, str):

@@ -144,7 +144,7 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     ``default_unit`` applies to bare numbers.
     """
     text = unquote(text).strip()
-    if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
+    if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
         matches = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
         return matches.pop() if len(matches) == 1 else None
     if isinstance(parameter.stock, str):

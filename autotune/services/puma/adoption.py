@@ -224,7 +224,7 @@ def _locate_missing(
         return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
     if name == "backlog":
         insertion = _build_backlog_insertion(config, parameter.stock)
-    elif name != "max_fast_inline":  # some versions do not support it
+    elif name != "max_fast_inline":  # some versions of Puma do not support this parameter
         insertion = append_line(config, parameter.stock, f"{name} ")
     return Tunable(name, name, NUMBER, insertion=insertion)
 

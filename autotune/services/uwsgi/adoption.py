@@ -113,7 +113,8 @@ def _find_listen_address(config: Config) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield each parameter at its last occurrence, or below the section header if it is missing.
+    """Yield a tunable for each parameter: at its last occurrence or, if it is missing, below the
+    section header.
 
     The files override the environment, and the command may override the files.
     """
