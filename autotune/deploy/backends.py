@@ -26,7 +26,7 @@ class DownServer:
 
 
 def describe_down_servers(servers: Iterable[DownServer]) -> str:
-    """Return the names of the servers without duplicates, as text."""
+    """Return the names of the servers as text, each name only once."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
 

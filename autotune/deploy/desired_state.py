@@ -410,9 +410,9 @@ def render_files(
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement, as a mapping from path to content.
 
-    Templates use bare names for the service's own settings. Settings of other services in the tier
-    are in a mapping by service. ``overrides`` is the user's template directory, which takes
-    precedence. Raises RenderError.
+    Templates use bare names for the service's own settings. The settings of each other service in the
+    tier are in a mapping with the service's name. ``overrides`` is the user's template directory, which
+    takes precedence. Raises RenderError.
     """
     own_settings = select_service_settings(settings, f"{placement.tier}.{service.name}")
     service_settings = _group_by_service(placement.tier, settings)

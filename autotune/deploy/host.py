@@ -407,8 +407,8 @@ class ManagedHost:
         """Remove another study's backup copy on the controller, after its host was restored. The
         other study is in the same parent directory.
 
-        ``restored`` was read from the host. A copy with different original state is kept, because
-        it may belong to another machine.
+        ``restored`` was read from the host. A copy with a different original state is kept, because it
+        may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)

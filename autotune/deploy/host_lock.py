@@ -153,8 +153,8 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if this process no longer holds the lock. The command
-        precedes every change.
+        """Return the command that fails if this process no longer holds the lock. The command is run
+        before every change.
         """
         return Command(("fence", self.record), required=True)
 

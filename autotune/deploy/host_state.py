@@ -318,7 +318,7 @@ def split_into_steps(
     """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
 
     Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
-    ``starts`` are by host, then by unit. Each step changes at least one host.
+    ``starts`` is keyed by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(
         {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}

@@ -1,4 +1,4 @@
-"""The interface of a runtime and its hosts, through which a deployment uses every runtime."""
+"""The interface of runtimes and their hosts. Deployments use every runtime through this interface."""
 
 from __future__ import annotations
 

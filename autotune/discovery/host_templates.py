@@ -78,7 +78,7 @@ class HostTemplates:
 
     @property
     def to_record(self) -> dict[str, Any]:
-        """Return the record for a study's journal, which allows a resumed study to continue."""
+        """Return the record for a study's journal. A resumed study continues with this record."""
         return {
             "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
@@ -236,8 +236,8 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the running deployment on ``host`` that the tier declares. If several match, the
-    tier's port decides.
+    """Return the running deployment on ``host`` that the tier declares. If several deployments match,
+    the tier's port decides.
     """
     tier = file.target.tiers[name]
     running_instances, notes = find_instances(host)

@@ -91,7 +91,7 @@ class AnswerCheck:
         return frozenset().union(*page_statuses) or self.request.statuses
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
-        """Restart the response checks, and take reference responses if they are due.
+        """Start new response checks, and take reference responses if they are due.
 
         Returns the reference responses that are not recorded yet. Raises the same errors as
         ``learn_references``.

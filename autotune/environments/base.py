@@ -42,7 +42,7 @@ def describe_size(file: TargetFile, space: SearchSpace) -> str:
 
 
 def describe_tunable(space: SearchSpace) -> str:
-    """Return a text with the numbers of parameters, tunable parameters and rules."""
+    """Return the numbers of parameters, tunable parameters and rules as text."""
     return (
         f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
         "of them tunable, "

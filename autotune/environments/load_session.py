@@ -159,8 +159,8 @@ class LoadSession:
         highest_rate: Callable[[], float] = lambda: inf,
         catalogue: Catalogue = SHIPPED,
     ) -> None:
-        """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
-        deployed. ``catalogue`` contains the services of the stack.
+        """Create a session. ``highest_rate()`` returns the highest allowed rate, but only after a stack
+        was deployed. ``catalogue`` contains the services of the stack.
         """
         self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
@@ -455,8 +455,8 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """Return the 99th-percentile latency at the peak, in seconds. It is taken from the fastest reading
-    that met the SLO at a rate up to the peak.
+    """Return the 99th-percentile latency at the peak, in seconds. The latency is that of the highest
+    rate up to the peak at which a reading met the SLO.
 
     A reading that missed the SLO at a rate below the peak was disturbed, so it is ignored.
     """

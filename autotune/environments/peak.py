@@ -16,8 +16,8 @@ class Peak:
     deviation of its logarithm.
 
     If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower bound:
-    the highest rate that met the SLO. ``p99`` is the 99th-percentile latency in seconds. It is taken
-    from the fastest reading that met the SLO at a rate up to the peak.
+    the highest rate that met the SLO. ``p99`` is the 99th-percentile latency in seconds. The latency is
+    that of the highest rate up to the peak at which a reading met the SLO.
     """
 
     peak: float

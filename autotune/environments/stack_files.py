@@ -133,7 +133,7 @@ def exclude_rejected_choices(
 ) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space without the choices that the installed programs do not support.
 
-    The second value contains a line for each removed choice.
+    The second part of the result contains a line for each removed choice.
     """
     remaining_space, excluded_lines = space, list(space.excluded)
     for dimension in space.tunable_dimensions:

@@ -408,7 +408,8 @@ def _mark_templates_unsafe(document: Any) -> Any:
 
 
 def _format_document(document: Any) -> bytes:
-    """Return YAML with the first line width that linters accept, or else with the last width.
+    """Return YAML, wrapped at the first line width whose result linters accept, or else at the last
+    width.
 
     The YAML writer breaks a line only after the word that exceeds the width, and may leave a
     trailing space.

@@ -18,7 +18,7 @@ def find_placeholders(text: str) -> tuple[str, ...]:
 
 
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
-    """Split a hunk so that each line with masked words and its replacement are a separate hunk.
+    """Split a hunk so that each line with masked words and its replacement form a separate hunk.
 
     Raises ValueError if the host cannot fill in the masked words. The error's text is a clause that
     follows the line number.

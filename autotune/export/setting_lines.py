@@ -239,8 +239,8 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     vocabulary: _Vocabulary, before: Sequence[str], naming_words: frozenset[str] | set[str]
 ) -> str:
-    """Return the name of the setting to which a value after the tokens ``before`` belongs, or an
-    empty string.
+    """Return the name of the setting that a value after the tokens ``before`` belongs to, or an empty
+    string.
     """
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:

@@ -212,8 +212,8 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
 
 
 def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
-    """Return the directives of all parameters in their files. A file may be a drop-in that does not
-    exist yet.
+    """Return the directives that set the parameters, read from the parameters' files. A file may be a
+    drop-in that does not exist yet.
     """
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
@@ -315,7 +315,7 @@ def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
-    """Return a pattern for a directive, with any blanks between words and any unit after the
+    """Return a pattern for a directive that allows any blanks between words and any unit after the
     value.
     """
     text = ""

@@ -285,8 +285,8 @@ def _find_configured_value(
 ) -> int | str | None:
     """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text, the source of an expression, or ``None`` if neither of them sets
-    it.
+    The result is a number, a text or the source of an expression. It is ``None`` if the setting is not
+    set.
     """
     environment = unit_environment.read_environment(tree, unit)
     environment_values = [

@@ -61,8 +61,8 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the effective parameter values of the running HAProxy process. A value of the servers
-    is included only if it is the same for all servers.
+    """Return the effective parameter values of the running HAProxy process. A setting of the servers is
+    included only if it has the same value for all servers.
     """
     values: dict[str, Value] = {
         name: int(match[1])

@@ -378,7 +378,9 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
 def _list_backends(
     config: Config, directives: str = _BACKEND_DIRECTIVES_PATTERN
 ) -> tuple[str, ...]:
-    """Return the addresses to which requests are forwarded, with upstreams resolved."""
+    """Return the addresses to which requests are forwarded. An upstream is replaced by the addresses of
+    its servers.
+    """
     servers = {
         name: dict.fromkeys(p.words[0] for p in inner if p.name == "server" and p.words)
         for name, inner in _map_upstreams(config).items()
@@ -388,7 +390,9 @@ def _list_backends(
 
 
 def _list_pass_targets(config: Config, directives: str) -> list[str]:
-    """Return the upstreams or addresses in URLs of the directives that match a pattern."""
+    """Return the upstreams or addresses in the URLs of all directives whose names match the pattern
+    ``directives``.
+    """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in pass_lines]
     locations = [word.partition("://")[2] or word for word in words]

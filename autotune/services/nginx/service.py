@@ -216,7 +216,7 @@ _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
 def _parse_http_directives(text: str) -> Iterator[Directive]:
-    """Yield directives outside of blocks for upstream connections and for protocols other than
+    """Yield all directives except those in blocks for upstream connections or for protocols other than
     HTTP.
     """
     for directive in parse_directives(text):
@@ -298,7 +298,7 @@ SERVICES = (Nginx(),)
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a shortage if workers ran out of connections and reset clients."""
+    """Return a shortage if workers ran out of connections and reset connections from clients."""
     if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
     limit = reading.get_setting("worker_connections")

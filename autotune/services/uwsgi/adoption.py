@@ -21,7 +21,7 @@ _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """Yield the application of each unit that runs exactly one, or the reason why the unit is not
+    """For each unit, yield its application if there is exactly one, or the reason why the unit is not
     tuned.
     """
     for unit, files in dict(_list_units(host)).items():
