@@ -353,8 +353,8 @@ class LoadSession:
         """Send ``rate`` requests/s for ``seconds``, and record the reading with its excess CPU
         steal. If a connection to a host is lost, the load is sent once more.
 
-        Raises RateTooHigh if the rate exceeds the target's limit, ServersDown if a load balancer
-        still does not use all servers after the longest wait, and HostUnreachable.
+        Raises RateTooHigh if the rate exceeds the target's limit. Raises ServersDown if a load balancer
+        still does not use all servers after the longest wait. Raises HostUnreachable.
         """
         check_rate(rate, self.limits.max_rate)
         ramp_seconds = self._choose_ramp_seconds(rate, purpose)

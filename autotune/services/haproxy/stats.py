@@ -62,7 +62,7 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 def parse_effective(text: str) -> Settings:
     """Return the effective parameter values of the running HAProxy process. A setting of the servers is
-    included only if it has the same value for all servers.
+    included only if its value is the same for all servers.
     """
     values: dict[str, Value] = {
         name: int(match[1])
