@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autotune.deploy.desired_state import (
     DesiredState,
     RequiredActions,
-    changed_parameters,
+    list_changed_parameters,
     plan_host,
     required_actions,
 )
@@ -172,7 +172,7 @@ def _find_reasons(
         parameter
         for instance in instances
         if old_settings is not None
-        for parameter in changed_parameters(instance, old_settings, desired.settings)
+        for parameter in list_changed_parameters(instance, old_settings, desired.settings)
     ]
     causing_names = [
         p.name for p in modified_parameters if p.action is plan.unit_actions[unit]

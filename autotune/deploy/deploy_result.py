@@ -181,7 +181,7 @@ def _build_deployed_files(
         if file.content is not None
     }
     for instance in desired.instances_on(host):
-        for name, masked in (
+        for name, masked_content in (
             desired.rendered_files[instance.name].items() if instance.placement.adopted else ()
         ):
             path = desired.layout.path_for(instance, name)
@@ -193,7 +193,7 @@ def _build_deployed_files(
                     backed_up_file.content,
                     desired_file.content or b"",
                     mask_secret_bytes(backed_up_file.content, outliner),
-                    mask_secret_bytes(masked),
+                    mask_secret_bytes(masked_content),
                 )
                 files[path] = DeployedFile(desired_file.digest, edits)
     return files

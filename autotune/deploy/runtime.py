@@ -1,4 +1,4 @@
-"""The interface of a runtime and its hosts, through which a deployment uses every runtime."""
+"""The interface of runtimes and their hosts. Deployments use every runtime through this interface."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # receives progress lines
-# Instances, each with its files by the paths that the service uses.
+# Instances, each with the contents of its files. The keys are the paths that the service uses.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The error's message is the software's own."""
+    """The software refuses the configuration. The error contains the software's own message."""
 
 
 class ApplyFailed(AutotuneError):
@@ -234,8 +234,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """The way in which the services of a stack are run. A file in `autotune/runtimes` defines it as
-    ``RUNTIME``.
+    """The way in which the services of a stack are run. Each file in `autotune/runtimes` defines one
+    runtime as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on

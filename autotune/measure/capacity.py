@@ -402,7 +402,8 @@ class PeakSearch:
 
     def _has_passed_highest_rate(self) -> bool:
         """True if a reading near the highest rate that can be offered met the objective."""
-        # The generator's limit is an estimate, so 90 % of it suffice. ``max_rate`` is no estimate.
+        # The generator's limit is only an estimate, so the stack must sustain 90 % of it. ``max_rate``
+        # is set in the target, so the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
         return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet, build_host_records
-from autotune.deploy.desired_state import build_desired_state, changed_parameters
+from autotune.deploy.desired_state import build_desired_state, list_changed_parameters
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -230,5 +230,5 @@ class SimulatedFleet(Fleet):
             self._deployed_settings
         ):
             return Action.RESTART
-        changed = changed_parameters(instance, self._deployed_settings, settings)
+        changed = list_changed_parameters(instance, self._deployed_settings, settings)
         return max((parameter.action for parameter in changed), default=Action.NONE)

@@ -92,7 +92,8 @@ class CommandExchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        # the time from which no output has arrived after the login shell's exit
+        # After the login shell's exit: the time of the last output, and the number of checks without
+        # output since then.
         silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
@@ -120,7 +121,8 @@ class CommandExchange:
     def _read_status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
+            # Until sshd sends the exit status, it counts the session as open.
+            self.channel.status_event.wait(_LINGER_SECONDS)
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
