@@ -19,7 +19,7 @@ from autotune.services.diagnosis import Resource
 from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
-# maximum number of failed readings to use: overload hides the cause far above the peak
+# maximum number of failed readings to use, because overload far above the peak hides the cause
 MAX_FAILED_READINGS = 3
 
 
@@ -104,7 +104,9 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
-    """Return the finding of the first rule that applies to a reading, or the cause of that finding."""
+    """Return the finding of the first rule that applies to a reading. If a shortage in another tier
+    causes that finding, return the cause instead.
+    """
     finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
     return None if finding is None else name_cause(context, finding)
 

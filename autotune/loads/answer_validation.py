@@ -25,13 +25,14 @@ from autotune.transports.request import Request
 
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
-MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
+# maximum number of samples per second, and their maximum share of the load
+MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2
 MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same limits if the only correct body is known
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# If correct sizes differ by at most the first factor, a mean size reveals wrong responses. The mean
-# must deviate by more than the second value, a fraction.
+# If correct sizes differ by at most STABLE_SIZE_FACTOR, a mean size reveals wrong responses. The mean
+# must deviate by more than the fraction WRONG_SIZE_DEVIATION.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
 MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 
@@ -252,8 +253,8 @@ class AnswerValidator:
     def reclassify(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
     ) -> LoadResult:
-        """Return ``result`` after counting the wrong responses that the sample or the sizes reveal
-        as errors.
+        """Return ``result`` with wrong responses counted as errors. The sample or the sizes of bodies
+        reveal how many there are.
 
         ``earlier_inspection`` is the sample at lower rates. The earlier sample is added if
         ``inspection`` is too small.

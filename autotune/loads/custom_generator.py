@@ -40,7 +40,7 @@ from autotune.transports.request import Request, TlsOptions
 SCHEMA_VERSION = 1
 # share of the requested number of requests; a generator that misses more sent a different load
 MAX_MISSED_SHARE = 0.01
-# The program itself reports if it falls short.
+# The limits of the user's program are unknown. The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
 # multiple of the latency limit: the upper edge of the bin for late responses
 LATE_BIN_LIMITS = 10.0

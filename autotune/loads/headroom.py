@@ -159,7 +159,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """Return why a reading against a trivial server failed; ``None`` if it was clean."""
+    """Return why a reading against a trivial server failed; ``None`` if it did not fail."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:

@@ -50,7 +50,7 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = 5.0  # all connections must suffice for this many latency limits
+MIN_HELD_LIMITS = 5.0  # all connections must suffice for the requests of this many latency limits
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
@@ -192,7 +192,8 @@ class OhaGenerator(LoadGenerator):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             reason = f"oha printed no result ({error!r}): {find_last_line(text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        if request.http2:  # errors of idle connections; unsent requests are counted below
+        # drop errors of idle connections; requests that were not sent are counted below
+        if request.http2:
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec

@@ -26,7 +26,7 @@ CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
 # Bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
-WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
+WHOLE_BODY_BYTES = 1 << 20  # bytes that are read from the start of a body if `expect:` checks it
 MAX_WORKERS = 8
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command's own time limit
 START_SECONDS = 2.0  # time for the programs to start

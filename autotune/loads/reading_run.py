@@ -40,7 +40,7 @@ from autotune.transports.base import CommandResult, Transport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
-MIN_CHECKED_RAMP = 0.5  # seconds
+MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
 RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7

@@ -42,7 +42,7 @@ _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0
 def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
-    # density 2.5 f**1.5
+    # prior density of the fraction f: 2.5 f**1.5
     failing_weight = 2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     overload_weights, beta_table = _build_independent_terms(expected)
     if (gradual := expected.gradual_onset) is None:

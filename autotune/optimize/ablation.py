@@ -37,7 +37,8 @@ KEPT_GAIN_SHARE = 0.95
 # dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
 FINAL_DROP_PROBABILITY = 0.5  # above this, a set is dropped once no measurements are left
-ESSENTIAL_PROBABILITY = 0.02  # below this, a change is certain to matter
+# a change that may be dropped with a lower probability than this certainly matters
+ESSENTIAL_PROBABILITY = 0.02
 # Minimum and maximum number of measurements per set.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
 # Minimum number of measurements of the winner before anything is compared with it.
@@ -48,7 +49,8 @@ ESTIMATION_SHARE = 0.75
 # Share of the draws that must agree about each change before estimation stops early.
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
-LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement, nearly flat
+# prior sd of the winner's log peak around the highest measurement, so wide that it hardly matters
+LEVEL_SD = 2.0
 # The model was fitted to a search with few trials near the winner, so its sds are too small.
 MODEL_SD_FACTOR = 1.5
 
@@ -82,8 +84,8 @@ class EffectPosterior:
 
 @dataclass
 class EffectRegression:
-    """Bayesian linear regression of the effects on all measurements; ``noise`` is the sd of one log
-    peak.
+    """Bayesian linear regression that estimates the effects from all measurements; ``noise`` is the sd
+    of one log peak.
     """
 
     predicted: Mapping[str, PredictedEffect]
@@ -129,7 +131,7 @@ def _solve_regression(
 
 
 def select_affordable(losses: Sequence[float] | Array, max_loss: float) -> npt.NDArray[np.bool_]:
-    """Return a mask of the changes with the smallest losses whose sum does not exceed ``max_loss``."""
+    """Return a mask of the changes to drop: the smallest losses first, up to a sum of ``max_loss``."""
     order = np.argsort(losses)
     cumulative_losses = np.cumsum(np.asarray(losses)[order])
     chosen_mask = np.zeros(len(order), bool)
@@ -189,7 +191,8 @@ class Ablation:
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
         except MeasurementsSpent:
-            # Too few measurements remain to verify a set, so one that probably costs little is dropped.
+            # Too few measurements remain to verify a set, so a set that probably costs little is dropped
+            # unverified.
             likely_sets = [
                 s
                 for s in self._regression.reverted_sets
@@ -241,7 +244,8 @@ class Ablation:
             and not self._draws_agree()
         ):
             random_half = frozenset(self._rng.permutation(list(removable))[:half_size].tolist())
-            # Measure both halves: an error in the winner's log peak affects both equally, and cancels.
+            # Measure both halves: an error in the winner's log peak affects both equally, and cancels
+            # out.
             self._measure_set(random_half)
             self._measure_set(frozenset(removable) - random_half)
 
@@ -384,7 +388,7 @@ class Ablation:
 
 
 def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
-    """Return the logarithm of the mean without values far below the median, which were disturbed."""
+    """Return the logarithm of the mean peak. Disturbed peaks, far below the median, are left out."""
     peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
     threshold = find_outlier_threshold(peaks)
     return fmean(peak.log_mean for peak in peaks if peak.value >= threshold)

@@ -91,7 +91,7 @@ class SamplerTask:
 
 
 class NarrowingSampler(BaseSampler):
-    """A sampler that accepts a new task, because a study may find values that have no effect."""
+    """A sampler whose task can be replaced, because a study may find values that have no effect."""
 
     def narrow(self, task: SamplerTask) -> None:
         """Suggest values from this task's space from now on."""

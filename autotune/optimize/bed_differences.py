@@ -1,5 +1,5 @@
-"""Differences between test beds: the offset and the noise of each, from configurations measured on
-several beds.
+"""Differences between test beds: the offset and the noise of each bed, estimated from configurations
+measured on several beds.
 
 A log peak is the sum of the configuration's level, the bed's offset, and noise:
 

@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
 MIN_REFERENCES = 3  # minimum number of measurements of the reference to estimate drift
-_LEVEL_VARIANCE = 4.0  # variance of the unknown level
+_LEVEL_VARIANCE = 4.0  # prior variance of the unknown level
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class PosteriorPeaks:
 
 MAX_TRANSFERRED = 3
 # A configuration is transferred only if the new space has the parameters of at least this fraction of
-# its changes. The rest would be a different configuration.
+# its changes. With fewer changes, the result would be a different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 

@@ -31,13 +31,13 @@ Array = npt.NDArray[np.float64]
 # The maximum loss from all reverted changes: a share of the gain or a log ratio of the capacity,
 # whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# Minimum probabilities that a block stays within this loss, according to the model. At
-# PROMISING_PROBABILITY, the block is measured. At ACCEPTED_PROBABILITY, it may be reverted after its
-# measurement.
+# Minimum probabilities, according to the model, that a block stays within this loss. From
+# PROMISING_PROBABILITY, the block is measured. After its measurement, it may be reverted from
+# ACCEPTED_PROBABILITY.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
-# The log capacity that one change fewer is worth. A block is reverted only if its expected loss is not
-# larger than this per change, because one measurement hardly shows the loss. An uncertain loss is
-# acceptable for twenty fewer changes, but not for one or two.
+# The loss (as a log ratio) that is acceptable for one change fewer. A block is reverted only if its
+# expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
+# is acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
 RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
@@ -65,8 +65,8 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted``.
 
-    The reverted changes do not contain all changes of any set in ``rejected``. They equal ``accepted``
-    if no larger set is promising.
+    No set in ``rejected`` is reverted completely. If no larger set is promising, only the changes in
+    ``accepted`` are reverted.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
@@ -208,7 +208,8 @@ def _get_change_weight(space: SearchSpace, name: str) -> float:
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Return a predicate: reverting a set of changes breaks no rule by more than ``winner`` does.
+    """Return a predicate for sets of changes: true if reverting the set breaks no rule by more than
+    ``winner`` does.
 
     The winner breaks only rules about sizes that were measured after it was suggested.
     """

@@ -61,7 +61,7 @@ class ReadingColumns(TypedDict):
 
 
 class Today(TypedDict):
-    """The request rate of today's users, and the latencies of baseline and best at that rate, as text."""
+    """Today's request rate, and the latencies of baseline and best at that rate, as text."""
 
     rate: float
     answers: Mapping[str, str]

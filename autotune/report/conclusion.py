@@ -176,7 +176,7 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 
 
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
-    """Pool several peaks into one (`Estimate.pool`), without peaks lowered by a disturbance.
+    """Pool several peaks into one (`Estimate.pool`), and leave out peaks that a disturbance lowered.
 
     A single peak keeps its own interval. The result is ``None`` if ``peaks`` is empty.
     """
@@ -186,7 +186,7 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
 
 
 def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
-    """Return the peaks without low outliers, which come from disturbed measurements."""
+    """Return the peaks except low outliers, because a disturbance lowered these."""
     if len(peaks) < 2:
         return list(peaks)
     lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])

@@ -235,7 +235,7 @@ class RateAnswer(TypedDict):
 
 
 class TodayLatencyObject(RateAnswer):
-    """Latency at the rate of today's users. If ``today`` is false, the target declares no rate."""
+    """Latency at today's request rate. If ``today`` is false, the target does not declare this rate."""
 
     today: bool
 
@@ -472,7 +472,7 @@ class RequiredCapacity(TypedDict):
 
 
 class MeasuredLatency(TypedDict):
-    """Latency at the rate of today's users. ``comparison`` is the latency of the other side."""
+    """Latency at today's request rate. ``comparison`` is the latency of the other side."""
 
     rate: float
     configuration: LatencyAnswer | None

@@ -33,7 +33,7 @@ class ImportanceRow:
 
 
 def format_edge(edge: RangeEdge) -> str:
-    """Return a sentence on a parameter that is best at the end of its range, with the range to try."""
+    """Return a sentence about a parameter that is best at the end of its range, with the range to try."""
     low, high = edge.try_range
     return (
         f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "

@@ -1,4 +1,4 @@
-"""Latency: measured at the rate of today's users, and estimated at any other rate by a fitted curve.
+"""Latency: measured at today's request rate, and estimated at any other rate by a fitted curve.
 
 The proof measures the latency of both sides at one rate. The mean and its interval are computed as
 for the pairs of the proof, from the logarithm of each reading's percentile.
@@ -74,7 +74,7 @@ class LatencyEstimate:
 
 @dataclass(frozen=True)
 class TodayLatency:
-    """The latency of ``baseline`` and ``best`` at ``rate`` requests/s, the load of today's users.
+    """The latency of ``baseline`` and ``best`` at today's request ``rate`` (requests/s).
 
     A latency is ``None`` if it was not measured. If the target does not declare the rate,
     ``is_declared`` is false.
@@ -173,9 +173,7 @@ def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
 
 
 def find_today_rate(figures: StudyFigures) -> float | None:
-    """Return the rate of today's users from the target, or else the rate of the proof's latency
-    readings.
-    """
+    """Return today's request rate from the target, or else the rate of the proof's latency readings."""
     if figures.target.command_goal is not None or figures.target.load.today is not None:
         return figures.target.load.today
     rates = [record.rate for record in figures.study.readings if record.purpose == TODAY_PURPOSE]
@@ -183,8 +181,8 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at ``rate`` of each side that was measured at it or reached a lower
-    capacity.
+    """Return the percentile at ``rate`` by side: as measured, or a lower bound if ``rate`` exceeds the
+    side's capacity.
     """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
@@ -304,8 +302,8 @@ def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
 def _fit_log_curve(
     points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
 ) -> list[float]:
-    """Return the curve's log seconds on the grid: never falling, and the SLO's limit at log rate
-    ``crossing``.
+    """Return the curve's log seconds at the rates of the grid. The curve never falls, and reaches the
+    SLO's limit at the log rate ``crossing``.
     """
     rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:

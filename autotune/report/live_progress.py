@@ -42,7 +42,7 @@ MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
 BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
 MAX_STEP_LINES = 3  # maximum number of lines for the current step, and for the best result so far
 MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
-CELL_PADDING = 8  # columns between and after the cells of a row
+CELL_PADDING = 8  # total number of columns between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
@@ -198,7 +198,7 @@ class PanelSpace:
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
     def choose_title(self, name: str, objective: str, count: str) -> str:
-        """Return the title; on a narrow terminal without the objective, or without the name."""
+        """Return the title. On a narrow terminal, the title omits the objective or the name."""
         titles = (f"{name} · {objective} · {count}", f"{name} · {count}", count)
         return next((title for title in titles if len(title) <= self._width - 2), "")
 

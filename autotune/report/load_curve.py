@@ -21,7 +21,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-# Host usage is averaged over this number of readings, the highest that met the SLO.
+# Host usage is averaged over this many readings: those with the highest rates that met the SLO.
 READINGS_AT_CAPACITY = 3
 
 
@@ -94,7 +94,7 @@ def to_milliseconds(seconds: float | None) -> float | None:
 
 
 def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
-    """Return the usage of each host, averaged over the highest readings that met the SLO.
+    """Return the usage of each host, averaged over the readings with the highest rates that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.

@@ -123,7 +123,7 @@ def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
 
 
 def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
-    """Return an entry of ``at``; a side without enough readings is ``null``."""
+    """Return the entry of ``at`` for a rate. A side without enough readings is ``null``."""
     return _build_rate_answer(rate, estimate_latency_at(view, rate))
 
 
@@ -136,7 +136,7 @@ def _build_rate_answer(rate: float, sides: Mapping[str, LatencyEstimate]) -> doc
 
 
 def encode_today_latency(view: StudyView) -> documents.TodayLatencyObject | None:
-    """Return the latency at the rate of today's users as JSON."""
+    """Return the latency at today's request rate as JSON."""
     latency = view.latency
     if latency is None:
         return None

@@ -86,7 +86,7 @@ class StationChain:
         """Return the fraction of a reading's responses that take longer than each of ``limits``
         (seconds).
 
-        The model of the total time is a gamma distribution, which mean and variance determine. If the
+        The total time is modelled as a gamma distribution with the computed mean and variance. If the
         slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
         time_moments = self.compute_request_time(rate, seconds)

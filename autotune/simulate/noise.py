@@ -11,7 +11,7 @@ from math import log, pi, sin, sqrt
 
 import numpy as np
 
-CORRELATION_SECONDS = 45.0  # correlation time of half of the noise
+CORRELATION_SECONDS = 45.0  # correlation time of the half of the noise that varies slowly
 SWING_SECONDS = 2400.0  # period of the slow swing
 # Limits of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80

@@ -22,7 +22,8 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations in the ramp that cuts a reading short
+# a reading is cut short if more than this share of its ramp-up's requests are late
+RUNAWAY_VIOLATION_SHARE = 0.7
 # The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 

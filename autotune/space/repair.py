@@ -88,7 +88,7 @@ class _RepairState:
         )
 
     def repair_rule(self, rule: Rule) -> None:
-        """Change one parameter so that ``rule`` is satisfied, or is broken by less."""
+        """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
         arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)

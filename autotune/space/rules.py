@@ -1,8 +1,8 @@
 """Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
 In addition to parameters and facts, a rule may name the total resource needs of a tier's services
-(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule per deployment of the tier, which
-contains that deployment's own parameters. It applies only if that deployment runs.
+(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule for each deployment of the tier.
+Each of these rules contains its deployment's own parameters, and applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``baseline_excess`` is the amount by which the baseline's
-    side that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
-    Candidates may then break the rule by the same amount at most.
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the baseline,
+    the side that should be smaller exceeds the other side. It is positive if the baseline breaks the
+    rule. Candidates may then break the rule by the same amount at most.
     """
 
     text: str
@@ -310,8 +310,8 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
     """Return the facts for rules: number of hosts, memory (bytes), CPUs and maximum open files.
 
-    ``web.memory`` is that of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a tier.
-    ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
+    ``web.memory`` is the memory of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a
+    tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
     for name, tier in target.tiers.items():

@@ -52,7 +52,8 @@ MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and a single core
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """The ceilings to measure: the caches of ``tier``, or the stack at each of ``client_counts``.
+    """The ceilings to measure: the caches of ``tier``, or the stack with each number of clients in
+    ``client_counts``.
 
     ``allow_unpaced`` permits generators without rate control.
     """
@@ -155,7 +156,7 @@ def _measure_stack(
 
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
-    """Return the first closed-loop generator on the host that the target permits. Raises LoadError."""
+    """Return the first installed closed-loop generator that the target permits. Raises LoadError."""
     generators = {
         name: generator
         for name, generator in CLOSED_LOOP_GENERATORS.items()
@@ -251,10 +252,12 @@ class CacheLoadTest:
     allow_unpaced: bool
 
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
-        """Yield the peak for each object shape from mutilate, or else the ceilings from memcaslap.
+        """Yield the peak for each object size, measured with mutilate, or else the ceilings from
+        memcaslap.
 
         mutilate is used only if it is installed and starts on every load host. memcaslap also measures
-        small objects with as many keys per get as the application reads, because mutilate cannot.
+        small objects with as many keys per get as the application reads. mutilate does not support
+        this.
         """
         master, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
@@ -273,7 +276,7 @@ class CacheLoadTest:
         )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
-        """Yield the peak for each object shape; if the caches cannot be filled, only a failed result."""
+        """Yield the peak for each object size; if caches cannot be filled, yield one failed result."""
         for shape in mutilate.CACHE_SHAPES:
             objective = derive_cache_slo(self.slo)
             try:

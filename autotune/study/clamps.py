@@ -76,8 +76,9 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     """Map each trial that repeats an earlier configuration to the trial that represents the
     configuration.
 
-    The representative is the first trial that met the objective, or else the first trial. Trials
-    represent the same configuration if the same values took effect and some values were clamped.
+    The representative is the first trial that met the objective, or else the first trial. Two trials
+    have the same configuration if the same values took effect. Groups of trials without a clamped value
+    are left out.
     """
     configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):

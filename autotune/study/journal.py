@@ -36,7 +36,7 @@ class Journal:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records that are already encoded as by ``encode_record``."""
+        """Append records that were encoded with ``encode_record``."""
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
@@ -74,7 +74,7 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     Raises ValueError for a number that no reader accepts.
     """
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    if "\\ud" in line:  # a pair of surrogates is a character, a lone one is a byte
+    if "\\ud" in line:  # a lone surrogate stands for an invalid byte, a pair for a character
         line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
     return line.encode()
 

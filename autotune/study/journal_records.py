@@ -27,7 +27,7 @@ SCHEMA_VERSION = 1  # version of a study's records
 
 @dataclass(frozen=True)
 class RecordedFacts:
-    """Facts of a host: its CPUs, its memory in bytes, and its maximum of open files."""
+    """Facts of a host: its CPUs, its memory in bytes, and its maximum number of open files."""
 
     cpus: float | None = None
     memory: float | None = None
@@ -370,7 +370,7 @@ def find_record_type(record: Mapping[str, Any]) -> type | None:
     """
     event = record["event"]
     if not isinstance(event, str):
-        raise ValueError("event: expected text")  # noqa: TRY004  one error for records
+        raise ValueError("event: expected text")  # noqa: TRY004 every invalid record raises ValueError
     if event == "ceilings":
         return CEILING_KINDS.get(str(record.get("of")), CacheCeilings)
     return RECORD_KINDS.get(event)

@@ -26,9 +26,12 @@ from autotune.optimize.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
 
-MIN_CONFIGURATIONS = 10  # minimum number of configurations for a model to estimate importance
+MIN_CONFIGURATIONS = (
+    10  # minimum number of configurations from which the model estimates importance
+)
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
-# The search explores as long as the best peak rises by this factor within this many configurations.
+# The search explores as long as the last EXPLORATION_TRIALS configurations raised the best peak by
+# EXPLORATION_FACTOR or more.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
 MAX_INCUMBENT_SD = 0.08  # an incumbent is measured again if the sd of its log peak exceeds this
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the proof
@@ -38,11 +41,11 @@ MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
 # measured.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
-# An improvement is proven if the baseline misses the objective this often, and repeats of a trial meet
-# the objective this often. If both met it with the same probability p, the probability of a false claim
-# would be (p (1 - p))³, at most 1.6 %.
+# For a proof, the baseline must miss the objective in this many measurements, and a trial must meet it
+# in as many repeats. If both met it with the same probability p, the probability of a false claim would
+# be (p (1 - p))³, at most 1.6 %.
 REPRODUCTIONS = 3
-NO_SHIFT = Estimate(0.0, 0.0)  # shift of a peak that neither drift nor its test bed affects
+NO_SHIFT = Estimate(0.0, 0.0)  # the shift of a peak without drift and without a test bed's offset
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
@@ -90,7 +93,9 @@ def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
-    """Return the estimates of all configurations but the baseline, without repeats in the finals."""
+    """Return the estimates of all configurations except the baseline. Repeats in the finals are left
+    out.
+    """
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
     searched_trials = [
         t
@@ -179,8 +184,8 @@ def is_exploring(state: State) -> bool:
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
-    """Return a preset that was pruned because of an incumbent's peak that later measurements
-    corrected downwards.
+    """Return a pruned preset that may be better than the incumbent, because later measurements lowered
+    the incumbent's peak.
 
     The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
     preset is repeated once, whatever the result.
@@ -297,8 +302,8 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
 
 
 def find_best_preset(state: State) -> Trial | None:
-    """Return the shipped preset with the highest estimate that was fully measured; ``None`` if there is
-    none.
+    """Return the best preset shipped with autotune, among the fully measured ones; ``None`` if there
+    are none.
     """
     baseline = find_baseline(state)
     presets = {

@@ -123,7 +123,7 @@ def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
 
 
 def _build_union_decoder(members: tuple[Any, ...]) -> Decoder:
-    """Return the decoder of scalars, or of one other type that may be ``None``."""
+    """Return a decoder for a union of scalar types, or for one other type that may be ``None``."""
     if all(member in TYPE_NAMES for member in members):
         return _build_scalar_decoder(members)
     (inner,) = (_select_decoder(member) for member in members if member is not NoneType)
@@ -169,7 +169,7 @@ def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
 
     def decode_mapping(value: Any, location: str) -> Any:
         if not isinstance(value, dict):
-            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
         return {
             convert(key): item_decoder(item, f"{location}.{key}"[:MAX_LOCATION_LENGTH])
             for key, item in value.items()
@@ -188,7 +188,7 @@ def _build_record_decoder(record_type: Any) -> Decoder:
 
     def decode_record(value: Any, location: str) -> Any:
         if not isinstance(value, Mapping):
-            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
         content = {}
         for name, key, decoder, required in fields:
             if required and key not in value:
@@ -209,7 +209,7 @@ def _is_required(record_field: dataclasses.Field[Any]) -> bool:
 
 def _check_list(value: Any, location: str) -> Any:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{location}: expected a list")  # noqa: TRY004  one error for records
+        raise ValueError(f"{location}: expected a list")  # noqa: TRY004  records raise ValueError
     return value
 
 

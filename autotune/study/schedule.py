@@ -61,32 +61,33 @@ REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, a measurement may take the time budget divided by this. That leaves time for a
-# short search and the minimum number of pairs.
+# If pages are slow, one measurement may take up to the time budget divided by this number. That leaves
+# time for a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
 # MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-# A measurement may be shortened to the average duration divided by this.
+# A measurement may be shortened to the average duration of a trial, divided by this number.
 MAX_SHORTENING_FACTOR = 3.0
 # A pair starts only if it is expected to finish within this multiple of the time budget.
 MAX_OVERRUN_FACTOR = 1.05
-SHORT_PROOF_SHARE = 0.75  # share of the usual proof time, if a rough finalist is measured again
+# share of the usual proof time that remains if an imprecise finalist is measured again
+SHORT_PROOF_SHARE = 0.75
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
-# Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
-# reserved during the comparison with the best preset, and the maximum.
+# Numbers of measurements of the winner without a block of its changes. The first is reserved during the
+# search, the second during the comparison with the best preset. The third is the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Maximum number of measurements that revert one change, and the possible log loss that justifies such
-# a measurement.
+# Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
+# ratio) that justifies one.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements that are repeated. A starved load generator is one
-# cause.
+# Maximum number of failed confirmation measurements that are repeated. They fail, for example, if the
+# load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trials for known configurations, so that enough remain for the search.
 MAX_OPENING_SHARE = 0.5
@@ -300,8 +301,8 @@ def _find_untried(
 
     measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # The trial measured the first configuration that was new then. Clamps discovered later may
-        # exclude that configuration now.
+        # This trial measured the first configuration that was new at that time. Clamps discovered later
+        # may since have made that configuration a duplicate.
         first_new_index = next(
             (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
             len(pending_candidates),
@@ -379,7 +380,7 @@ def _plan_refinement(state: State) -> ScheduleStep | None:
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
     """Return a repeat of a preset whose pruning is in doubt after a later measurement of the incumbent.
 
-    The study compares its winner with the best preset, so that preset must be measured.
+    The study compares its winner with the best preset, so that preset must be fully measured.
     """
     doubtful_trial = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
     return (
@@ -426,7 +427,7 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
     counted_trials = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    # With only a baseline, there is nothing to prove yet.
+    # As long as only the baseline is measured, there is no gain to prove.
     reserved_seconds = (
         compute_reserve_seconds(state, budget)
         if counted_trials > 1
@@ -499,7 +500,9 @@ def compute_average_trial_seconds(state: State) -> float:
 
 
 def _count_measurements_per_bed(state: State, count: int) -> int:
-    """Return the number of measurements of the busiest bed if the active beds share ``count`` of them."""
+    """Return the number of measurements on the busiest bed if ``count`` measurements are shared among
+    the active beds.
+    """
     return -(-count // max(1, len(state.active_beds)))
 
 
@@ -542,7 +545,7 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     measured_numbers = {trial.source_trial for trial in finalists}
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
-    # Rough finalists are measured again first, even if this shortens the measurements of the proof.
+    # Finalists with imprecise peaks are measured again first, even if less time remains for the proof.
     proof_seconds *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
     fitting_trials = int((budget.time - elapsed - proof_seconds) / trial_seconds)
     # Repeats of the leaders take precedence over measurements that revert blocks of changes.
@@ -565,7 +568,7 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
 
 
 def _has_rough_finalist(state: State) -> bool:
-    """True if the peak of one of the two best configurations is rough."""
+    """True if at least one of the two best configurations has a rough peak (measured imprecisely)."""
     best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
     peaks = [state.find_trial(number).peak for number in best_trials]
     return any(peak is not None and peak.is_rough for peak in peaks)
@@ -587,8 +590,8 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if simplification is None or simplified_count > simplification.measured:
         return SimplifyStep(number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
-    # The first block contains settings of low documented impact. Its measurement may shorten the
-    # proof.
+    # The first block contains settings with a low documented impact. It is measured even if less time
+    # remains for the proof.
     needed_seconds = (
         needed_seconds
         if simplified_count

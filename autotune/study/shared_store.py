@@ -35,7 +35,7 @@ from autotune.study.study_store import StudyStore, current_timestamp
 T = TypeVar("T")
 # Events that are sent with the next record of their test bed, because no decision needs them earlier.
 DEFERRED_EVENTS = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
-WORKER_FILE = "worker"  # contains the id of the worker that last held leases from this directory
+WORKER_FILE = "worker"  # contains the id of the last worker that used this directory
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class SharedStore(StudyStore):
     def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
         """Join the study with these test beds, each with the fields of its record.
 
-        A bed of a worker that was killed in this directory is available immediately. Any other bed is
-        available once its worker has missed too many heartbeats. Raises LockedError if that worker is
-        running.
+        A bed is available immediately if its worker used this directory and was killed. Any other bed
+        is available once its worker has missed too many heartbeats. Raises LockedError if that worker
+        is running.
         """
         path = self.directory / WORKER_FILE
         earlier_worker = None
@@ -191,7 +191,7 @@ class SharedStore(StudyStore):
             time.sleep(self.heartbeat_policy.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Keep the reason until ``release_bed`` records it, because the database may be unavailable
+        """Store the reason until ``release_bed`` records it, because the database may be unavailable
         now.
         """
         self._exclusion_reasons[bed] = mask_secrets(reason)

@@ -77,7 +77,7 @@ def start_study(
 def _record_earlier_leaders(
     environment: Environment, store: StudyStore, progress: ProgressReporter, earlier_study: Path
 ) -> None:
-    """Record the best configurations of an earlier study, which are tried first."""
+    """Record the best configurations of an earlier study, so that they are tried first."""
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)

@@ -196,7 +196,8 @@ class StudyDatabase:
             ) from error
 
     def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
-        """Return the result of ``action``, repeated as long as the database is unavailable.
+        """Return the result of ``action``. The action is repeated as long as the database is
+        unavailable.
 
         ``was_reached`` is true if an earlier call reached the database. Otherwise the URL may be wrong,
         so ``action`` is repeated only if a server reports a restart. Raises AutotuneError.
@@ -233,8 +234,8 @@ class StudyDatabase:
         return self.url.set(drivername=URL_SCHEME).render_as_string()
 
     def run_transaction(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` in a transaction, repeated as long as the database is
-        unavailable.
+        """Run ``action`` in a transaction and return its result. The transaction is repeated as long as
+        the database is unavailable.
         """
 
         def attempt_transaction() -> T:
@@ -245,8 +246,8 @@ class StudyDatabase:
             return self.retry(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` with each statement committed separately. Retries are the
-        same as in ``run_transaction``.
+        """Run ``action`` and return its result. Each statement is committed separately, and retries are
+        the same as in ``run_transaction``.
 
         The locks of each statement are released before the next statement is sent.
         """
@@ -694,7 +695,7 @@ def _parse_url(url: str) -> URL:
 
 
 def _is_unavailable(error: BaseException) -> bool:
-    """True if the connection or the server failed, not the query. Optuna wraps such errors."""
+    """True if the connection or the server caused the error, not the query. Optuna wraps such errors."""
     return isinstance(_unwrap_error(error), OperationalError | InterfaceError)
 
 

@@ -394,7 +394,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted and not record.measured:  # one line is enough for all blocks
+    if record.reverted and not record.measured:  # one notice is enough for all blocks
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "

@@ -129,7 +129,9 @@ class Trial:
 
     @property
     def learned_settings(self) -> Settings:
-        """Return the effective values of the suggestion, from which the search learns."""
+        """Return the values that the search learns from: the suggested values, or the values that took
+        effect instead.
+        """
         suggested_settings = self.suggested or self.settings
         return {
             **suggested_settings,

@@ -88,7 +88,7 @@ class StudyStore:
         self._readings.close()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``, which selects and records the next step, while no other test bed does so."""
+        """Run ``action``, which selects and records the next step, for one test bed at a time."""
         with self._decision_lock:
             return action()
 

@@ -175,7 +175,7 @@ def _load_at_rates(
     session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome_by_rate: dict[float, str] = {}
-    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
+    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         meets_slo = session.slo.is_met(reading)
         outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"

@@ -50,7 +50,7 @@ ProgressListener = Callable[[ReadProgress], object]
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
     """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
 
-    Longer lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
+    Lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
     line_count = 0
     for path in paths:

@@ -4,10 +4,10 @@ these capacities.
 A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
 shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation
 of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled by an additive
-Gaussian process over the parameters of its tiers. Tiers that a request occupies at the same time have
-smaller effects. The peak is measured far more precisely than the capacity of any part, and therefore
-refines the capacity of the narrowest one. A small process over all parameters models what the parts do
-not explain, so that a wrong capacity does little harm.
+Gaussian process over the parameters of its tiers. Parameters of other tiers that a request occupies at
+the same time get a smaller prior variance. The peak is measured far more precisely than the capacity of
+any part, and therefore refines the capacity of the narrowest one. A small process over all parameters
+models what the parts do not explain, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ Array = npt.NDArray[np.float64]
 
 MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
+# of the soft minimum, which is soft because the queues of several parts add up
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)
 PREDICTION_DRAWS = 48
 # Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# Most trials varied another, narrower part. A typical effect learned from those trials alone would
-# shrink until no untried setting seemed worth a trial.
+# In most trials, another part was the narrowest, so this part's parameters showed no effect. A typical
+# effect learned from such trials would shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
 MIN_COMPARED_TRIALS = 6  # minimum number of trials to find outliers among them
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
@@ -65,8 +66,8 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the predicted mean at ``points``. In ``rows``, which were observed, predict each point
-        from the other trials.
+        """Return the predicted mean at ``points``. The points in ``rows`` were measured; each of them is
+        predicted from the other trials only.
         """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]

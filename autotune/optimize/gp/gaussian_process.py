@@ -34,16 +34,17 @@ Array = npt.NDArray[np.float64]
 # Logarithm of the smallest squared amplitude relative to the common scale. A few trials cannot prove
 # that a parameter has no effect.
 MIN_LOG_AMPLITUDE = -3.0
-# A fit stops when the relative change of the log posterior is below this. The remaining difference from
-# the optimum is less than 0.01, which no observation could show.
+# A fit stops when the relative change of the log posterior is below this. The log posterior is then less
+# than 0.01 below its maximum, a difference that no observation could show.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
 # Hyperparameters are learned from at most this many observations, because the cost grows with the cube
-# of their number. They are the highest ones and an even sample of the rest. Predictions use all
-# observations.
+# of their number. These are the FITTED_HIGHEST highest observations and an even sample of the rest.
+# Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
-# Matérn length scales as fractions of a parameter's range, and the weight of the short one.
+# Matérn length scales as fractions of a parameter's range, and the weight of the process with the short
+# scale.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = 1.0, 0.25, 0.25
 
 
@@ -173,7 +174,7 @@ class GaussianProcess:
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
-        """Return the covariance of level, effects and interactions at each point, ``[point, column]``."""
+        """Return the prior covariance of the function between each point and the point of each column."""
         return self._interact(*effects.sum_at(points))
 
     def _interact(self, sums: Array, squares: Array) -> Array:
@@ -210,8 +211,8 @@ class GaussianProcess:
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """Return the process as if ``points`` had been measured with the predicted results, which makes
-        it less uncertain at these points.
+        """Return the process as if ``points`` had been measured with the predicted results. It is less
+        uncertain at these points.
         """
         if not len(points):
             return self

@@ -49,7 +49,7 @@ MIN_TRIALS = 2
 MIN_STOP_TRIALS = 20
 # If the probability of a gain from the core parameters is below this, all others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
-# One suggestion in this many may change any parameter to any value.
+# One in this many suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
 
@@ -254,8 +254,9 @@ MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
 # good, and do not show which of them matters. Each further change reduces the score by the penalty.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# A suggestion changes a number by at most this share of its range. Predictions at the ends of ranges are
-# uncertain, so most suggestions would be there without this limit, but they are rarely good.
+# A suggestion changes a number by at most this share of its range. Predictions are most uncertain at the
+# ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations
+# are good.
 MAX_STRIDE = 0.25
 # Number of consecutive failures that halve the number of changes, and of successes that double it
 # (TuRBO).
@@ -317,7 +318,7 @@ def propose_points(
     """Return the configuration that likely works and has the highest expected improvement, and the
     other candidates.
 
-    Among nearly equal ones, the configuration with the fewest restarts from ``current`` is chosen. The
+    Among nearly equal candidates, the one with the fewest restarts from ``current`` is chosen. The
     suggestion changes a few parameters of a leader inside ``region``, takes a whole tier from another
     configuration, or follows a recommended move. ``project_points`` changes points so that they satisfy
     the rules of the space.
@@ -507,7 +508,9 @@ def scatter_leaders(
     rng: np.random.Generator,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return leaders with ``changes`` of their parameters at random levels inside ``region``."""
+    """Return ``count`` copies of leaders, each with ``changes`` parameters set to random levels inside
+    ``region``.
+    """
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
@@ -548,7 +551,9 @@ def mutate_points(
     changes: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return parents with about ``changes`` parameters in ``region`` changed, mostly by small amounts."""
+    """Return ``count`` copies of parents, each with about ``changes`` parameters inside ``region``
+    changed, mostly by small amounts.
+    """
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)

@@ -54,7 +54,7 @@ IMPROVEMENT_DRAWS = 200
 # Maximum error of the composite model, as a multiple of the error of the model without parts.
 MAX_ERROR_RATIO = 1.5
 # A prediction uses at most this many observations, because the cost grows with the cube of their number.
-# A fraction of 1 / NEWEST_MODELLED of them are the newest.
+# One in NEWEST_MODELLED of these is among the newest observations.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
@@ -347,8 +347,9 @@ class SurrogateModel:
         """Return mean and sd of the log peaks at the measured points, relative to the best measured.
 
         The model alone makes a configuration too similar to its neighbours. The measurement alone
-        overstates the leader, which was partly lucky. The mean of both selects better than either.
-        Measurements that the model contradicts, or that are only upper bounds, are ignored.
+        overstates the leader, which was partly lucky. The mean of both selects better configurations
+        than the model or the measurement alone. Measurements that the model contradicts, or that are
+        only upper bounds, are ignored.
         """
         mean, sd = self.predict_measured()
         predicted_peaks = decompress(mean)
