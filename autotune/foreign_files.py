@@ -74,7 +74,7 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        with _reopen(handle, path, max_bytes) as file:
+        with _open_regular_file(handle, path, max_bytes) as file:
             content = file.read(max_bytes + 1)
     finally:
         os.close(handle)
@@ -91,7 +91,7 @@ def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[Bina
     with _open_parent(root, name) as (parent_descriptor, file_name):
         handle = os.open(file_name, _INSPECT_FLAGS, dir_fd=parent_descriptor)
     try:
-        with _reopen(handle, root / name, max_bytes) as file:
+        with _open_regular_file(handle, root / name, max_bytes) as file:
             yield file
     finally:
         os.close(handle)
@@ -202,7 +202,7 @@ def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
     return path.parts
 
 
-def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
+def _open_regular_file(handle: int, path: Path, max_bytes: int) -> BinaryIO:
     """Open the regular file behind an ``O_PATH`` handle. Anything else raises an error."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):

@@ -279,9 +279,9 @@ def _is_outside_range(size: float, sizes: tuple[int, int], factor: float) -> boo
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
     """Return texts that all samples contain, spread over the page."""
-    first, *further_samples = samples
+    first_sample, *further_samples = samples
     candidates = dict.fromkeys(
-        candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
+        candidate.strip() for candidate in _MARKER_PATTERN.findall(first_sample.text)
     )
     common_markers = [
         candidate

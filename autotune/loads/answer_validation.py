@@ -213,7 +213,7 @@ class AnswerValidator:
         right_answers: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
             page = self.pages[index]
-            if answer is None or not is_counted_right(answer.status, page.statuses):
+            if answer is None or not has_correct_status_class(answer.status, page.statuses):
                 continue
             if reason := page.find_error(answer):
                 wrong_answers.append((f"{page.name}: {reason}", answer))
@@ -243,10 +243,10 @@ class AnswerValidator:
         low, high = (*ranges, inspection.sizes)[0]
         for size_range in (*ranges, inspection.sizes):
             low, high = min(low, size_range[0]), max(high, size_range[1])
-        samples = inspection.right_size_count + sum(r.sample_count for r in references if r)
+        sample_count = inspection.right_size_count + sum(r.sample_count for r in references if r)
         return (
             (low, high)
-            if high <= STABLE_SIZE_FACTOR * low and samples >= MIN_RIGHT_ANSWERS
+            if high <= STABLE_SIZE_FACTOR * low and sample_count >= MIN_RIGHT_ANSWERS
             else None
         )
 
@@ -287,7 +287,7 @@ class AnswerValidator:
         )
 
 
-def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
+def has_correct_status_class(status: int, statuses: frozenset[int]) -> bool:
     """True if a generator that distinguishes only classes of statuses would count this status as
     correct.
     """
@@ -295,14 +295,14 @@ def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
 
 
 def count_wrong_sizes(
-    sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_size: float | None
+    sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_mean_size: float | None
 ) -> int:
     """Return a lower bound for the number of responses whose size is not in ``right_sizes``, a
     narrow range.
 
     ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
     the fraction f of the responses has a different size. The lower bound assumes that wrong
-    responses are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes
+    responses are empty. ``wrong_mean_size`` is the mean size of sampled wrong responses, if known. Sizes
     drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong_count = 0.0
@@ -312,9 +312,9 @@ def count_wrong_sizes(
         if deviation_bytes <= WRONG_SIZE_DEVIATION * low:
             continue
         default_deviation = low if mean < low else high
-        has_mean = wrong_size is not None and (wrong_size < low) == (mean < low)
+        has_mean = wrong_mean_size is not None and (wrong_mean_size < low) == (mean < low)
         widest_deviation = (
-            abs((wrong_size or 0.0) - (low if mean < low else high))
+            abs((wrong_mean_size or 0.0) - (low if mean < low else high))
             if has_mean
             else default_deviation
         )

@@ -218,13 +218,13 @@ def build_options(request: Request) -> Argv:
 
 def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of requests without a response by kind, from oha's JSON output."""
-    kinds: Counter[str] = Counter()
+    counts_by_kind: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
             raise ValueError(f"{count!r} is not a valid count")
-        kinds[kind] += count
-    return dict(kinds)
+        counts_by_kind[kind] += count
+    return dict(counts_by_kind)
 
 
 def read_stored_answers(text: str) -> list[OhaAnswer]:

@@ -167,7 +167,7 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
 
 
 def parse_answers(
-    completed: CommandResult, requests: Sequence[Request]
+    command_result: CommandResult, requests: Sequence[Request]
 ) -> list[ProbeAnswer | None]:
     """Return the responses in the output, with ``None`` for each request without a complete
     response in time.
@@ -177,15 +177,17 @@ def parse_answers(
     # For HEAD, curl writes the headers to where the body would be.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-        for request, answer in zip(requests, _parse_sections(completed, len(requests)), strict=True)
+        for request, answer in zip(
+            requests, _parse_sections(command_result, len(requests)), strict=True
+        )
     ]
 
 
-def _parse_sections(completed: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
-    sections = _SECTION_PATTERN.split(completed.stdout)
-    if completed.returncode in MISSING_STATUSES or len(sections) != 4:
+def _parse_sections(command_result: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
+    sections = _SECTION_PATTERN.split(command_result.stdout)
+    if command_result.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
-            f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
+            f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
     directory, _, transfer_lines = sections[0].partition("\n")

@@ -79,7 +79,7 @@ def take_reading(
     """
     check_rate(spec.rate * load.requests_per_iteration, max_rate)
     spec = replace(spec, max_rate=max_rate)
-    validation = ValidationContext(
+    validation_context = ValidationContext(
         validator
         or (
             AnswerValidator.for_exact_body(request)
@@ -95,7 +95,7 @@ def take_reading(
     )
     if shortage:
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    return _LoadRun(load, request, transports, validation).take_reading(spec)
+    return _LoadRun(load, request, transports, validation_context).take_reading(spec)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class _LoadRun:
             _build_load_command(process, host, host_start_times, delay_seconds)
             for (process, _, _), host in zip(processes, hosts, strict=False)
         ]
-        completed = run_together(
+        command_results = run_together(
             [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
         )
         install_hint = _describe_installation(self.load)
@@ -219,9 +219,11 @@ class _LoadRun:
             self.load.parse_checked(
                 process, _require_output(command_result, install_hint), entry, share
             )
-            for (process, entry, share), command_result in zip(processes, completed, strict=False)
+            for (process, entry, share), command_result in zip(
+                processes, command_results, strict=False
+            )
         )
-        return sum_results(results), completed[len(processes) :]
+        return sum_results(results), command_results[len(processes) :]
 
 
 def _build_load_command(
@@ -249,8 +251,8 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
     """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
     the generator rejects the input.
     """
-    if inspection := load.inspection_command():
-        argv, standard_input = inspection
+    if inspection_command := load.inspection_command():
+        argv, standard_input = inspection_command
         results = run_on_all(
             transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()
@@ -276,8 +278,8 @@ def count_requests(
     command = LoadCommand(
         host, process.argv, process.max_rate, 0.0, process.span_seconds, timeout, process.input
     )
-    (completed,) = run_together([command], max_rate)
-    return load.with_counted_requests(_require_output(completed, _describe_installation(load)))
+    (command_result,) = run_together([command], max_rate)
+    return load.with_counted_requests(_require_output(command_result, _describe_installation(load)))
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
@@ -319,13 +321,13 @@ def _describe_installation(load: LoadGenerator) -> str:
     return load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
 
 
-def _require_output(completed: CommandResult, install_hint: str) -> str:
+def _require_output(command_result: CommandResult, install_hint: str) -> str:
     """Return standard output, or the error text if there is none. Raises LoadError if the program
     cannot run.
     """
-    if completed.returncode in MISSING_STATUSES:
+    if command_result.returncode in MISSING_STATUSES:
         raise LoadError(
-            f"the load host cannot run the generator: {completed.error_text}",
+            f"the load host cannot run the generator: {command_result.error_text}",
             hint=f"install it there: {install_hint}",
         )
-    return completed.stdout if completed.stdout.strip() else completed.error_text
+    return command_result.stdout if command_result.stdout.strip() else command_result.error_text

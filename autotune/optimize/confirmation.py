@@ -93,9 +93,11 @@ class _PairMean:
         count = len(ratios)
         mean = sum(ratio.log_mean for ratio in ratios) / count
         scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
-        freedom = PRIOR_WEIGHT + count - 1
+        degrees_of_freedom = PRIOR_WEIGHT + count - 1
         prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
-        return cls(mean, sqrt((prior + scatter) / freedom / count), freedom, pairs)
+        return cls(
+            mean, sqrt((prior + scatter) / degrees_of_freedom / count), degrees_of_freedom, pairs
+        )
 
     def _compute_half_width(self, coverage: float) -> float:
         """Return half the width of the interval with this coverage, as a log ratio."""

@@ -58,19 +58,19 @@ EMPTY_DRIFT = StudyDrift({}, 0.0, Estimate(0.0, 0.0))
 
 
 def estimate_drift(
-    reference: Mapping[int, Estimate],
+    reference_peaks: Mapping[int, Estimate],
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
     """Return the drift of a study, with a shift for each of ``trial_numbers`` relative to the last one.
 
-    ``reference`` contains the measured peaks of the reference, by trial number.
+    ``reference_peaks`` contains the measured peaks of the reference, by trial number.
     """
-    if len(reference) < MIN_REFERENCES or not trial_numbers:
+    if len(reference_peaks) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
-    reference_positions = np.array([float(number) for number in reference])
-    log_means = np.array([estimate.log_mean for estimate in reference.values()])
-    variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
+    reference_positions = np.array([float(number) for number in reference_peaks])
+    log_means = np.array([estimate.log_mean for estimate in reference_peaks.values()])
+    variances = np.array([estimate.sd**2 + noise**2 for estimate in reference_peaks.values()])
     first, last = float(reference_positions.min()), float(max(trial_numbers))
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.

@@ -98,7 +98,7 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
 
     Parameters are left out if the 90 % interval of their effect contains zero.
     """
-    too_narrow, sds = [], compute_effect_sds(surrogate)
+    range_edges, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
         name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
     }
@@ -118,8 +118,8 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
             inner_point[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
             mean, _ = surrogate.predict(np.array([best_point, inner_point]))
             if mean[0] > mean[1]:
-                too_narrow.append(_suggest_wider_range(axis, best_point[d], end))
-    return tuple(too_narrow)
+                range_edges.append(_suggest_wider_range(axis, best_point[d], end))
+    return tuple(range_edges)
 
 
 def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
@@ -161,15 +161,15 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
 def build_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's results for the parameters."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
-    ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
+    effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
             ParameterEffect(name, round(effect, 4), round(sds[name], 4))
-            for name, effect in ranked.items()
+            for name, effect in effects.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
         edges=tuple(find_range_edges(surrogate, best_point)),
-        slices={name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
+        slices={name: _build_slice(surrogate, name) for name in list(effects)[:MAX_SLICES]},
     )
 
 

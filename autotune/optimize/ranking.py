@@ -65,15 +65,19 @@ def find_rivals(
     The latter is the best of ``presets``, or else the second best trial. Return ``None`` if a
     preset leads, because it needs no proof to win.
     """
-    leader, *others = estimates or (None,)
-    if leader is None or not others or leader in presets:
+    leader, *other_numbers = estimates or (None,)
+    if leader is None or not other_numbers or leader in presets:
         return None
-    return leader, next((trial for trial in others if trial in presets), others[0])
+    return leader, next((trial for trial in other_numbers if trial in presets), other_numbers[0])
 
 
-def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """True if it is not clear enough whether ``first`` or ``second`` is better."""
-    return 1 - DECIDED_PROBABILITY < compute_win_probability(first, second) < DECIDED_PROBABILITY
+def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:
+    """True if it is not clear enough whether ``first_peak`` or ``second_peak`` is better."""
+    return (
+        1 - DECIDED_PROBABILITY
+        < compute_win_probability(first_peak, second_peak)
+        < DECIDED_PROBABILITY
+    )
 
 
 def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
@@ -110,7 +114,7 @@ MIN_SHARED_CHANGES = 0.5
 
 
 def transfer_settings(
-    ranked: Sequence[Settings],
+    ranked_configurations: Sequence[Settings],
     baseline: Settings,
     space: SearchSpace,
     max_settings: int = MAX_TRANSFERRED,
@@ -122,7 +126,7 @@ def transfer_settings(
     """
     configurations: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    for settings in ranked:
+    for settings in ranked_configurations:
         changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
         applicable_values = {
             n: dimensions[n].clip(v) for n, v in changed_settings.items() if n in dimensions

@@ -139,11 +139,11 @@ def _build_today(latency: TodayLatency | None) -> Today | None:
     """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
-    answers = {
+    latency_texts = {
         label: f"{side} ({side.why})" if side.why else str(side)
         for label, side in latency.sides.items()
     }
-    return {"rate": latency.rate, "answers": answers}
+    return {"rate": latency.rate, "answers": latency_texts}
 
 
 def _build_importance(view: StudyView, model: ModelView) -> Importance:

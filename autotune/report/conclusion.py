@@ -52,8 +52,10 @@ class MeasuredConfiguration:
     def deciding_trials(self) -> tuple[int, ...]:
         """The numbers of the trials whose readings determine ``best_estimate``."""
         repeats = {t.number: t.peak for t in self._feasible_repeats if t.peak}
-        plausible = select_plausible(list(repeats.values()))
-        return tuple(n for n, peak in repeats.items() if peak in plausible) or (self.trial.number,)
+        plausible_peaks = select_plausible(list(repeats.values()))
+        return tuple(n for n, peak in repeats.items() if peak in plausible_peaks) or (
+            self.trial.number,
+        )
 
     @property
     def _feasible_repeats(self) -> list[Trial]:
@@ -137,7 +139,7 @@ def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredCo
     preset = ranking.find_best_preset(state)
     if preset is None:
         return None
-    number = state.configuration_number(preset)
+    number = state.find_configuration_number(preset)
     if best is not None and best.trial.number in (preset.number, number):
         return best
     repeats = ranking.list_final_trials(state, number)

@@ -218,7 +218,7 @@ def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> 
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
         for sds in (-1, 0, 1)
     )
-    return Estimate(log(middle), log(high / low) / 2).add_noise(READING_LOG_SD)
+    return Estimate(log(middle), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
@@ -258,7 +258,7 @@ def fit_curve(
         return None
     points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
-    anchor = crossing_estimate if _is_latency_bound(readings, slo) else None
+    capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
     grid = [
         lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
@@ -268,7 +268,10 @@ def fit_curve(
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
         _fit_log_curve(
-            sorted(rng.choices(points, k=sample_size)), grid, _draw_capacity(anchor, rng), slo
+            sorted(rng.choices(points, k=sample_size)),
+            grid,
+            _draw_capacity(capacity_estimate, rng),
+            slo,
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
@@ -295,26 +298,33 @@ def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     return 2 * len(slow_readings) >= len(violating_readings)
 
 
-def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
-    return None if anchor is None else random.gauss(anchor.log_mean, anchor.sd)
+def _draw_capacity(capacity_estimate: Estimate | None, random: Random) -> float | None:
+    return (
+        None
+        if capacity_estimate is None
+        else random.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
+    )
 
 
 def _fit_log_curve(
-    points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
+    points: Sequence[LogPoint], grid: Sequence[float], crossing_log_rate: float | None, slo: Slo
 ) -> list[float]:
     """Return the curve's log seconds at the rates of the grid. The curve never falls, and reaches the
-    SLO's limit at the log rate ``crossing``.
+    SLO's limit at the log rate ``crossing_log_rate``.
     """
     rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
-    if crossing is not None:
-        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing)
-        below, above = log_seconds[:crossing_index], log_seconds[crossing_index:]
+    if crossing_log_rate is not None:
+        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing_log_rate)
+        lower_log_seconds, upper_log_seconds = (
+            log_seconds[:crossing_index],
+            log_seconds[crossing_index:],
+        )
         log_seconds = [
-            *(min(v, log_limit) for v in below),
+            *(min(v, log_limit) for v in lower_log_seconds),
             log_limit,
-            *(max(v, log_limit) for v in above),
+            *(max(v, log_limit) for v in upper_log_seconds),
         ]
-        rates = [*rates[:crossing_index], crossing, *rates[crossing_index:]]
+        rates = [*rates[:crossing_index], crossing_log_rate, *rates[crossing_index:]]
     return [_interpolate(rates, log_seconds, rate) for rate in grid]
 
 

@@ -81,8 +81,8 @@ class LiveProgress:
         self._show_step("deploying")
 
     @ignore_errors
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        self._show_step(f"{format_deployed_line(deployed)}; warming up")
+    def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
+        self._show_step(f"{format_deployed_line(deploy_result)}; warming up")
 
     @ignore_errors
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
@@ -131,19 +131,19 @@ class LiveProgress:
         latest_readings = sorted(
             self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate
         )
-        space = PanelSpace(*self._console.size)
-        step = space.reserve(trial + self._step, "bold")
-        outlook_lines = space.reserve_outlook(outlook, self._format_steal())
-        readings = space.reserve_readings(latest_readings, self._readings[-1:], slo)
-        parts: list[RenderableType] = [
-            *space.build_trials(state, outlook),
+        panel_space = PanelSpace(*self._console.size)
+        step = panel_space.reserve(trial + self._step, "bold")
+        outlook_lines = panel_space.reserve_outlook(outlook, self._format_steal())
+        readings = panel_space.reserve_readings(latest_readings, self._readings[-1:], slo)
+        panel_parts: list[RenderableType] = [
+            *panel_space.build_trials(state, outlook),
             *step,
             *readings,
             *outlook_lines,
         ]
         progress_text = f"configuration {outlook.trial_count} of {budget.trials}"
-        title = space.choose_title(self._target.name, outlook.units.objective, progress_text)
-        return Panel(Group(*parts), title=style_text(title), title_align="left")
+        title = panel_space.choose_title(self._target.name, outlook.units.objective, progress_text)
+        return Panel(Group(*panel_parts), title=style_text(title), title_align="left")
 
 
 class PanelSpace:

@@ -79,9 +79,9 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     for record in readings:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
-        bucket = round(log(record.rate) / STEP_LOG_WIDTH)
+        step_number = round(log(record.rate) / STEP_LOG_WIDTH)
         invalid_reason = record.limited or ("disturbed" if record.disturbed else "")
-        readings_by_step.setdefault((bucket, record.truncated, invalid_reason), []).append(
+        readings_by_step.setdefault((step_number, record.truncated, invalid_reason), []).append(
             record.reading
         )
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]

@@ -94,8 +94,8 @@ def list_catalogue(
             for name, services in service_kinds.items()
             if services[0].parameters
         }
-    deployable = catalogue.deployable.get(service_name)
-    name = deployable.name if deployable else service_name
+    deployable_service = catalogue.deployable.get(service_name)
+    name = deployable_service.name if deployable_service else service_name
     if name not in service_kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}",

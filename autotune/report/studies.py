@@ -75,12 +75,12 @@ class Study:
         """Return the versions of autotune and its programs, and the dates of the study."""
         sessions = self._list_records("session")
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
-        concluded = [str(record.get("at")) for record in self._list_records("verdict")]
+        verdict_times = [str(record.get("at")) for record in self._list_records("verdict")]
         return Provenance(
             self.start.autotune,
             dict(sorted(versions.items())),
             self.start.started,
-            concluded[-1] if concluded else None,
+            verdict_times[-1] if verdict_times else None,
         )
 
     @property

@@ -122,7 +122,7 @@ def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
     }
 
 
-def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
+def build_latency_at_rate(view: StudyView, rate: float) -> documents.RateAnswer:
     """Return the entry of ``at`` for a rate. A side without enough readings is ``null``."""
     return _build_rate_answer(rate, estimate_latency_at(view, rate))
 

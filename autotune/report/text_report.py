@@ -100,7 +100,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
     measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
-        "Now": _format_running(view),
+        "Now": _format_running_trial(view),
         "Measured": (
             f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
             for trial in measured_trials
@@ -193,7 +193,7 @@ def _format_sides(view: StudyView) -> Iterator[str]:
             )
 
 
-def _format_running(view: StudyView) -> Iterator[str]:
+def _format_running_trial(view: StudyView) -> Iterator[str]:
     if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
         return
     if view.outlook.lead_text and view.conclusion.best:
@@ -280,10 +280,10 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     outcomes = f": {outcome_texts}" if outcome_texts else ""
     yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
     for failure in group_failures(view.state, view.study.reading_counts):
-        noun = "trial" if len(failure.trials) == 1 else "trials"
+        trial_noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
         numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({noun} {numbers})"
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
 
 
 def _format_time(view: StudyView) -> Iterator[str]:

@@ -214,12 +214,12 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     examples = [count.example for count in counts.values() if count.example]
     if examples:
         trials = [number for number, count in counts.items() if count.example]
-        share = 100 * wrong_count / checked_count
+        wrong_percent = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
             wrong_count,
             0,
-            f"{share:.2g} % of {checked_count:,} checked responses were incorrect, in "
+            f"{wrong_percent:.2g} % of {checked_count:,} checked responses were incorrect, in "
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )

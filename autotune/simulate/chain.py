@@ -148,15 +148,15 @@ def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
     """Return the root of the increasing function ``f``, with a relative error of 1e-4 (regula falsi,
     Illinois variant).
     """
-    below, above = f(low), f(high)
+    lower_value, upper_value = f(low), f(high)
     while high - low > 1e-4 * high:
-        middle = (low * above - high * below) / (above - below)
+        middle = (low * upper_value - high * lower_value) / (upper_value - lower_value)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
         value = f(middle)
         if value <= 0.0:
-            low, below, above = middle, min(value, -1e-9), above / 2.0
+            low, lower_value, upper_value = middle, min(value, -1e-9), upper_value / 2.0
         else:
-            high, above, below = middle, value, below / 2.0
+            high, upper_value, lower_value = middle, value, lower_value / 2.0
     return low
 
 

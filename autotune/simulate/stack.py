@@ -207,9 +207,9 @@ class SimulatedFleet(Fleet):
             partial(self._render, settings),
             load_runtime(DEFAULT_RUNTIME).layout,
         )
-        refusal = self._stack.deploy(settings)
-        if refusal is not None:
-            raise DeployFailed(refusal)
+        refusal_reason = self._stack.deploy(settings)
+        if refusal_reason is not None:
+            raise DeployFailed(refusal_reason)
         actions = {
             instance.name: self._select_action(instance, settings)
             for instance in desired_state.instances

@@ -46,10 +46,10 @@ class BedBarrier:
         If other processes have beds too, it also returns after the poll interval.
         """
         with self._condition:
-            finished_before = self._finished_count
+            finished_count_before = self._finished_count
             self._set_time(bed, inf)
             self._wait_until(
-                lambda: self._finished_count != finished_before or self._is_alone(),
+                lambda: self._finished_count != finished_count_before or self._is_alone(),
                 self._poll_seconds,
             )
             bed_time = self._clock_times[bed]

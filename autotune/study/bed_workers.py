@@ -76,15 +76,15 @@ class BedWorkers:
             threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
             for bed in self.environments_by_bed
         ]
-        was_interrupted, unstarted = False, list(threads)
-        while unstarted or any(thread.is_alive() for thread in threads):
+        was_interrupted, unstarted_threads = False, list(threads)
+        while unstarted_threads or any(thread.is_alive() for thread in threads):
             try:
-                while unstarted:
-                    unstarted.pop().start()
+                while unstarted_threads:
+                    unstarted_threads.pop().start()
                 next((t for t in threads if t.is_alive()), threads[0]).join(STOP_POLL_SECONDS)
             except KeyboardInterrupt:
                 was_interrupted = True
-                unstarted.clear()
+                unstarted_threads.clear()
                 self.barrier.stop_all()
         self._loop.close()
         if was_interrupted:

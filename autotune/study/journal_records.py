@@ -18,7 +18,7 @@ from autotune.optimize.model_view import ModelView
 from autotune.services.base import Settings, Value
 from autotune.space.facts import HostFacts
 from autotune.study.ceiling_records import CacheCeilings, StackCeilings
-from autotune.study.record_codec import named, omitted_if_empty
+from autotune.study.record_codec import named, omit_if_empty
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
@@ -134,9 +134,9 @@ class TrialStart:
     settings: Mapping[str, Value] = field(kw_only=True)
     suggested: Mapping[str, Value] = field(kw_only=True)
     bindings: tuple[str, ...] = field(kw_only=True)
-    bed: str | None = omitted_if_empty()
-    replaced_trial: int | None = omitted_if_empty(None, "repeats")
-    capped_parameters: tuple[str, ...] = omitted_if_empty((), "capped")
+    bed: str | None = omit_if_empty()
+    replaced_trial: int | None = omit_if_empty(None, "repeats")
+    capped_parameters: tuple[str, ...] = omit_if_empty((), "capped")
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class TimeSpent:
     """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
-    bed: str | None = omitted_if_empty()
+    bed: str | None = omit_if_empty()
 
 
 @dataclass(frozen=True)

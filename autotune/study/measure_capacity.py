@@ -164,8 +164,8 @@ class Measurement:
     @property
     def spread(self) -> float | None:
         """Return the relative standard deviation of the repeats."""
-        logs = self._log_peaks
-        return stdev(logs) if len(logs) > 1 else None
+        log_peaks = self._log_peaks
+        return stdev(log_peaks) if len(log_peaks) > 1 else None
 
     @property
     def limit(self) -> str | None:
@@ -204,13 +204,13 @@ def measure_configuration(
     """Measure a configuration, and record every reading in a directory like that of a study."""
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory, MEASURE_PURPOSE)
-        informed_context = replace(context, space=context.space.with_measured_memory(request.rss))
+        sized_context = replace(context, space=context.space.with_measured_memory(request.rss))
         if request.against is not None:
-            return _measure_alternately(informed_context, request, request.against, directory)
+            return _measure_alternately(sized_context, request, request.against, directory)
         repeats: list[Trial] = []
         for _ in range(request.repeat):
             repeats.append(
-                _measure_once(informed_context, request.settings, repeats, CONFIGURATION_LABEL)[0]
+                _measure_once(sized_context, request.settings, repeats, CONFIGURATION_LABEL)[0]
             )
         return Measurement(directory.name, tuple(repeats))
 

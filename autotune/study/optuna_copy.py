@@ -69,10 +69,10 @@ def _copy_outcomes(
         searcher.discard_pending()
         while True:
             is_last = stop_event.is_set()
-            read_new = partial(
+            read_new_records = partial(
                 study_database.read_records_after, study=study.study_id, number=number
             )
-            records = database.run_transaction(read_new)
+            records = database.run_transaction(read_new_records)
             state, number = replay_records(records, state), number + len(records)
             sync_outcomes(searcher, state)
             if is_last:

@@ -154,29 +154,29 @@ ScheduleStep = (
 
 
 def select_next_step(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None = None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None = None
 ) -> ScheduleStep:
     """Return the next step, for ``bed`` if there are several test beds.
 
-    ``elapsed`` is the time spent on the study in seconds, over all sessions.
+    ``elapsed_seconds`` is the time spent on the study in seconds, over all sessions.
     """
     return (
         _plan_interrupted(state, bed)
-        or _plan_opening(state, space, budget, elapsed, bed)
-        or _plan_search(state, space, budget, elapsed, bed)
+        or _plan_opening(state, space, budget, elapsed_seconds, bed)
+        or _plan_search(state, space, budget, elapsed_seconds, bed)
         or _plan_wait(state, *COUNTED_PHASES, Phase.REFERENCE)
         or _plan_ranking(state)
-        or _plan_finals(state, budget, elapsed)
+        or _plan_finals(state, budget, elapsed_seconds)
         or _plan_wait(state, Phase.FINALIST)
-        or _plan_runner_up(state, budget, elapsed, bed)
+        or _plan_runner_up(state, budget, elapsed_seconds, bed)
         or _plan_wait(state, Phase.RUNNER_UP)
         or _plan_wait(state, Phase.SIMPLIFIED)
-        or _plan_simplification(state, budget, elapsed)
-        or _plan_reversal(state, space, budget, elapsed)
+        or _plan_simplification(state, budget, elapsed_seconds)
+        or _plan_reversal(state, space, budget, elapsed_seconds)
         or _plan_wait(state, Phase.EXPLAIN)
-        or _plan_reproduction(state, budget, elapsed)
+        or _plan_reproduction(state, budget, elapsed_seconds)
         or _plan_wait(state, Phase.FINALIST, Phase.BASELINE)
-        or _plan_confirmation(state, budget, elapsed, bed)
+        or _plan_confirmation(state, budget, elapsed_seconds, bed)
         or _plan_wait(state, Phase.CONFIRM)
         or ConcludeStep()
     )
@@ -233,7 +233,7 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 
 
 def _plan_opening(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     """Return a measurement of the next configuration that is known before the search, so that each
     deployment is tried early.
@@ -242,7 +242,7 @@ def _plan_opening(
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
     same effect as an earlier one is skipped.
     """
-    if not _can_search(state, budget, elapsed):
+    if not _can_search(state, budget, elapsed_seconds):
         return None
     # A baseline without a result is measured again if the benchmark failed.
     opening_trials = [
@@ -349,11 +349,11 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 
 
 def _plan_search(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
     is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    if is_over or not _can_search(state, budget, elapsed):
+    if is_over or not _can_search(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, bed)
@@ -414,7 +414,7 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     if weighted_count < REFERENCE_INTERVAL_TRIALS:
         return None
     return MeasureStep(
-        Phase.REFERENCE, reference.settings, source_trial=state.configuration_number(reference)
+        Phase.REFERENCE, reference.settings, source_trial=state.find_configuration_number(reference)
     )
 
 
@@ -422,7 +422,7 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
     return RankStep() if state.posterior is None and estimate_candidates(state) else None
 
 
-def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
+def _can_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
@@ -433,7 +433,7 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
         if counted_trials > 1
         else 2 * MIN_MEASUREMENT_SECONDS
     )
-    fits_budget = elapsed + min_trial_seconds <= budget.time - reserved_seconds
+    fits_budget = elapsed_seconds + min_trial_seconds <= budget.time - reserved_seconds
     return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
 
 
@@ -506,13 +506,13 @@ def _count_measurements_per_bed(state: State, count: int) -> int:
     return -(-count // max(1, len(state.active_beds)))
 
 
-def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
+def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> float:
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
     measurements share this time.
     """
-    remaining_seconds = budget.time - elapsed
+    remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
         missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
         return max(
@@ -521,13 +521,13 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
         )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
         # The first measurement must leave enough time for at least one more.
-        first_reserve = max(
+        first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
         reserved_seconds = (
             compute_reserve_seconds(state, budget)
             if state.list_finished(*COUNTED_PHASES)
-            else first_reserve
+            else first_trial_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
     # If time is short, a measurement that reverts changes may take as long as one in the proof.
@@ -538,8 +538,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
     )
 
 
-def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
-    if elapsed >= budget.time or state.list_started(Phase.CONFIRM):
+def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
+    if elapsed_seconds >= budget.time or state.list_started(Phase.CONFIRM):
         return None
     finalists = state.list_started(Phase.FINALIST)
     measured_numbers = {trial.source_trial for trial in finalists}
@@ -547,7 +547,7 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     proof_seconds = compute_min_proof_seconds(state)
     # Finalists with imprecise peaks are measured again first, even if less time remains for the proof.
     proof_seconds *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
-    fitting_trials = int((budget.time - elapsed - proof_seconds) / trial_seconds)
+    fitting_trials = int((budget.time - elapsed_seconds - proof_seconds) / trial_seconds)
     # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
         fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
@@ -574,7 +574,9 @@ def _has_rough_finalist(state: State) -> bool:
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 
-def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
+def _plan_simplification(
+    state: State, budget: Budget, elapsed_seconds: float
+) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
     number, simplification = find_leader(state), state.simplification
     simplified_count = len(state.list_started(Phase.SIMPLIFIED))
@@ -601,14 +603,14 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if (
         not simplification.reverted
         or simplified_count >= MAX_BLOCKS
-        or elapsed + needed_seconds > latest_end
+        or elapsed_seconds + needed_seconds > latest_end
     ):
         return None
     return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=number)
 
 
 def _plan_reversal(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a change whose cost is uncertain and may be large.
 
@@ -624,7 +626,7 @@ def _plan_reversal(
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
         or len(reversals) >= MAX_REVERSALS
-        or elapsed + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
+        or elapsed_seconds + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
         > budget.time
     ):
         return None
@@ -649,7 +651,7 @@ def _list_uncertain_changes(state: State) -> list[str]:
     return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
-def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
+def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
     """Return a repeated measurement after a baseline that missed the objective.
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
@@ -657,7 +659,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> Schedule
     repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
+    if state.values or not misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
     baselines = state.list_started(Phase.BASELINE)
@@ -683,7 +685,7 @@ def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
 
 
 def _plan_confirmation(
-    state: State, budget: Budget, elapsed: float, bed: str | None
+    state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     """Return the next measurement of winner or baseline, which alternate for at least one pair."""
     baseline, challenger = find_baseline(state), find_best_trial(state)
@@ -705,7 +707,7 @@ def _plan_confirmation(
         if has_min_pairs
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
-    is_late = elapsed + pair_seconds >= latest_end and proof.measurement_count >= 2
+    is_late = elapsed_seconds + pair_seconds >= latest_end and proof.measurement_count >= 2
     is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
     is_over = is_over or fails_in_proof(state, challenger)
     return _plan_alternation(
@@ -714,7 +716,7 @@ def _plan_confirmation(
 
 
 def _plan_runner_up(
-    state: State, budget: Budget, elapsed: float, bed: str | None
+    state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     """Return the next measurement of the leader or its rival, which alternate if time allows.
 
@@ -727,7 +729,9 @@ def _plan_runner_up(
     reserved_seconds = compute_min_proof_seconds(
         state
     ) + MIN_BLOCKS * compute_average_trial_seconds(state)
-    is_over = elapsed + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
+    is_over = (
+        elapsed_seconds + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
+    )
     is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
     is_over = is_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
@@ -741,7 +745,13 @@ def _count_started_pairs(state: State, phase: Phase) -> int:
 
 
 def _plan_alternation(
-    state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
+    state: State,
+    phase: Phase,
+    first_number: int,
+    second_number: int,
+    bed: str | None,
+    *,
+    is_over: bool,
 ) -> ScheduleStep | None:
     """Return the next measurement of two trials' configurations, which alternate until ``is_over``.
 
@@ -749,10 +759,10 @@ def _plan_alternation(
     measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
-    confirmations = list_confirmations(state, first, phase, bed)
+    confirmations = list_confirmations(state, first_number, phase, bed)
     if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
         len(confirmations) % 2 == 0 and is_over
     ):
         return None
-    number = first if confirmation.is_winner_turn(len(confirmations)) else second
+    number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
     return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)

@@ -60,14 +60,14 @@ class HeartbeatMonitor:
 
     def count_missed(self, bed: str, lease: Lease) -> int:
         earlier_lease, missed_count = self._last_leases.get(bed, (None, 0))
-        is_same = earlier_lease is not None and (
+        is_same_lease = earlier_lease is not None and (
             earlier_lease.worker,
             earlier_lease.heartbeats,
         ) == (
             lease.worker,
             lease.heartbeats,
         )
-        self._last_leases[bed] = lease, missed_count + 1 if is_same else 0
+        self._last_leases[bed] = lease, missed_count + 1 if is_same_lease else 0
         self._check_counts[bed] += 1
         return self._last_leases[bed][1]
 
@@ -171,10 +171,10 @@ class SharedStore(StudyStore):
         def take_bed(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
             holder = study_database.read_leases(connection, self.study.study_id).get(bed)
-            is_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
+            is_bed_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
             if (
                 holder is not None
-                and not is_free
+                and not is_bed_free
                 and monitor.count_missed(bed, holder) < self.heartbeat_policy.max_missed
             ):
                 return holder
@@ -234,9 +234,9 @@ class SharedStore(StudyStore):
             study_database.send_heartbeat(connection, self.study.study_id, self._lease.worker)
             leases = study_database.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
-            is_other = lease.worker != self._lease.worker
+            is_other_worker = lease.worker != self._lease.worker
             if (
-                is_other
+                is_other_worker
                 and self._monitor.count_missed(bed, lease) >= self.heartbeat_policy.max_missed
             ):
                 self._expire_lease(bed, lease)
@@ -288,10 +288,10 @@ class SharedStore(StudyStore):
         with self.database.convert_errors():
             return self.database.retry(attempt_decision)
 
-    def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
+    def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         with self._lock:
-            self._files |= study_database.index_by_digest(deployed.files)
-            super().record_deployment(trial, deployed)
+            self._files |= study_database.index_by_digest(deploy_result.files)
+            super().record_deployment(trial, deploy_result)
 
     def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}

@@ -161,13 +161,13 @@ class StudyDatabase:
 
     def _prepare_tables(self) -> None:
         with self.engine.begin() as connection:
-            is_current = _read_schema_version(connection) == SCHEMA_VERSION
-            if not is_current:
+            has_current_tables = _read_schema_version(connection) == SCHEMA_VERSION
+            if not has_current_tables:
                 _acquire_lock(connection, 0)
                 _migrate_tables(connection)
                 self._create_optuna_tables()
         if (
-            is_current
+            has_current_tables
         ):  # hundreds of workers may connect at once, so they take no lock if the tables exist
             # Optuna's check needs both connections that a worker may have.
             self.engine.dispose()

@@ -119,9 +119,11 @@ class StudyLoop:
                 self._barrier.wait_for_others(context.bed, context.clock)
                 continue
             self._prefetch_proposal(context, trial)
-            inputs = prepare_measurement(step, context, self._budget)
+            measurement_inputs = prepare_measurement(step, context, self._budget)
             finished_trial = (
-                trial if trial.is_finished else trials.measure_trial(trial, context, *inputs)
+                trial
+                if trial.is_finished
+                else trials.measure_trial(trial, context, *measurement_inputs)
             )
             self._report_outcome(context, finished_trial)
             self._barrier.finish_trial(context.bed, context.clock)
@@ -267,12 +269,12 @@ def prepare_measurement(
         state
     )
     best_incumbent = None if is_refinement else find_incumbent(state)
-    expected, incumbent = (
+    expected_peak, incumbent = (
         offset.add_to_peak(estimate) if estimate else None
         for estimate in (estimate_expected_peak(state, step), best_incumbent)
     )
     return (
-        expected,
+        expected_peak,
         incumbent,
         compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
         budget.time / USUAL_MEASUREMENTS,
@@ -334,10 +336,10 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished())
-        if state.configuration_number(t) == step.source_trial
+        if state.find_configuration_number(t) == step.source_trial
     ]
     full_peaks = [
-        state.normalized_peak(trial)
+        state.normalize_peak(trial)
         for trial in earlier_trials
         if trial.peak and not trial.peak.is_pruned
     ]
@@ -347,7 +349,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     peaks = (
         [incumbent]
         if incumbent
-        else [state.normalized_peak(trial) for trial in list_measured_trials(state)]
+        else [state.normalize_peak(trial) for trial in list_measured_trials(state)]
     )
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
 

@@ -159,11 +159,15 @@ class Trial:
         return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
-def _convert_effective_value(requested: Value, effective: Value) -> Value:
+def _convert_effective_value(requested_value: Value, effective_value: Value) -> Value:
     """Return an effective value in the parameter's type: software may print 5 as 5.0."""
-    if type(requested) is int and isinstance(effective, float) and effective.is_integer():
-        return int(effective)
-    return effective
+    if (
+        type(requested_value) is int
+        and isinstance(effective_value, float)
+        and effective_value.is_integer()
+    ):
+        return int(effective_value)
+    return effective_value
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,7 @@ class State:
         """Return the estimated difference between a test bed and an average one."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
-    def normalized_peak(self, trial: Trial) -> Estimate:
+    def normalize_peak(self, trial: Trial) -> Estimate:
         """Return the peak of a trial that met the objective, as an average test bed would have measured
         it.
         """
@@ -342,7 +346,7 @@ class State:
     def _first_equal_trial(self) -> Mapping[int, int]:
         return clamps.group_equal_configurations(self.trials)
 
-    def configuration_number(self, trial: Trial) -> int:
+    def find_configuration_number(self, trial: Trial) -> int:
         """Return the number of the first trial with the same effective values."""
         number = trial.number if trial.source_trial is None else trial.source_trial
         return self._first_equal_trial.get(number, number)
@@ -366,10 +370,10 @@ class State:
         return tuple(t for t in trials if t.phase is not Phase.BASELINE or t.bed == first_bed)
 
     def find_trial(self, number: int) -> Trial:
-        return self.trials[_find_index(self.trials, number)]
+        return self.trials[_find_trial_index(self.trials, number)]
 
 
-def _find_index(trials: Sequence[Trial], number: int) -> int:
+def _find_trial_index(trials: Sequence[Trial], number: int) -> int:
     """Return the index of the trial with this number. Raises KeyError if there is none.
 
     The index equals the number unless someone has removed records from the study.
@@ -443,7 +447,7 @@ def _apply_session(record: records.SessionStart, state: State) -> State:
 
 
 @_apply.register
-def _apply_joined(record: records.BedJoined, state: State) -> State:
+def _apply_bed_join(record: records.BedJoined, state: State) -> State:
     """Return the state after a test bed joins, or joins again."""
     bed = record.bed
     missed_seconds = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
@@ -496,13 +500,13 @@ def _replace_trial(state: State, number: int, **changes: Any) -> State:
     """Return the state with fields of a trial changed; the same state if the trial is missing."""
     trials = list(state.trials)
     with suppress(LookupError):
-        index = _find_index(trials, number)
+        index = _find_trial_index(trials, number)
         trials[index] = replace(trials[index], **changes)
     return replace(state, trials=tuple(trials))
 
 
 @_apply.register
-def _apply_deployed(record: records.Deployed, state: State) -> State:
+def _apply_deployment(record: records.Deployed, state: State) -> State:
     return _replace_trial(
         state,
         record.trial,
@@ -531,7 +535,7 @@ def _apply_values(record: records.CommandValues, state: State) -> State:
 
 
 @_apply.register
-def _apply_spent(record: records.TimeSpent, state: State) -> State:
+def _apply_time_spent(record: records.TimeSpent, state: State) -> State:
     state = replace(state, seconds=add_seconds(state.seconds, record.seconds))
     if record.bed is None:
         return state
@@ -580,7 +584,7 @@ def _apply_standings(record: records.Standings, state: State) -> State:
 
 
 @_apply.register
-def _apply_transferred(record: records.Transferred, state: State) -> State:
+def _apply_transferred_configurations(record: records.Transferred, state: State) -> State:
     return replace(state, transferred=record.configurations)
 
 
@@ -596,7 +600,7 @@ def _apply_costs(record: records.ReversalCosts, state: State) -> State:
 
 
 @_apply.register
-def _apply_stop(record: records.SearchStopped, state: State) -> State:
+def _apply_stop_reason(record: records.SearchStopped, state: State) -> State:
     return replace(state, stop_reason=record.why)
 
 

@@ -157,11 +157,13 @@ class StudyStore:
             self._record_event("trial", **encode(record))
             return self.state.trials[-1]
 
-    def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
+    def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         """Record the effective values, and write the rendered files."""
         config_directory = PurePath("configs", str(trial.number))
-        digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
-        for path, content in deployed.files.items():
+        digests = {
+            path: sha256(content).hexdigest() for path, content in deploy_result.files.items()
+        }
+        for path, content in deploy_result.files.items():
             foreign_files.make_directories(self.directory, (config_directory / path).parent)
             written_path = foreign_files.check_writable_path(
                 self.directory, config_directory / path
@@ -170,10 +172,10 @@ class StudyStore:
         self._record_event(
             "deployed",
             trial=trial.number,
-            actions={name: action.name.lower() for name, action in deployed.actions.items()},
-            effective=dict(deployed.effective),
-            differences=[str(difference) for difference in deployed.mismatches],
-            hosts={name: dataclasses.asdict(host) for name, host in deployed.hosts.items()},
+            actions={name: action.name.lower() for name, action in deploy_result.actions.items()},
+            effective=dict(deploy_result.effective),
+            differences=[str(difference) for difference in deploy_result.mismatches],
+            hosts={name: dataclasses.asdict(host) for name, host in deploy_result.hosts.items()},
             files=digests,
         )
 

@@ -134,8 +134,8 @@ def order_measurements(
     for repeat in range(plan.repeat):
         for hosts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
             numbers = [point.number for point in points if point.hosts == hosts]
-            order = rng.sample(numbers, len(numbers))
-            yield hosts, tuple(PointMeasurement(number, repeat) for number in order)
+            point_order = rng.sample(numbers, len(numbers))
+            yield hosts, tuple(PointMeasurement(number, repeat) for number in point_order)
 
 
 def read_plan(directory: Path) -> SweepPlan:

@@ -91,13 +91,13 @@ class RegularRequests:
         """Return the number of kept requests that are health checks, and the counts of all other
         kept requests by page.
         """
-        checks, pages = 0, dict[bytes, int]()
+        check_count, pages = 0, dict[bytes, int]()
         for (_, page), series in self.series.items():
             if is_regular(series.times):
-                checks += series.count
+                check_count += series.count
             else:
                 pages[page] = pages.get(page, 0) + series.count
-        return checks, pages
+        return check_count, pages
 
 
 def is_regular(times: list[float]) -> bool:

@@ -76,8 +76,8 @@ def describe_path(path: Path) -> str:
 def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
     """Open a log, and close it at the end unless it is standard input."""
     if path != STANDARD_INPUT:
-        with BufferedReader(FileIO(path)) as file:
-            yield file
+        with BufferedReader(FileIO(path)) as log_file:
+            yield log_file
         return
     stream: BufferedReader[Any] = BufferedReader(cast("RawIOBase", sys.stdin.buffer))
     try:

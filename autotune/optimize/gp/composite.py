@@ -148,11 +148,11 @@ class CompositeModel:
 
     def _compress_minimum(self, parts: Array) -> Array:
         return compress_log_peaks(
-            soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
+            compute_soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
         )
 
 
-def soft_minimum(parts: Array, sharpness: float) -> Array:
+def compute_soft_minimum(parts: Array, sharpness: float) -> Array:
     """Return the soft minimum along the first axis, which is slightly below the smallest value."""
     minimum = parts.min(axis=0)
     return np.asarray(
@@ -197,13 +197,19 @@ def fit_composite(
         for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
     predicted_capacities = np.array([part.predict(points)[0] for part in capacity_models])
-    soft_minima = soft_minimum(predicted_capacities, sharpness)
-    left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
+    soft_minima = compute_soft_minimum(predicted_capacities, sharpness)
+    left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
-    shared = compress_shared(log_peaks, shared_sds)
+    compressed_shared_sds = compress_shared(log_peaks, shared_sds)
     residual_process = fit_process(
-        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=shared
+        tables,
+        points,
+        remainder,
+        sds**2,
+        RESIDUAL_PRIORS,
+        level=0.0,
+        shared_sds=compressed_shared_sds,
     )
     left_out_remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     error = _compute_leave_one_out_error(residual_process, left_out_remainder)
@@ -214,9 +220,9 @@ def fit_composite(
 
 def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
     """Return the part of the compressed log peaks that the soft minima do not explain."""
-    explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
+    explained_log_peaks = soft_minima + _estimate_offset(soft_minima, log_peaks)
     return compress_log_peaks(log_peaks, best_log_peak) - compress_log_peaks(
-        explained, best_log_peak
+        explained_log_peaks, best_log_peak
     )
 
 
@@ -251,17 +257,19 @@ def _refine_capacity(
     points: GridPoints,
     shared_sds: Array | None,
     evidence: _Evidence,
-    fitted: CapacityModel,
+    fitted_model: CapacityModel,
     peaks: tuple[Array, Array],
 ) -> CapacityModel:
     """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
     for it.
 
-    A part that was never the narrowest one keeps its ``fitted`` model.
+    A part that was never the narrowest one keeps its ``fitted_model`` model.
     """
     if np.isinf(peaks[1]).all():
-        return fitted
-    return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
+        return fitted_model
+    return _fit_capacity(
+        tables, points, shared_sds, evidence.with_peaks(*peaks), fitted_model.process
+    )
 
 
 def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -> float:
@@ -292,7 +300,7 @@ def _infer_from_peaks(
         np.array(predictions)
         for predictions in zip(*(p.predict(points) for p in parts), strict=True)
     )
-    soft_minima = soft_minimum(means, sharpness)
+    soft_minima = compute_soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
@@ -308,12 +316,12 @@ def _infer_from_peaks(
 
 
 def _select_sharpness(
-    left_out: Array, log_peaks: Array, best_log_peak: float
+    left_out_peaks: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
     """Return the smallest mean error of the predicted peaks, and the sharpness with this error."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
-        soft_minima = soft_minimum(left_out, sharpness)
+        soft_minima = compute_soft_minimum(left_out_peaks, sharpness)
         guessed_peaks = compress_log_peaks(
             soft_minima + _estimate_offset(soft_minima, log_peaks), best_log_peak
         )
@@ -370,19 +378,19 @@ def _fit_capacity(
     points: GridPoints,
     shared_sds: Array | None,
     evidence: _Evidence,
-    similar: GaussianProcess | None = None,
+    similar_process: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
     that the other capacities contradict.
 
-    The fit starts from ``similar``, a process fitted to almost the same evidence.
+    The fit starts from ``similar_process``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
     own_points = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
-    def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
+    def fit(variances: Array, similar_process: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
             scaled_tables,
             own_points,
@@ -390,10 +398,10 @@ def _fit_capacity(
             variances,
             CAPACITY_PRIORS,
             shared_sds=shared_sds,
-            similar=similar,
+            similar_process=similar_process,
         )
 
-    process = fit(evidence.variances, similar)
+    process = fit(evidence.variances, similar_process)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         is_outlier = exceeds_prediction(np.abs(error), sd)

@@ -81,12 +81,12 @@ def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
     """Return the covariance without an anchor, cached because every suggestion needs the same one."""
     positions = np.array(unit_positions)
     distance = np.abs(positions[:, None] - positions[None, :])
-    return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
+    return (1 - SHORT_SCALE_WEIGHT) * compute_matern_correlation(
         distance / LONG_LENGTH_SCALE
-    ) + SHORT_SCALE_WEIGHT * matern_correlation(distance / SHORT_LENGTH_SCALE)
+    ) + SHORT_SCALE_WEIGHT * compute_matern_correlation(distance / SHORT_LENGTH_SCALE)
 
 
-def matern_correlation(distance: Array) -> Array:
+def compute_matern_correlation(distance: Array) -> Array:
     """Return the Matérn 5/2 correlation; ``distance`` is in units of the length scale."""
     scaled_distance = np.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
@@ -175,9 +175,9 @@ class GaussianProcess:
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
         """Return the prior covariance of the function between each point and the point of each column."""
-        return self._interact(*effects.sum_at(points))
+        return self._combine_effects(*effects.sum_at(points))
 
-    def _interact(self, sums: Array, squares: Array) -> Array:
+    def _combine_effects(self, sums: Array, squares: Array) -> Array:
         """Return the total covariance, from the sums of the effects' covariances and of their squares."""
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
@@ -188,7 +188,7 @@ class GaussianProcess:
     def prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""
         effects = self.amplitudes * take_levels(self._effect_variances, points)
-        return self._interact(effects.sum(axis=1), (effects * effects).sum(axis=1))
+        return self._combine_effects(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Return mean and sd of the noiseless function."""
@@ -207,8 +207,8 @@ class GaussianProcess:
             self.cholesky_factor, cross_covariance.T
         )
         eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
-        covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-        return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
+        root_matrix = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        return np.asarray(mean + rng.normal(size=(count, len(points))) @ root_matrix.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
         """Return the process as if ``points`` had been measured with the predicted results. It is less
@@ -250,14 +250,14 @@ def fit_process(
     level: float | None = None,
     steps: int = 40,
     shared_sds: Array | None = None,
-    similar: GaussianProcess | None = None,
+    similar_process: GaussianProcess | None = None,
 ) -> GaussianProcess:
     """Return a process with the most probable hyperparameters.
 
-    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have
-    in common, such as the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. The fit starts from ``similar``, a process fitted to almost
-    the same observations.
+    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
+    common, such as the unknown part of a test bed's offset. Such an error does not affect the
+    differences between these observations. The fit starts from ``similar_process``, which was fitted to
+    almost the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
@@ -267,18 +267,20 @@ def fit_process(
     )
     optimum = minimize(
         problem.compute_loss_and_gradient,
-        problem.default_start if similar is None else problem.build_start_from(similar),
+        problem.default_start
+        if similar_process is None
+        else problem.build_start_from(similar_process),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
         options={"maxiter": steps, "ftol": FIT_TOLERANCE},
     )
-    relative, (scale, beta, noise) = problem.read_optimum(optimum.x)
+    relative_amplitudes, (scale, beta, noise) = problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
         tables,
         points,
-        np.exp(relative + scale),
+        np.exp(relative_amplitudes + scale),
         float(np.exp(beta - scale)),
         variance,
         level,
@@ -340,9 +342,11 @@ class _FitProblem:
 
     def build_start_from(self, process: GaussianProcess) -> Array:
         """Return the θ of a fitted process as the start of another fit."""
-        relative = np.log(process.amplitudes[self.axes]) - process.log_scale
+        relative_amplitudes = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
-        return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
+        return np.concatenate(
+            [relative_amplitudes, [process.log_scale, beta, np.log(process.noise_variance)]]
+        )
 
     def bounds(self) -> list[tuple[float, float]]:
         scale, _, noise = self.prior_means
@@ -357,14 +361,14 @@ class _FitProblem:
         """Return the relative amplitude of each parameter, and the entries of θ after the
         amplitudes.
         """
-        relative = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
-        relative[self.axes] = theta[: len(self.axes)]
-        return relative, theta[len(self.axes) :]
+        relative_amplitudes = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
+        relative_amplitudes[self.axes] = theta[: len(self.axes)]
+        return relative_amplitudes, theta[len(self.axes) :]
 
     def compute_loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
         axis_count = len(self.axes)
-        relative, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
-        amplitudes = np.exp(relative + scale)
+        relative_amplitudes, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
+        amplitudes = np.exp(relative_amplitudes + scale)
         interaction_weight = float(np.exp(beta - scale))
         first_order, squared_terms = (
             amplitudes @ self.table_entries,

@@ -200,7 +200,7 @@ class ParameterGrid:
         return points
 
 
-def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
+def find_distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
     """Return the indices of the points that differ from all earlier points.
 
     A configuration that was measured repeatedly, such as the drift reference or the baseline of each

@@ -20,7 +20,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
@@ -138,8 +138,8 @@ class MoveHistory:
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
-        opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return self._count_levels_moved(move) < 0 and opposite not in self.previous_moves
+        opposite_move = f"{name}{'-' if move.direction > 0 else '+'}"
+        return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return by how many levels to change the parameter, if ``step`` levels are intended.
@@ -323,7 +323,7 @@ def list_guided_candidates(
             single_changes[np.arange(len(changed_axes)), changed_axes] = joint_point[changed_axes]
             candidates += [joint_point[None, :], single_changes]
     points = np.vstack(candidates)
-    return points[distinct_indices(points)]
+    return points[find_distinct_indices(points)]
 
 
 def suggest_long_step(

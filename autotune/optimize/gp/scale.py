@@ -35,13 +35,13 @@ def compress_loss(loss: Array) -> Array:
     )
 
 
-def decompress(compressed: Array) -> Array:
+def decompress(compressed_log_peaks: Array) -> Array:
     """Return log peaks relative to the best one, as the inverse of `compress`; zero for values above
     the best.
     """
-    loss = np.maximum(-compressed, 0.0)
+    loss = np.maximum(-compressed_log_peaks, 0.0)
     return -np.where(
         loss > UNCOMPRESSED_LOSS,
         UNCOMPRESSED_LOSS * np.exp(loss / UNCOMPRESSED_LOSS - 1.0),
-        -compressed,
+        -compressed_log_peaks,
     )

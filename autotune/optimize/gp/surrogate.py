@@ -23,7 +23,7 @@ from autotune.optimize.gp.gaussian_process import (
     fit_process,
     inflate_variances,
 )
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
@@ -109,7 +109,9 @@ class TrialObservations:
         that measures one configuration at a time learns this from the first bad one. A study with many
         pending trials would spend all of them on large changes.
         """
-        return len(distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(self.pending_points)
+        return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
+            self.pending_points
+        )
 
     @property
     def tried_points(self) -> GridPoints:
@@ -304,11 +306,11 @@ class SurrogateModel:
 
     def with_pending(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
-        pending, composite = self.observations.pending_points, self.composite_model
+        pending_points, composite = self.observations.pending_points, self.composite_model
         return replace(
             self,
-            log_peak_model=self.log_peak_model.with_pending(pending),
-            composite_model=composite.with_pending(pending) if composite else None,
+            log_peak_model=self.log_peak_model.with_pending(pending_points),
+            composite_model=composite.with_pending(pending_points) if composite else None,
         )
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
@@ -424,7 +426,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
         variances,
         ProcessPriors(),
         shared_sds=compressed_sds,
-        similar=process,
+        similar_process=process,
     )
 
 

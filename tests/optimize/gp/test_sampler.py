@@ -7,7 +7,7 @@ import numpy as np
 import optuna
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.sampler import (
     FAILURES_TO_SHRINK,
     MAX_CHANGES,
@@ -18,7 +18,7 @@ from autotune.optimize.gp.sampler import (
     clip_to_stride,
     count_changes,
     count_restarts,
-    list_recommended,
+    list_recommended_points,
     mutate_points,
     scatter_leaders,
     select_plausible,
@@ -98,7 +98,9 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
     def list_changes(index: int, *, is_first: bool) -> dict[str, float]:
         return {
             NAMES[axis]: bonus
-            for listed, bonus in list_recommended(GRID, told, index, is_first=is_first)
+            for listed, bonus in list_recommended_points(
+                GRID, told, index, is_first_leader=is_first
+            )
             for axis in np.flatnonzero((listed != points[index]).any(axis=0))
         }
 
@@ -115,7 +117,7 @@ def test_advice_for_what_is_far_behind_is_left_alone() -> None:
 
 def test_what_is_measured_again_counts_once() -> None:
     points = np.array([[3, 1], [0, 2], [3, 1], [3, 1], [0, 0], [0, 2]])
-    assert list(distinct_indices(points)) == [0, 1, 4]
+    assert list(find_distinct_indices(points)) == [0, 1, 4]
 
 
 def test_failures_narrow_the_search_and_a_success_widens_it() -> None:
