@@ -22,7 +22,7 @@ from typing import BinaryIO
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-# The largest file of each kind, in bytes.
+# Maximum size of each kind of file, in bytes.
 MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page

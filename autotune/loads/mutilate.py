@@ -49,7 +49,8 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # multiple of the latency limit: the bin for sets that may be late
+# multiple of the latency limit: the upper edge of the bin for sets that may be late
+LATE_BIN_LIMITS = 10.0
 NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"

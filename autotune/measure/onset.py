@@ -118,7 +118,7 @@ _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses 
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
 # Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. It applies
 # to a reading of 60 latency limits in which waits decay at a rate of 30 per limit. The sd falls with the
-# length and grows with the decay; these constants are the exponents. It falls exponentially with the
+# length and grows with the decay; their constants are the exponents. The sd falls exponentially with the
 # spare utilisation. All values were fitted by likelihood to queues with 1 to 8 servers, simulated
 # request by request. Service times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (

@@ -417,7 +417,7 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
     values.
     """
-    # The table's column of the first point; later points have earlier columns.
+    # The column of the table for the first grid point. Later grid points use earlier columns.
     peak_count, first = weights.shape[2], offset + TABLE_REACH_STEPS
     reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
     end = max(min(first + 1, peak_count), reach_start)

@@ -17,7 +17,7 @@ WINDOW_SECONDS = 1.0
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
 SETTLED_WINDOW_REQUESTS = 12  # requests in a low-rate window, if they arrive in `settling_seconds`
 SLOWEST_START_DIVISOR = (
-    8.0  # after a low first rate, the rate stays above the first rate divided by this
+    8.0  # if the first rate is low, all rates stay above the first rate divided by this
 )
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20

@@ -36,8 +36,9 @@ KEPT_GAIN_SHARE = 0.95
 # Probability that reverting a set costs no more than the allowed loss. Above DROP_PROBABILITY the set is
 # dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, a set is dropped once no measurements are left
-# a change that may be dropped with a lower probability than this certainly matters
+# once no measurements are left, a set is dropped if this probability is reached
+FINAL_DROP_PROBABILITY = 0.5
+# a change certainly matters if the probability that it is unnecessary is lower
 ESSENTIAL_PROBABILITY = 0.02
 # Minimum and maximum number of measurements per set.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16

@@ -33,7 +33,7 @@ MIN_PAIRS = 3
 # of a claim is one in forty under the assumed noise. Interim checks raise this probability slightly.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# Test beds disagree if equal beds would differ this much only with a lower probability.
+# Test beds disagree if the probability that equal beds differ this much is lower.
 DISAGREEMENT_PROBABILITY = 0.05
 
 

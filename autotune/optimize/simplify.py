@@ -28,12 +28,12 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# The maximum loss from all reverted changes: a share of the gain or a log ratio of the capacity,
-# whichever is larger.
+# The maximum loss from all reverted changes: the share MAX_LOSS of the gain, or MIN_LOSS as a log ratio
+# of the capacity, whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# Minimum probabilities, according to the model, that a block stays within this loss. From
-# PROMISING_PROBABILITY, the block is measured. After its measurement, it may be reverted from
-# ACCEPTED_PROBABILITY.
+# Minimum probabilities, according to the model, that a block stays within this loss. With at least
+# PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its measurement,
+# it may be reverted.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # The loss (as a log ratio) that is acceptable for one change fewer. A block is reverted only if its
 # expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss

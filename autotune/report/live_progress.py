@@ -39,7 +39,8 @@ from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
-BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
+# columns and lines of the border; the lines include one for the cursor
+BORDER_COLUMNS, BORDER_LINES = 4, 3
 MAX_STEP_LINES = 3  # maximum number of lines for the current step, and for the best result so far
 MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
 CELL_PADDING = 8  # total number of columns between and after the cells of a row

@@ -28,18 +28,18 @@ APACHE_CPU_SECONDS = 0.00115
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = (
-    6e-5  # additional CPU time per entry in a worker's table of connections, as a fraction
+    6e-5  # relative increase of the CPU time per entry in a worker's table of connections
 )
 # Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this one,
 # so that ``evenness_share`` is 1 there.
 NGINX_REFERENCE_SHARE = 0.8915
-# Additional CPU time of each event method per thousand idle connections, as a fraction.
+# Relative increase of the CPU time per thousand idle connections, by event method.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more connections
 
 APACHE_NEEDED_WORKERS = 1512.0
-APACHE_PROCESS_COST = 0.08 / 240.0  # additional CPU time per process, as a fraction
-APACHE_THREAD_COST = 0.08 / 15.0  # additional CPU time per thread, as a fraction
+APACHE_PROCESS_COST = 0.08 / 240.0  # relative increase of the CPU time per process
+APACHE_THREAD_COST = 0.08 / 15.0  # relative increase of the CPU time per thread
 APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
 APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
 PROCESS_BYTES = 4 * 2**20

@@ -21,10 +21,12 @@ SINGLE_HOST_ADVANTAGE = 2.6
 # The balancer keeps connections open, and each open connection occupies a process.
 PREFORK_NEEDED_PROCESSES = 320.0
 PREFORK_SHARPNESS = 6.0
-FPM_SOCKET_COST = 0.055  # additional CPU time for the hop over the unix socket, as a fraction
+FPM_SOCKET_COST = 0.055  # relative increase of the CPU time because of the hop over the unix socket
 FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
-FPM_SWITCH_COST = 0.115 / 75.0  # additional CPU time per child for context switches, as a fraction
+FPM_SWITCH_COST = (
+    0.115 / 75.0
+)  # relative increase of the CPU time per child, because of context switches
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
 # Share of the capacity left after the cost of forking, by process manager.
@@ -36,11 +38,11 @@ PROCESS_MANAGER_SHARES = {
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
-# Additional CPU time of a request for each additional cache host that its 100 keys are spread over, as a
-# fraction.
+# Relative increase of a request's CPU time for each additional cache host that its 100 keys are spread
+# over.
 FAN_OUT_COST = 0.025
-# Additional CPU time of a request, as a fraction, for a thousand connections between web processes and
-# caches. It grows with the square of the number of connections, because each wake-up searches all
+# Relative increase of a request's CPU time with a thousand connections between web processes and caches.
+# The increase grows with the square of the number of connections, because each wake-up searches all
 # sockets of a process.
 CONNECTION_COST = 0.012
 
@@ -215,8 +217,8 @@ def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float
 # K multi-gets of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
 GET_FIXED_SHARE = 0.4  # share of GET_CPU_SECONDS that does not depend on the number of keys
-CACHE_CONNECTION_COST = 0.02  # additional CPU time per thousand connections, as a fraction
-# additional CPU time per thread beyond the number of CPUs, as a fraction: it only waits for locks
+CACHE_CONNECTION_COST = 0.02  # relative increase of the CPU time per thousand connections
+# relative loss of capacity per thread beyond the number of CPUs, because it only waits for locks
 LOCK_WAIT_COST = 0.04
 ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # these modules are heavy, and only their types are needed
+if TYPE_CHECKING:  # these modules are slow to import, and only their types are needed
     from autotune.environments.cache_peak import CachePeak
     from autotune.loads.closed_load import ClosedLoopCeiling
     from autotune.loads.memcaslap import CacheCeiling

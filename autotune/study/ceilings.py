@@ -47,7 +47,8 @@ TIMEOUT_MARGIN_SECONDS = 15.0  # seconds that the transport waits after the plan
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
-MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and a single core serves them all
+# more clients would need over 1,000 descriptors, and overload the generator's only core
+MAX_CLIENTS = 500
 
 
 @dataclass(frozen=True)

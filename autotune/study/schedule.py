@@ -89,7 +89,8 @@ MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
 # Maximum number of failed confirmation measurements that are repeated. They fail, for example, if the
 # load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
-# Maximum share of the trials for known configurations, so that enough remain for the search.
+# Maximum share of the trial budget for configurations that are known before the search, so that enough
+# trials remain for the search.
 MAX_OPENING_SHARE = 0.5
 
 
@@ -442,7 +443,7 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     winner.
     """
     if misses_slo(state):
-        # The first measurement of the baseline already counts as a failure.
+        # The first measurement of the baseline is already one of the needed failures.
         reproduction_seconds = (2 * REPRODUCTIONS - 1) * compute_average_trial_seconds(state)
         return min(
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)

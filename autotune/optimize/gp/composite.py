@@ -35,7 +35,7 @@ Array = npt.NDArray[np.float64]
 
 MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-# of the soft minimum, which is soft because the queues of several parts add up
+# of the soft minimum; it is soft because the queues of several parts add up
 SHARPNESS_CHOICES = (2.0, 4.0, 8.0)
 PREDICTION_DRAWS = 48
 # Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For

@@ -35,7 +35,7 @@ MIN_LONG_STEP_GAIN = 0.1  # smallest gain in log peak after which another long s
 # A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 MAX_FAILED_STEPS = (
-    2  # after this many failed long steps from a leader, the model suggests the next one
+    2  # after this many failed long steps from a leader, the model chooses the next configuration
 )
 MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred

@@ -252,7 +252,7 @@ RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
-# good, and do not show which of them matters. Each further change reduces the score by the penalty.
+# good, and do not show which of them matters. Each further change reduces the score by DISTANCE_PENALTY.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # A suggestion changes a number by at most this share of its range. Predictions are most uncertain at the
 # ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations

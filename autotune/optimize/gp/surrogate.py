@@ -37,7 +37,7 @@ CHANGES_KEY = "moves"
 # Attribute of a trial: the capacities of the parts of the stack, as JSON.
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
-FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
+FEASIBLE_KEY = "feasible"  # name of the constraint, which is violated if its value is positive
 DRIFT_KEY = "drift"  # attribute of the study: trial → shift of its log peak, and the shift's sd
 # Attribute of the study: bed → the sd of the error that all shifts of this bed share.
 BED_DRIFT_KEY = "drift of beds"
