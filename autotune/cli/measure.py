@@ -234,4 +234,4 @@ def sweep(
     announcement = f"{environment.describe_load(study=False)}\n{request.format_sweep_size(plan)}"
     confirm(announcement, yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, request.choose_directory_name(target, target_file))
-    run_sweep_session(environment, plan, directory, html, json_=json_, progress_options=progress)
+    run_sweep_session(environment, plan, directory, html, json_=json_, options=progress)

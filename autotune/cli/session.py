@@ -197,7 +197,7 @@ def run_session(
     directory: Path,
     *,
     json_: bool,
-    progress_options: ProgressOptions,
+    options: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
     """Run a session of a study. With ``json_``, print the current results if the session is
@@ -208,7 +208,7 @@ def run_session(
     has_hosts = environment.file.target.simulated is None
     with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
         try:
-            with open_progress(environment, directory, progress_options) as progress:
+            with open_progress(environment, directory, options) as progress:
                 run(environment, directory, progress)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
@@ -223,14 +223,14 @@ def run_sweep_session(
     html: Path | None,
     *,
     json_: bool,
-    progress_options: ProgressOptions,
+    options: ProgressOptions,
 ) -> None:
     """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
     from autotune.sweep import runner
 
     with (
         _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
-        open_progress(environment, directory, progress_options, with_page=False) as progress,
+        open_progress(environment, directory, options, with_page=False) as progress,
     ):
         runner.run_sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)

@@ -70,7 +70,7 @@ def join_and_report(
     study: SharedStudy,
     database: StudyDatabase,
     studies: Path,
-    progress_options: ProgressOptions,
+    options: ProgressOptions,
     *,
     json_: bool,
     exit_code: bool,
@@ -85,7 +85,7 @@ def join_and_report(
         environment,
         directory,
         json_=json_,
-        progress_options=progress_options,
+        options=options,
         resume_arguments=arguments,
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

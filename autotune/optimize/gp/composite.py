@@ -201,15 +201,9 @@ def fit_composite(
     left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
-    compressed_shared_sds = compress_shared(log_peaks, shared_sds)
+    compressed_shared = compress_shared(log_peaks, shared_sds)
     residual_process = fit_process(
-        tables,
-        points,
-        remainder,
-        sds**2,
-        RESIDUAL_PRIORS,
-        level=0.0,
-        shared_sds=compressed_shared_sds,
+        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=compressed_shared
     )
     left_out_remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     error = _compute_leave_one_out_error(residual_process, left_out_remainder)
@@ -263,7 +257,7 @@ def _refine_capacity(
     """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
     for it.
 
-    A part that was never the narrowest one keeps its ``fitted_model`` model.
+    A part that was never the narrowest one keeps its ``fitted_model``.
     """
     if np.isinf(peaks[1]).all():
         return fitted_model
@@ -378,19 +372,19 @@ def _fit_capacity(
     points: GridPoints,
     shared_sds: Array | None,
     evidence: _Evidence,
-    similar_process: GaussianProcess | None = None,
+    start_process: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
     that the other capacities contradict.
 
-    The fit starts from ``similar_process``, a process fitted to almost the same evidence.
+    The fit starts from ``start_process``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
     own_points = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
-    def fit(variances: Array, similar_process: GaussianProcess | None) -> GaussianProcess:
+    def fit(variances: Array, start_process: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
             scaled_tables,
             own_points,
@@ -398,10 +392,10 @@ def _fit_capacity(
             variances,
             CAPACITY_PRIORS,
             shared_sds=shared_sds,
-            similar_process=similar_process,
+            start_process=start_process,
         )
 
-    process = fit(evidence.variances, similar_process)
+    process = fit(evidence.variances, start_process)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         is_outlier = exceeds_prediction(np.abs(error), sd)

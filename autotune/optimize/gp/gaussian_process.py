@@ -207,8 +207,8 @@ class GaussianProcess:
             self.cholesky_factor, cross_covariance.T
         )
         eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
-        root_matrix = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-        return np.asarray(mean + rng.normal(size=(count, len(points))) @ root_matrix.T)
+        covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+        return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
         """Return the process as if ``points`` had been measured with the predicted results. It is less
@@ -250,13 +250,13 @@ def fit_process(
     level: float | None = None,
     steps: int = 40,
     shared_sds: Array | None = None,
-    similar_process: GaussianProcess | None = None,
+    start_process: GaussianProcess | None = None,
 ) -> GaussianProcess:
     """Return a process with the most probable hyperparameters.
 
     ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
     common, such as the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. The fit starts from ``similar_process``, which was fitted to
+    differences between these observations. The fit starts from ``start_process``, which was fitted to
     almost the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
@@ -267,9 +267,7 @@ def fit_process(
     )
     optimum = minimize(
         problem.compute_loss_and_gradient,
-        problem.default_start
-        if similar_process is None
-        else problem.build_start_from(similar_process),
+        problem.default_start if start_process is None else problem.build_start_from(start_process),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),

@@ -426,7 +426,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
         variances,
         ProcessPriors(),
         shared_sds=compressed_sds,
-        similar_process=process,
+        start_process=process,
     )
 
 
