@@ -87,8 +87,8 @@ def list_resource_usages(
 def build_cpu_usages(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUsage]:
-    """Return CPU usages by the utilisation law. Among hosts with the same ``tiers``, only the busiest
-    host counts.
+    """Return CPU usages, computed with the utilisation law. Among hosts with the same ``tiers``, only
+    the busiest host counts.
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
@@ -120,7 +120,7 @@ def _list_cpu_usages(context: ReadingContext) -> list[ResourceUsage]:
 def _list_pool_usages(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUsage]:
-    """Return the usages of workers by Little's law, and of threads by the utilisation law, on the
+    """Return the usages of workers (from Little's law) and of threads (from the utilisation law), on the
     busiest host of each service.
     """
     highest_usages: dict[str, ResourceUsage] = {}

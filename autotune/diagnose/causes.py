@@ -148,8 +148,8 @@ def _build_cache_cause(
 
 
 def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return ``shortage`` with its gain and the pools that wait if it is a slow database, else
-    unchanged.
+    """If ``shortage`` is a slow database, return it with its gain and the pools that wait for it.
+    Otherwise, return it unchanged.
     """
     roles = {(i.tier, i.service): i.role for i in context.instances}
     is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE

@@ -1,9 +1,9 @@
 """Find hosts that return wrong responses to direct requests. A wrong response without load means that a
 host is broken, not overloaded.
 
-Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
-failures, autotune therefore requests the page of the load from each web server, on that server's own
-host. autotune tries several times, until the queues of an overload are gone.
+Behind a load balancer, a host with fast but wrong responses looks fast. Some failures in a reading may
+come from such a host. autotune then requests the page of the load from each web server, on that server's
+own host. autotune tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_faulty_instances(
     request: Request,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Return service instance → fault, for every web server without a correct response in any try.
+    """Return the fault of every web server without a correct response in any try, by service instance.
 
     ``transports`` maps host names to transports. Unreachable hosts are left out.
     """

@@ -65,7 +65,7 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
-    """Report a server that refuses or delays clients at its limit of clients."""
+    """Report a server that refuses or delays clients, because it serves its maximum number of clients."""
     for instance in context.instances:
         client_limit = context.find_diagnosis(instance).client_limit
         if client_limit is None:
@@ -337,8 +337,8 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule that returns the first finding of the services' own rules, starting with the
-    rearmost instances.
+    """Return a rule that returns the first finding of the services' own rules. Instances at the back of
+    the stack come first.
     """
 
     def find_service_bottleneck(context: ReadingContext) -> Bottleneck | None:

@@ -74,7 +74,7 @@ class LoadSpec:
         return max(1, round(self.rate * self.seconds))
 
     def split(self, index: int, count: int) -> LoadSpec:
-        """Return one of ``count`` equal shares, with separate arrival times."""
+        """Return one of ``count`` equal shares, with its own arrival times."""
         seed = None if self.seed is None else self.seed * count + index
         return replace(self, rate=self.rate / count, max_rate=self.max_rate / count, seed=seed)
 

@@ -149,8 +149,8 @@ def measure_host_headroom(
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
-    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` unless it
-    is above all of them.
+    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` itself, unless
+    it exceeds the highest of them.
     """
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),

@@ -1,17 +1,17 @@
 """oha: an open loop with an even rate and connections that stay open.
 
-A request that is due waits while all connections are busy. ``--latency-correction`` counts its
+A request that is due waits while all connections are busy. ``--latency-correction`` counts a request's
 latency from its due time, so a stall counts for every request that became due during the stall. oha
 prints percentiles and eleven bins, which cannot be summed over processes. oha therefore also stores
 every response in an SQLite file (``--db-url``), which is appended to its output. From this file,
 autotune counts late responses, wrong statuses and bodies of a wrong size one by one.
 
-Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a
-server (Little's law), the objective is missed beyond doubt. More connections would only lengthen
-the queue. A request that is still waiting for a connection at the end is never sent. This is a
-violation that the server caused, provided that oha kept its schedule, which the file shows as well.
-A request's position in the file determines its due time, and its start is the time at which oha
-noticed that the request was due.
+Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a server
+(Little's law), the objective is missed beyond doubt. More connections would only lengthen the queue. A
+request that is still waiting for a connection at the end is never sent. Such a request is a violation
+that the server caused, provided that oha kept its schedule. The file also shows whether oha kept it. A
+request's position in the file determines its due time, and its start is the time at which oha noticed
+that the request was due.
 """
 
 from __future__ import annotations

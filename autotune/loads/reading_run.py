@@ -1,14 +1,14 @@
 """Take one reading: all processes start together, and every intended request is counted exactly
 once.
 
-A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
-counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up
-is the result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts
-after the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
-request. During the counted phase, the generator limits the queue that can build up (see
-``httperf``), and ``spec.seconds`` limits the time.
+A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not counted.
+httperf prints one histogram for its whole run, so the first second could not be removed afterwards. If
+most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up is the result, as a
+truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
+clearly overloaded ramp-up ends within about a second. The counted phase starts after the last response
+of the ramp-up. If the stack keeps up, it starts milliseconds after the last request of the ramp-up.
+During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with

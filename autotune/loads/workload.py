@@ -43,7 +43,7 @@ class SessionKind:
 
 
 def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
-    """Return a visit for each path. Paths are on lines, or separated by NUL. Raises
+    """Return a visit for each path. Paths are separated by line ends or by NUL. Raises
     UnusableWorkload.
     """
     paths = [word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip()]

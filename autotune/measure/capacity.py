@@ -171,8 +171,8 @@ class PeakSearch:
         noise: Noise,
         is_exploration: bool = False,
     ) -> PeakSearch:
-        """Return the state before the first reading. Its rate is the expected peak, or else the
-        incumbent's.
+        """Return the state before the first reading. The rate of that reading is the expected peak, or
+        else the incumbent's.
         """
         expected_peak = prior or incumbent
         expected_rate = expected_peak.value if expected_peak else limits.start_rate

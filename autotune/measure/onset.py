@@ -186,8 +186,8 @@ class GradualOnset:
 def compute_onset(
     allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected outcome of readings of ``seconds``. Errors (if ``is_latency`` is false) are
-    assumed not to come in busy periods.
+    """Return the expected outcome of readings that last ``seconds``. Errors (if ``is_latency`` is false)
+    are assumed not to come in busy periods.
     """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]

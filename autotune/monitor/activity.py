@@ -225,7 +225,7 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of counters, and the maximum of the counters in ``levels``, which can also
+    """Return the growth of each counter, or its maximum if the counter is in ``levels`` and can also
     fall.
     """
     if not answers:

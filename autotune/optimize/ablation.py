@@ -265,7 +265,9 @@ class Ablation:
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable_names: Sequence[str]) -> None:
-        """Revert the largest set whose measured loss is within the limit, the smallest losses first."""
+        """Find and revert the largest set of changes whose measured loss is within the limit. Changes
+        with the smallest losses come first.
+        """
         affordable_mask = select_affordable(
             [self._compute_expected_loss(name) for name in removable_names], self._max_loss
         )

@@ -51,7 +51,7 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return the posterior sd of each parameter's effect, as returned by `compute_effects`."""
+    """Return the posterior sd of each effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     sds = {}
     for d, (name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):

@@ -23,7 +23,7 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return the pooled peaks of the trials with ``repeats``, best first; of all trials if none was
+    """Return pooled peaks, best first: of the trials with ``repeats``, or of all trials if none was
     repeated.
     """
     estimates = {
@@ -81,7 +81,7 @@ def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:
 
 
 def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
-    """Return the probability that the challenger sustains more than the preset."""
+    """Return the probability that the challenger sustains a higher rate than the preset."""
     lead_ratio = challenger.ratio_to(preset)
     return NormalDist().cdf(lead_ratio.log_mean / max(lead_ratio.sd, MIN_LOG_SD))
 

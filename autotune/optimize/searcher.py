@@ -86,7 +86,7 @@ class Suggestion:
 class Outcome:
     """The peak in requests/s (``None`` if infeasible), and notes for readers of the storage.
 
-    ``notes["trial"]`` is the trial's number in the study, which prevents recording a trial twice.
+    ``notes["trial"]`` is the trial's number in the study, so that no trial is recorded twice.
     """
 
     peak: float | None

@@ -45,7 +45,7 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """The winner's ``settings`` with the ``reverted`` changes back at the baseline.
+    """The winner's ``settings`` with the ``reverted`` changes back at their baseline values.
 
     ``probability`` is the model's probability that reverting them costs almost nothing.
     """

@@ -80,7 +80,9 @@ class FittedCurve(TypedDict):
 
 
 class ParameterColumn(TypedDict):
-    """A setting that varied, with its value in each trial; ``None`` if it had no effect in the trial."""
+    """A setting that varied, with its value in each trial; ``None`` for trials in which it had no
+    effect.
+    """
 
     name: str
     unit: str

@@ -244,7 +244,8 @@ def _build_parameter_column(
 def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
     """Return the rows of the table of trials; a repeat refers to the trial that it repeats.
 
-    ``values`` contains a value for each of the settings in ``columns``, or ``null`` without effect.
+    ``values`` contains a value for each of the settings in ``columns``, or ``null`` if the setting has
+    no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}

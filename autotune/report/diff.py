@@ -97,7 +97,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
     """Return the function that masks a file's secrets. The ``name`` of the file starts with
-    ``tier.service``.
+    ``tier.host.service``.
     """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
     return next(

@@ -71,8 +71,8 @@ class GainObject(Interval):
 class Finding(TypedDict):
     """The bottleneck of a configuration; ``confidence`` is from 0 to 1.
 
-    ``gain`` is the estimated factor on requests/s if the cause is removed, or 0 if unknown. ``related``
-    are other shortages: tier, service and resource.
+    ``gain`` is the estimated factor by which requests/s rise if the cause is removed, or 0 if unknown.
+    ``related`` are other shortages: tier, service and resource.
     """
 
     trial: NotRequired[int]
@@ -96,7 +96,9 @@ class Ratio(Interval):
 
 
 class GainSharesObject(TypedDict):
-    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
+    """``preset``: gain of the best preset over the baseline; ``search``: gain of the best over that
+    preset.
+    """
 
     preset: Ratio | None
     search: Ratio | None

@@ -11,7 +11,7 @@ MIN_FACTOR_RATIO = 11.0  # larger ratios are unreadable in per cent and shown as
 
 
 def format_rate(value: float | None) -> str:
-    """Return requests/s as text with significant digits: ``1,706``, ``84.2``."""
+    """Return requests/s as text, rounded to significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

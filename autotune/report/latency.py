@@ -88,7 +88,7 @@ class TodayLatency:
 
     @property
     def sides(self) -> Mapping[str, LatencyEstimate]:
-        """The known latencies, by ``baseline`` and ``best``."""
+        """The known latencies of ``baseline`` and ``best``."""
         sides = {"baseline": self.baseline, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
@@ -197,7 +197,7 @@ def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, Latenc
 def measure_latency(
     records: Iterable[RecordedReading], rate: float, slo: Slo, timeout_seconds: float
 ) -> LatencyEstimate | None:
-    """Return the percentile as measured at exactly this rate; ``None`` if no reading was taken at it."""
+    """Return the percentile as measured at exactly this rate; ``None`` if no reading has this rate."""
     estimates = [
         _estimate_percentile(record.reading, slo, timeout_seconds)
         for record in records

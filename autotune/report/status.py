@@ -37,8 +37,8 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise, peaks come from the search and
-    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    Peaks are pooled from measurements after the selection, if there are any. Otherwise, they come from
+    the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
     (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
     trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """

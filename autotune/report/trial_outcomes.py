@@ -170,7 +170,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
 def count_readings(
     readings: Iterable[RecordedReading | RecordedCall],
 ) -> dict[int, ReadingCounts]:
-    """Return trial number → counts, from the records in ``readings.jsonl`` in any order."""
+    """Return the counts by trial number, from the records in ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for record in readings:
         earlier_counts = counts.get(record.trial, ReadingCounts())

@@ -36,7 +36,9 @@ class NoiseModel:
     level: float = 1.0
 
     def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor on the capacity during a reading at ``seconds`` into the study."""
+        """Return the factor by which noise changes the capacity in a reading at ``seconds`` into the
+        study.
+        """
         independent_noise, correlated_noise = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
             self._draw_correlated_normal(seconds),

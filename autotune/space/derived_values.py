@@ -49,8 +49,8 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions. In each derived one, the expression contains only searched parameters, and
-    the baseline and presets are computed.
+    """Return all dimensions. Expressions of derived dimensions then contain only searched parameters,
+    and their baselines and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """

@@ -96,7 +96,7 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """Return the caps of parameters that are known before any deployment, by full name."""
+    """Return the caps that are known before any deployment, by the parameter's full name."""
     all_dimensions = tuple(dimensions)
     names = {dimension.name for dimension in all_dimensions}
     caps: dict[str, ParameterCap] = {}

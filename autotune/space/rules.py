@@ -259,8 +259,8 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES`, which contain its own parameters; empty if
-    the service declares none.
+    """Return a service's expressions (over its own parameters) for one of `SIZE_NAMES`; empty if the
+    service declares none.
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:

@@ -43,7 +43,7 @@ class BedBarrier:
     def wait_for_others(self, bed: str | None, clock: StudyClock) -> None:
         """Return when a trial of another bed finishes or that bed is removed.
 
-        If other processes have beds too, it also returns after the poll interval.
+        If other processes have beds too, also return after the poll interval.
         """
         with self._condition:
             finished_count_before = self._finished_count

@@ -1,6 +1,6 @@
 """A copy of a shared study's outcomes in Optuna's tables, for optuna-dashboard and other readers.
 
-One worker at a time writes it in a background thread. Searches and records do not wait for these
+One worker at a time writes the copy in a background thread. Searches and records do not wait for these
 writes, and no decision depends on the copy.
 """
 

@@ -110,11 +110,10 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 
 
 def find_incumbent(state: State) -> Estimate | None:
-    """Return the peak to beat, which belongs to the best configuration so far.
+    """Return the peak to beat: the peak of the best configuration so far.
 
-    Repeats of this configuration as the drift reference also count. A lucky first measurement therefore
-    does not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper
-    bound.
+    Repeats of this configuration that detect drift also count. A lucky first measurement therefore does
+    not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
     _, peak = _find_highest_trial(state)
     return peak
@@ -148,7 +147,7 @@ def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
 
 
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
-    """Return the peaks of unpruned configurations, pooled with their repeats as the drift reference."""
+    """Return the peaks of unpruned configurations, pooled with repeats that detect drift."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
     peaks, repeats = (
         _list_first_estimates(state, full_trials),
@@ -397,7 +396,7 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
     This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
     is compared with the previous one on the same test bed, so that drift and differences between beds do
-    not count as noise. A measurement that selected its configuration is excluded.
+    not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished(*phases)):
@@ -464,8 +463,8 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     for trial in state.trials:
         if trial.bed in trial_numbers_by_bed:
             trial_numbers_by_bed[trial.bed].append(trial.number)
-    # The measurement that selected the reference is excluded. It is probably too high, and later
-    # measurements would look like a decline.
+    # The measurement that led to the selection of the reference is excluded. It is probably too high,
+    # and later measurements would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
         is_reference = reference and state.find_configuration_number(trial) == reference.number
         if is_reference and trial.bed in peaks_by_bed and trial.peak:
@@ -483,8 +482,8 @@ def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
 def list_bed_readings(state: State) -> list[BedReading]:
     """Return the readings that show differences between test beds.
 
-    No reading that selected its own configuration is included, because its peak is probably too high.
-    Peaks are corrected for the drift of their bed.
+    Readings that led to the selection of their configuration are excluded, because their peaks are
+    probably too high. Peaks are corrected for the drift of their bed.
     """
     drifts, baseline = estimate_bed_drifts(state), find_baseline(state)
     return [

@@ -221,7 +221,7 @@ def _check_list(value: Any, location: str) -> Any:
 
 
 def _is_usable(number: float) -> bool:
-    """True if the number is finite as a float; a JSON integer may be too large for one."""
+    """True if the number is finite as a float; a JSON integer may be too large for a float."""
     try:
         return isfinite(number)
     except OverflowError:

@@ -653,7 +653,7 @@ def _list_uncertain_changes(state: State) -> list[str]:
 
 
 def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
-    """Return a repeated measurement after a baseline that missed the objective.
+    """Return the next repeat if the baseline missed the objective.
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
     The baseline is measured again, because a disturbance may have been the cause. The best trial is then
@@ -688,7 +688,7 @@ def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
 def _plan_confirmation(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of winner or baseline, which alternate for at least one pair."""
+    """Return the next measurement of the winner or the baseline. Both alternate for at least one pair."""
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -719,7 +719,7 @@ def _plan_confirmation(
 def _plan_runner_up(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the leader or its rival, which alternate if time allows.
+    """Return the next measurement of the leader or its rival. Both alternate if time allows.
 
     The rival is the best preset, or else the second best configuration. These measurements end before
     the proof starts.
@@ -754,7 +754,7 @@ def _plan_alternation(
     *,
     is_over: bool,
 ) -> ScheduleStep | None:
-    """Return the next measurement of two trials' configurations, which alternate until ``is_over``.
+    """Return the next measurement of one of two configurations. Both alternate until ``is_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.

@@ -261,7 +261,7 @@ class StudyDatabase:
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's storage in the same database."""
+        """Return Optuna's storage in this database."""
         with self.convert_errors():
             return self._open_optuna_storage()
 
@@ -487,7 +487,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete this lease of a test bed unless it has changed; ``True`` if it was deleted."""
+    """Delete this lease of a test bed unless it has changed. Return true if it was deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(

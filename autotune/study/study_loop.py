@@ -332,7 +332,9 @@ def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """Return the expected peak, from an earlier measurement of the configuration or the incumbent."""
+    """Return the expected peak, from an earlier measurement of the configuration or else from the
+    incumbent.
+    """
     earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished())

@@ -133,8 +133,8 @@ class MoveHistory:
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if the move would revert a change of this parameter that brought a gain, and that was
-        not recommended.
+        """True if the move would revert an earlier change of this parameter that brought a gain,
+        although it was not recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False

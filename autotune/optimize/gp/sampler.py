@@ -553,8 +553,8 @@ def mutate_points(
     mean_change_count: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return ``count`` copies of parents, each with about ``mean_change_count`` parameters inside
-    ``region`` changed, mostly by little.
+    """Return ``count`` copies of parents, each with about ``mean_change_count`` mostly small changes
+    inside ``region``.
     """
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)

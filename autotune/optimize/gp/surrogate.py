@@ -346,7 +346,8 @@ class SurrogateModel:
         ), sd
 
     def estimate_measured(self) -> tuple[Array, Array]:
-        """Return mean and sd of the log peaks at the measured points, relative to the best measured.
+        """Return mean and sd of the log peaks at the measured points, relative to the best measured
+        peak.
 
         The model alone makes a configuration too similar to its neighbours. The measurement alone
         overstates the leader, which was partly lucky. The mean of both selects better configurations
