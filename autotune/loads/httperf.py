@@ -219,9 +219,8 @@ PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
 MIN_HELD_LIMITS = 5.0  # a process needs connections for the requests of this many latency limits
-MAX_HELD_LIMITS = (
-    10.0  # a process has connections for the requests of at most this many latency limits
-)
+# a process has connections for the requests of at most this many latency limits
+MAX_HELD_LIMITS = 10.0
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"

@@ -39,9 +39,8 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-MIN_HELD_LIMITS = (
-    5.0  # all clients together must suffice for the requests of this many latency limits
-)
+# all clients together must suffice for the requests of this many latency limits
+MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the limit

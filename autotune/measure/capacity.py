@@ -98,9 +98,8 @@ CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetabl
 # Value of ``limit`` if the maximum rate limited the load, not the generator.
 MAX_RATE_KEY = "load.max_rate"
 
-_LOG_STEP_UP: Final = (
-    0.4  # first log step above a passed rate; the step doubles after each further pass
-)
+# first log step above a passed rate; the step doubles after each further pass
+_LOG_STEP_UP: Final = 0.4
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 _HARDLY_WIDER: Final = 0.5
 # The peak is hardly known if the log distance between the highest passed and the lowest failed rate
@@ -379,6 +378,12 @@ class PeakSearch:
         """
         return "unsettled" if self.valid_readings else "limited"
 
+    @property
+    def is_peak_beyond_load(self) -> bool:
+        """True if the peak is probably above the highest rate that could be offered."""
+        log_peak = self.summary.quantile(0.5)
+        return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
+
     def _is_unmeetable(self) -> bool:
         failures = self.failed_rates
         if self.passed_rates or len(failures) < 3:
@@ -395,14 +400,17 @@ class PeakSearch:
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
             return True
+        return (
+            self._has_passed_highest_rate()
+            and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
+        )
+
+    def _has_passed_highest_rate(self) -> bool:
+        """True if a reading near the highest rate that can be offered met the objective."""
         # The generator's limit is an estimate, so the stack must sustain only 90 % of it. ``max_rate``
         # is exact, so the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        is_reached = max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
-        return (
-            is_reached
-            and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
-        )
+        return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
 
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
@@ -535,6 +543,8 @@ def _build_capacity(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
     low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
     sd = state.summary.sd
     limit = None
+    if verdict in ("measured", "rough", "unsettled") and state.is_peak_beyond_load:
+        verdict = "limited"  # a rate that was never offered is not a capacity
     if verdict == "limited":
         peak, limit = max(state.passed_rates, default=0.0), state.limit_reason
         low, high = peak, max(peak, high)

@@ -16,9 +16,8 @@ WINDOW_SECONDS = 1.0
 # MAX_WINDOW_SECONDS.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
 SETTLED_WINDOW_REQUESTS = 12  # requests in a low-rate window, if they arrive in `settling_seconds`
-SLOWEST_START_DIVISOR = (
-    8.0  # if the first rate is low, all rates stay above the first rate divided by this
-)
+# if the first rate is low, all rates stay above the first rate divided by this
+SLOWEST_START_DIVISOR = 8.0
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
 UNKNOWN_START_RATE = 200.0  # first rate in requests/s if no peak is expected

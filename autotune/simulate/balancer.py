@@ -27,9 +27,8 @@ APACHE_CPU_SECONDS = 0.00115
 # open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
-NGINX_SLOT_COST = (
-    6e-5  # relative increase of the CPU time per entry in a worker's table of connections
-)
+# relative increase of the CPU time per entry in a worker's table of connections
+NGINX_SLOT_COST = 6e-5
 # Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this one,
 # so that ``evenness_share`` is 1 there.
 NGINX_REFERENCE_SHARE = 0.8915

@@ -26,9 +26,8 @@ from autotune.optimize.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
 
-MIN_CONFIGURATIONS = (
-    10  # minimum number of configurations from which the model estimates importance
-)
+# minimum number of configurations from which the model estimates importance
+MIN_CONFIGURATIONS = 10
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 # The search explores as long as the last EXPLORATION_TRIALS configurations raised the best peak by
 # EXPLORATION_FACTOR or more.

@@ -17,7 +17,13 @@ from paramiko import Channel, ChannelException, SSHException
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
 from autotune.transports import wait_notices
-from autotune.transports.base import Argv, CommandResult, HostUnreachable, SshHost
+from autotune.transports.base import (
+    Argv,
+    CommandResult,
+    ConnectionLost,
+    HostUnreachable,
+    SshHost,
+)
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
@@ -59,10 +65,6 @@ sync -- "$directory"
 def to_returncode(status: int) -> int:
     """Return the ``CommandResult.returncode`` for a shell's exit status: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
-
-
-class ConnectionLost(HostUnreachable):
-    """The connection was lost while a command ran. It is unknown whether the command took effect."""
 
 
 class CommandExchange:

@@ -38,9 +38,8 @@ _MAX_SERIES = 5_000  # maximum number of series that are kept
 _MAX_TIMES = 64  # maximum number of recorded times per series
 _MIN_TIMES = 10  # fewer intervals may be regular by chance
 _MAX_CHECKERS = 3  # maximum number of processes behind one address that check independently
-_REGULAR_SHARE = (
-    0.8  # required share of similar intervals; restarts and outages cause irregular ones
-)
+# required share of similar intervals; restarts and outages cause irregular ones
+_REGULAR_SHARE = 0.8
 
 
 @lru_cache(maxsize=4096)

@@ -34,9 +34,8 @@ MIN_GAIN = 0.03  # smallest gain in log peak; a move that gains less is a failur
 MIN_LONG_STEP_GAIN = 0.1  # smallest gain in log peak after which another long step is made
 # A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
-MAX_FAILED_STEPS = (
-    2  # after this many failed long steps from a leader, the model chooses the next configuration
-)
+# after this many failed long steps from a leader, the model chooses the next configuration
+MAX_FAILED_STEPS = 2
 MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
