@@ -90,7 +90,7 @@ class Simulation:
         self.budget = Budget.model_construct(trials=trials, time=SECONDS * (trials + 40) * 4)
         self.searcher = Searcher(
             optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials,
-            several=len(beds) > 1,
+            has_several_beds=len(beds) > 1,
         )  # fmt: skip
         self.state = State(beds=tuple(self.beds))
         self.asking: list[float] = []

@@ -104,7 +104,7 @@ def run(
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
         return
     directory = find_free_directory(studies, environment.file.target.name)
-    start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
+    start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
     run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 

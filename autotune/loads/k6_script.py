@@ -135,15 +135,15 @@ class K6ScriptGenerator(K6Generator):
             "counting": True,
             "enough": 1000 * LAST_START_SECONDS,
         }
-        bound_seconds = MAX_COUNTING_SECONDS + START_SECONDS
+        stop_seconds = MAX_COUNTING_SECONDS + START_SECONDS
         argv, scenario = self._build_run_command(
-            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, bound_seconds
+            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, stop_seconds
         )
         return LoadProcess(
             argv,
             COUNTING_RUNS,
             MAX_COUNTING_SECONDS,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             1,
             input=scenario,
             max_rate=1000 / gap,

@@ -155,10 +155,10 @@ class OhaGenerator(LoadGenerator):
         open_connections = min(
             self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * held_seconds))
         )
-        bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
+        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
             "sh", "-c", _RUN_SCRIPT, "sh",
-            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
+            "timeout", "--signal=INT", "--kill-after=1", str(stop_seconds),
             "oha", "--no-tui", "-q", str(rate),
             "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
             "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms",
@@ -168,7 +168,7 @@ class OhaGenerator(LoadGenerator):
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))
             return LoadProcess(
-                argv, requests, spec.seconds, bound_seconds + 1.0, open_connections, max_rate=rate
+                argv, requests, spec.seconds, stop_seconds + 1.0, open_connections, max_rate=rate
             )
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
         argv = request.with_trusted_ca(with_input_file((*argv, "--urls-from-file"), ""))
@@ -176,7 +176,7 @@ class OhaGenerator(LoadGenerator):
             argv,
             requests,
             spec.seconds,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             open_connections,
             input=urls.encode(),
             max_rate=rate,

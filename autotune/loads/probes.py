@@ -111,13 +111,13 @@ def build_command(
     # milliseconds between the requests of one worker
     pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    bound_seconds = ceil(span + timeout + START_SECONDS)
+    stop_seconds = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
         "sh",
         "-c",
         _PROBE_SCRIPT,
         "sh",
-        str(bound_seconds),
+        str(stop_seconds),
         f"{1 / rate:g}",
         str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES),
         str(TAIL_BYTES),
@@ -128,7 +128,7 @@ def build_command(
         build_config(requests, pause, timeout, workers),
         rate,
         span,
-        bound_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
+        stop_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
 

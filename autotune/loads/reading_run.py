@@ -176,9 +176,16 @@ class _LoadRun:
         If the correct body is known, the small sample does not reduce the load, unless the total
         would exceed the maximum rate.
         """
-        max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
+        max_rate, requests_per_iteration = (
+            spec.max_rate - probe_rate,
+            self.load.requests_per_iteration,
+        )
         is_exact = self.validation.validator.is_exact
-        rate = min(spec.rate, max_rate / unit) if is_exact else spec.rate - probe_rate / unit
+        rate = (
+            min(spec.rate, max_rate / requests_per_iteration)
+            if is_exact
+            else spec.rate - probe_rate / requests_per_iteration
+        )
         return replace(spec, rate=rate, max_rate=max_rate)
 
     def _run_load(

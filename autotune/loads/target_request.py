@@ -88,17 +88,20 @@ def list_load_addresses(target: Target) -> tuple[str, ...]:
 
 def find_foreign_address(target_file: TargetFile) -> Iterator[TargetError]:
     """Yield an error if the URL's address does not belong to the entry tier."""
-    host_name, allowed = (
+    host_name, allowed_addresses = (
         urlsplit(target_file.target.load.url or "").hostname or "",
         list_load_addresses(target_file.target),
     )
     host_addresses = {host.address for host in target_file.target.hosts.values()}
-    if host_name in allowed or not (host_name in host_addresses or is_ip_address(host_name)):
+    if host_name in allowed_addresses or not (
+        host_name in host_addresses or is_ip_address(host_name)
+    ):
         return
     yield target_file.document.build_error(
         ["load", "url"],
         f"{host_name} is not an address of the entry tier, so autotune sends no load to it",
-        hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {host_name}}}`",
+        hint=f"use {' or '.join(allowed_addresses)}, or declare a shared address:"
+        f" `load: {{vip: {host_name}}}`",
     )
 
 

@@ -252,8 +252,14 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
         for side in (True, False)
     }
     ratios = []
-    for first, second in zip(measurements[::2], measurements[1::2], strict=False):
-        winner, baseline = (first, second) if first.is_winner else (second, first)
+    for first_measurement, second_measurement in zip(
+        measurements[::2], measurements[1::2], strict=False
+    ):
+        winner, baseline = (
+            (first_measurement, second_measurement)
+            if first_measurement.is_winner
+            else (second_measurement, first_measurement)
+        )
         if (
             winner.peak.value >= threshold_by_side[True]
             and baseline.peak.value >= threshold_by_side[False]

@@ -71,11 +71,11 @@ def estimate_drift(
     reference_positions = np.array([float(number) for number in reference_peaks])
     log_means = np.array([estimate.log_mean for estimate in reference_peaks.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference_peaks.values()])
-    first, last = float(reference_positions.min()), float(max(trial_numbers))
+    first_position, last_position = float(reference_positions.min()), float(max(trial_numbers))
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.
-    positions = [max(float(trial_number), first) for trial_number in trial_numbers]
-    queried_positions = np.array([*positions, *reference_positions, first, last])
+    positions = [max(float(trial_number), first_position) for trial_number in trial_numbers]
+    queried_positions = np.array([*positions, *reference_positions, first_position, last_position])
     span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
     reference_weights = np.zeros(len(queried_positions))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)

@@ -107,11 +107,11 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         if not axis.is_ordered or is_unmoved or axis.dimension.name not in clear_effects:
             continue
         unit_position = float(axis.unit_positions[best_point[d]])
-        for end, is_near in (
+        for end, is_at_end in (
             ("low", unit_position <= EDGE_SHARE),
             ("high", unit_position >= 1 - EDGE_SHARE),
         ):
-            if not is_near:
+            if not is_at_end:
                 continue
             inner_point, size = best_point.copy(), len(axis.values)
             step = max(1, round(MIN_EDGE_SLOPE * size))

@@ -97,8 +97,8 @@ class Searcher:
     """One Optuna study over the flat space.
 
     No other process may write this study to ``storage``, and the caller closes ``storage``. ``chosen``
-    names the sampler. ``several`` is true if several configurations are measured concurrently. With
-    ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
+    names the sampler. ``has_several_beds`` is true if several configurations are measured concurrently.
+    With ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
     parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
     the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
@@ -112,12 +112,12 @@ class Searcher:
         seed: int,
         trials: int = 40,
         *,
-        several: bool = False,
+        has_several_beds: bool = False,
         is_condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._condensed = is_condensed
-        self._use_sampler(SamplerTask(space, trials, seed, several))
+        self._use_sampler(SamplerTask(space, trials, seed, has_several_beds))
         self.chosen = choose_sampler(kind, self._task)
         # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
         self._numbers_elsewhere: dict[int, int] = {}

@@ -49,7 +49,7 @@ from autotune.unified_diff import FileContents, format_file_diff
 MAX_TABLE_COLUMNS = 24  # maximum number of settings with a column in the table of trials
 
 
-def _build_objective(slo: Slo) -> ChartSlo:
+def _build_chart_slo(slo: Slo) -> ChartSlo:
     return {
         "percentile": fmt.format_percentile(slo),
         "limit": 1000 * slo.limit,
@@ -67,7 +67,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
     chart_data: ChartData = {
-        "slo": _build_objective(slo),
+        "slo": _build_chart_slo(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",

@@ -52,7 +52,7 @@ class MeasuredConfiguration:
     def deciding_trials(self) -> tuple[int, ...]:
         """The numbers of the trials whose readings determine ``best_estimate``."""
         repeats = {t.number: t.peak for t in self._feasible_repeats if t.peak}
-        plausible_peaks = select_plausible(list(repeats.values()))
+        plausible_peaks = select_plausible_peaks(list(repeats.values()))
         return tuple(n for n, peak in repeats.items() if peak in plausible_peaks) or (
             self.trial.number,
         )
@@ -184,10 +184,12 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None
-    return Peak.from_estimate(Estimate.pool([peak.estimate for peak in select_plausible(peaks)]))
+    return Peak.from_estimate(
+        Estimate.pool([peak.estimate for peak in select_plausible_peaks(peaks)])
+    )
 
 
-def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
+def select_plausible_peaks(peaks: Sequence[Peak]) -> list[Peak]:
     """Return the peaks except low outliers, because a disturbance lowered these."""
     if len(peaks) < 2:
         return list(peaks)

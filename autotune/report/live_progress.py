@@ -161,11 +161,11 @@ class PanelSpace:
         """Return the lines of a text, and count them as used."""
         return self._reserve_lines([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
 
-    def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
+    def reserve_outlook(self, outlook: StudyOutlook, steal_text: str) -> list[Text]:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
-        if len(line := f"{outlook}{steal}") <= self._width:
+        if len(line := f"{outlook}{steal_text}") <= self._width:
             return self.reserve(line, "cyan")
-        texts = (outlook.best_text, outlook.time_left_text, steal.strip())
+        texts = (outlook.best_text, outlook.time_left_text, steal_text.strip())
         return [line for part in texts if part for line in self.reserve(part, "cyan")]
 
     def reserve_readings(
@@ -198,9 +198,13 @@ class PanelSpace:
         rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
-    def choose_title(self, name: str, objective: str, count: str) -> str:
+    def choose_title(self, name: str, objective: str, progress_text: str) -> str:
         """Return the title. On a narrow terminal, the title omits the objective or the name."""
-        titles = (f"{name} · {objective} · {count}", f"{name} · {count}", count)
+        titles = (
+            f"{name} · {objective} · {progress_text}",
+            f"{name} · {progress_text}",
+            progress_text,
+        )
         return next((title for title in titles if len(title) <= self._width - 2), "")
 
     def _build_table(self, trials: Sequence[Trial], outlook: StudyOutlook) -> Table:

@@ -86,8 +86,8 @@ class Study:
     @property
     def dated_events(self) -> list[DatedEvent]:
         """Return all events with a date, in the order recorded."""
-        dates = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
-        return [DatedEvent(kind, str(at)) for kind, at in dates if at]
+        dated_records = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
+        return [DatedEvent(kind, str(at)) for kind, at in dated_records if at]
 
     def _list_records(self, event: str) -> list[Mapping[str, Any]]:
         return [record for record in self.records if record["event"] == event]

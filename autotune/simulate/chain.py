@@ -144,15 +144,15 @@ def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
     return np.asarray(gammaincc(gamma_shape, limits))
 
 
-def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of the increasing function ``f``, with a relative error of 1e-4 (regula falsi,
+def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the root of an increasing ``function``, with a relative error of 1e-4 (regula falsi,
     Illinois variant).
     """
-    lower_value, upper_value = f(low), f(high)
+    lower_value, upper_value = function(low), function(high)
     while high - low > 1e-4 * high:
         middle = (low * upper_value - high * lower_value) / (upper_value - lower_value)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
-        value = f(middle)
+        value = function(middle)
         if value <= 0.0:
             low, lower_value, upper_value = middle, min(value, -1e-9), upper_value / 2.0
         else:

@@ -42,8 +42,8 @@ def derive_by_rule(
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
-            siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
-            hint = suggest_name(name, sorted({*dimensions, *siblings}))
+            sibling_names = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
     return replace(dimension, expression=expression)
 

@@ -110,9 +110,11 @@ class Rule:
         left, right = (
             side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
         )
-        small, large = (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
-        large += self.allowed_excess(names)
-        return (small - large) / max(abs(small), abs(large), 1e-12)
+        smaller_side, larger_side = (
+            (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
+        )
+        larger_side += self.allowed_excess(names)
+        return (smaller_side - larger_side) / max(abs(smaller_side), abs(larger_side), 1e-12)
 
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
@@ -334,10 +336,10 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
     by_name = {d.name: d for d in dimensions}
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
-            small, large = (
+            smaller_name, larger_name = (
                 qualify_expression(side, f"{tier_service.name}.", by_name) for side in name_pair
             )
-            order = parse_comparison(f"{small} <= {large}")
+            order = parse_comparison(f"{smaller_name} <= {larger_name}")
             if order.names() <= by_name.keys():
                 yield order
 

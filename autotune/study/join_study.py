@@ -27,7 +27,7 @@ from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore, check_same_study
 from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_state import replay_records
-from autotune.study.study_store import build_first_record, current_timestamp
+from autotune.study.study_store import build_first_record, format_current_timestamp
 from autotune.study.trial_context import (
     collect_versions,
     describe_environment,
@@ -53,7 +53,7 @@ def create_shared_study(
                 "shared": True,
                 "space": collect_parameter_limits(environment.space),
             },
-            {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
+            {"event": "session", "at": format_current_timestamp(), "versions": collect_versions()},
         ]
         if not directory.exists() and database.create_study(name, target_text, records):
             return database.find_study(name)
@@ -122,11 +122,11 @@ def prepare_joining_beds(
     environment = prepare_beds(
         target_file, names, {name: adopted_by_bed.get(name) for name in names}
     )
-    limits = collect_parameter_limits(environment.space)
+    parameter_limits = collect_parameter_limits(environment.space)
     lines = [
         f"  {line}"
         for line in list_limit_differences(
-            "the study", study.first_record["space"], names[0], limits
+            "the study", study.first_record["space"], names[0], parameter_limits
         )
     ]
     if lines:

@@ -68,7 +68,7 @@ def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Est
     ]
 
 
-def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
+def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
     """Return the estimate of each configuration in ``trials``.
 
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
@@ -101,7 +101,7 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
         for t in state.list_finished(*COUNTED_PHASES)
         if state.find_configuration_number(t) not in baselines
     ]
-    first_estimates = _list_first_estimates(state, searched_trials)
+    first_estimates = _estimate_configurations(state, searched_trials)
     if state.posterior is None:
         return first_estimates
     estimates = state.posterior.peaks
@@ -149,7 +149,7 @@ def _estimate_full_trials(state: State) -> dict[int, Estimate]:
     """Return the peaks of unpruned configurations, pooled with repeats that detect drift."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
     peaks, repeats = (
-        _list_first_estimates(state, full_trials),
+        _estimate_configurations(state, full_trials),
         _group_repeats(state, Phase.REFERENCE),
     )
     pooled_peaks = {

@@ -114,7 +114,7 @@ def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
                 return value
             raise ValueError(f"{location}: unexpected true or false")
         if not isinstance(value, accepted_types) or (
-            isinstance(value, int | float) and not _is_usable(value)
+            isinstance(value, int | float) and not _is_finite_float(value)
         ):
             raise ValueError(f"{location}: expected {names}")
         return value
@@ -148,14 +148,16 @@ def _build_named_tuple_decoder(tuple_type: Any) -> Decoder:
     )
 
 
-def _build_fixed_tuple_decoder(type_hints: tuple[Any, ...], build: Callable[[Any], Any]) -> Decoder:
+def _build_fixed_tuple_decoder(
+    type_hints: tuple[Any, ...], build_tuple: Callable[[Any], Any]
+) -> Decoder:
     decoders = [_select_decoder(hint) for hint in type_hints]
 
     def decode_items(value: Any, location: str) -> Any:
         if len(_check_list(value, location)) != len(decoders):
             raise ValueError(f"{location}: expected {len(decoders)} values")
         decoders_with_items = zip(decoders, value, strict=True)
-        return build(
+        return build_tuple(
             [
                 decoder(item, f"{location}[{n}]")
                 for n, (decoder, item) in enumerate(decoders_with_items)
@@ -220,7 +222,7 @@ def _check_list(value: Any, location: str) -> Any:
     return value
 
 
-def _is_usable(number: float) -> bool:
+def _is_finite_float(number: float) -> bool:
     """True if the number is finite as a float; a JSON integer may be too large for a float."""
     try:
         return isfinite(number)

@@ -664,19 +664,21 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
     baselines = state.list_started(Phase.BASELINE)
-    if baseline is not None and _needs_more(baselines, max(REPRODUCTIONS, len(state.stacks) + 1)):
+    if baseline is not None and _needs_more_trials(
+        baselines, max(REPRODUCTIONS, len(state.stacks) + 1)
+    ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None:
         return None
     repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
     has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
-    if has_failed or not _needs_more(repeats, REPRODUCTIONS):
+    if has_failed or not _needs_more_trials(repeats, REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
 
 
-def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
+def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
     """True if fewer trials than needed measured something, and a few more may be started."""
     measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
     return (

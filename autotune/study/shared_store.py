@@ -30,7 +30,7 @@ from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
 from autotune.study.study_state import Trial, add_seconds, replay_records
-from autotune.study.study_store import StudyStore, current_timestamp
+from autotune.study.study_store import StudyStore, format_current_timestamp
 
 T = TypeVar("T")
 # Events that are sent with the next record of their test bed, because no decision needs them earlier.
@@ -159,7 +159,7 @@ class SharedStore(StudyStore):
         for bed, bed_fields in beds.items():
             self._join_bed(
                 bed,
-                {"event": "joined", "at": current_timestamp(), "bed": bed, **bed_fields},
+                {"event": "joined", "at": format_current_timestamp(), "bed": bed, **bed_fields},
                 earlier_worker,
             )
         self.refresh()
@@ -207,7 +207,7 @@ class SharedStore(StudyStore):
             if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
                 record = {
                     "event": "bed",
-                    "at": current_timestamp(),
+                    "at": format_current_timestamp(),
                     "bed": bed,
                     "set_aside": reason,
                 }
@@ -243,7 +243,7 @@ class SharedStore(StudyStore):
 
     def _expire_lease(self, bed: str, lease: Lease) -> None:
         reason = f"missed heartbeats of {lease.location}"
-        record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
+        record = {"event": "bed", "at": format_current_timestamp(), "bed": bed, "set_aside": reason}
         with self.database.engine.begin() as connection:
             if study_database.release_lease(connection, self.study.study_id, bed, lease):
                 study_database.append_records(

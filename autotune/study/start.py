@@ -50,27 +50,27 @@ def start_study(
     directory: Path,
     progress: ProgressReporter,
     *,
-    keep: bool = False,
-    earlier: Path | None = None,
+    keeps_winner: bool = False,
+    earlier_study: Path | None = None,
 ) -> None:
     """Run a new study of a target until it is complete, in a directory that does not exist yet.
 
-    With ``keep``, a proven winner stays on the hosts. ``earlier`` is the directory of a study whose
-    best configurations are tried first if they apply to this target.
+    If ``keeps_winner`` is true, a proven winner stays on the hosts. ``earlier_study`` is the directory
+    of a study whose best configurations are tried first if they apply to this target.
     """
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
             record_study_start(environment, store, directory)
-            if earlier is not None:
-                _record_earlier_leaders(environment, store, progress, earlier)
+            if earlier_study is not None:
+                _record_earlier_leaders(environment, store, progress, earlier_study)
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory)
-        if earlier is not None:
-            _record_earlier_leaders(environment, context.store, progress, earlier)
+        if earlier_study is not None:
+            _record_earlier_leaders(environment, context.store, progress, earlier_study)
         verdict = _run_search(environment, context, directory)
-        if keep:
+        if keeps_winner:
             _deploy_winner(context, verdict)
 
 
@@ -229,7 +229,7 @@ def create_searcher(
         target.search.sampler,
         target.search.seed,
         target.budget.trials,
-        several=isinstance(environment, MultiBedEnvironment),
+        has_several_beds=isinstance(environment, MultiBedEnvironment),
         is_condensed=is_condensed,
     )
 

@@ -175,7 +175,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
     store.record_peak(
         trial,
         measurement.peak,
-        readings=measurement.reading_count,
+        reading_count=measurement.reading_count,
         load_seconds=measurement.load_seconds,
     )
 

@@ -48,7 +48,7 @@ def _build_result_json(result: Result) -> dict[str, Any]:
 
 def format_sweep(sweep: SweepResults) -> str:
     """Return the title, the best point, and a table for each diagram."""
-    return "\n".join(_format_lines(sweep)) + "\n"
+    return "\n".join(_format_sweep_lines(sweep)) + "\n"
 
 
 def format_headline(sweep: SweepResults) -> str:
@@ -73,7 +73,7 @@ def format_headline(sweep: SweepResults) -> str:
     return f"lowest response time at {best.rate:,.0f} requests/s: {time_text}, {settings_text}"
 
 
-def _format_lines(sweep: SweepResults) -> Iterator[str]:
+def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
     yield sweep.plan.title
     yield format_headline(sweep)
     if sweep.target.simulated is not None:

@@ -114,10 +114,10 @@ def is_regular(times: list[float]) -> bool:
         ]
         typical_interval = median(intervals)
         tolerance = 1 + 0.1 * typical_interval if typical_interval >= 5 else 0.1
-        near_count = sum(abs(interval - typical_interval) <= tolerance for interval in intervals)
+        similar_count = sum(abs(interval - typical_interval) <= tolerance for interval in intervals)
         if (
             typical_interval >= 1
-            and near_count >= _REGULAR_SHARE * len(intervals)
+            and similar_count >= _REGULAR_SHARE * len(intervals)
             and _is_spread_out(sorted_times)
         ):
             return True
@@ -128,8 +128,8 @@ def _is_spread_out(sorted_times: list[float]) -> bool:
     """True if at most half of the requests have the same time as the previous request; bursts are
     not health checks.
     """
-    same_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
-    return same_count <= len(sorted_times) / 2
+    repeated_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
+    return repeated_count <= len(sorted_times) / 2
 
 
 @lru_cache(maxsize=256)

@@ -86,11 +86,11 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
         stream.detach()
 
 
-def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
+def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
     """Return a stream of a log's uncompressed text. The compression is detected from the first
     bytes, because names of rotated logs vary.
     """
-    magic = raw.peek(6)[:6]
+    magic = raw_stream.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
         name = describe_path(path)
         raise AutotuneError(
@@ -99,8 +99,8 @@ def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
         )
     for prefix, decompress in _DECOMPRESSORS.items():
         if magic.startswith(prefix):
-            return decompress(raw)
-    return raw
+            return decompress(raw_stream)
+    return raw_stream
 
 
 def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:

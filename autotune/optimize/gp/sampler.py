@@ -32,8 +32,8 @@ from autotune.optimize.gp.surrogate import (
     SurrogateModel,
     TrialObservations,
     collect_observations,
+    compute_log_expected_improvement,
     has_measured_preset,
-    log_expected_improvement,
     read_shifts,
 )
 from autotune.parameter_name import ParameterName
@@ -291,7 +291,7 @@ class _Acquisition:
 
     def score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
-        scores = log_expected_improvement(mean, sd, self.best_log_peak)
+        scores = compute_log_expected_improvement(mean, sd, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
         scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (
             feasibility < LIKELY_FEASIBLE
@@ -328,7 +328,7 @@ def propose_points(
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
-    leading_rows = distinct_rows[select_plausible(mean[distinct_rows], sd[distinct_rows])]
+    leading_rows = distinct_rows[select_plausible_rows(mean[distinct_rows], sd[distinct_rows])]
     leaders = observations.points[leading_rows]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
@@ -341,7 +341,7 @@ def propose_points(
         choose_change_count(observations.log_peaks[distinct_rows]),
     )
     pool = _evolve_pool(acquisition, leaders, rng, region)
-    candidates, scores = _find_untried(acquisition, pool, project_points)
+    candidates, scores = _find_untried_batch(acquisition, pool, project_points)
     advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
@@ -404,7 +404,7 @@ def has_no_comparison(observations: TrialObservations) -> bool:
     )
 
 
-def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
+def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
     """Return the indices of configurations that may be the best, in descending order."""
     order = np.argsort(-mean)[:MAX_LEADERS]
     mean_shortfall = mean[order[0]] - mean[order]
@@ -527,7 +527,7 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
     return draws
 
 
-def _find_untried(
+def _find_untried_batch(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the

@@ -431,7 +431,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     )
 
 
-def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
+def compute_log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
     """Return the logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament
     et al., 2023).
     """

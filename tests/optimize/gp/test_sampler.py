@@ -21,7 +21,7 @@ from autotune.optimize.gp.sampler import (
     list_recommended_points,
     mutate_points,
     scatter_leaders,
-    select_plausible,
+    select_plausible_rows,
     swap_tiers,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
@@ -112,7 +112,7 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
     mean, sd = np.array([-1.2, 0.0, -0.05, -0.4]), np.full(4, 0.04)
-    assert list(select_plausible(mean, sd)) == [1, 2]
+    assert list(select_plausible_rows(mean, sd)) == [1, 2]
 
 
 def test_what_is_measured_again_counts_once() -> None:
@@ -185,7 +185,9 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
 
 def near_preset(outcome: Outcome) -> list[Settings]:
     """What four test beds are to measure while one configuration is known and the presets are not."""
-    search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30, several=True)
+    search = Searcher(
+        optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30, has_several_beds=True
+    )
     search.record_outcome(None, SPACE.baseline, outcome)
     return [search.suggest().values for _ in range(4)]
 
