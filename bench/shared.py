@@ -227,7 +227,7 @@ def group(
     try:
         with ThreadPoolExecutor(len(beds)) as pool:
             times = list(pool.map(one, beds))
-    except Exception as error:  # noqa: BLE001  # raised where it is received
+    except Exception as error:  # noqa: BLE001 # the receiver raises it again
         results.put(error)
     else:
         results.put((times, getrusage(RUSAGE_SELF).ru_maxrss / 1024))
