@@ -148,16 +148,18 @@ def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     Raises ForeignFileError for anything but files and directories.
     """
     files: list[str] = []
-    _list_below(root, PurePath(name), PurePath(), files)
+    _list_files_recursively(root, PurePath(name), PurePath(), files)
     return tuple(sorted(files))
 
 
-def _list_below(root: Path, base: PurePath, relative_path: PurePath, files: list[str]) -> None:
+def _list_files_recursively(
+    root: Path, base: PurePath, relative_path: PurePath, files: list[str]
+) -> None:
     for name in list_names(root, base / relative_path):
         path = relative_path / name
         kind = describe_kind(root, base / path)
         if kind == "a directory":
-            _list_below(root, base, path, files)
+            _list_files_recursively(root, base, path, files)
         elif kind == "a file":
             files.append(path.as_posix())
         elif kind is not None:

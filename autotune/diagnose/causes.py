@@ -31,7 +31,7 @@ MIN_WORK_SHARE = 0.1  # minimum share of a request's time that remains without t
 MAX_GAIN = 10.0  # maximum gain that a single reading can show
 
 
-def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
     if shortage.resource not in WAITING_RESOURCES:
         return _estimate_database_gain(context, shortage)

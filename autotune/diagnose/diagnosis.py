@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.causes import name_cause
+from autotune.diagnose.causes import find_cause
 from autotune.diagnose.context import ReadingContext, build_context, compute_latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
@@ -108,7 +108,7 @@ def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
     causes that finding, return the cause instead.
     """
     finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
-    return None if finding is None else name_cause(context, finding)
+    return None if finding is None else find_cause(context, finding)
 
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:

@@ -86,7 +86,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
-        "today": _build_today(view.latency),
+        "today": _build_today_latencies(view.latency),
         "columns": shown_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": parameter_columns,
@@ -135,7 +135,7 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     }
 
 
-def _build_today(latency: TodayLatency | None) -> Today | None:
+def _build_today_latencies(latency: TodayLatency | None) -> Today | None:
     """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
@@ -268,7 +268,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "verdict": "failed" if trial.failure else _format_verdict(trial),
             "bottleneck": describe_bottleneck(finding) if finding else "",
             "limit": describe_bottleneck(finding, with_evidence=False) if finding else "",
-            "values": _list_values(trial, columns, declared_parameters),
+            "values": _list_setting_values(trial, columns, declared_parameters),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
@@ -295,7 +295,7 @@ def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
     )
 
 
-def _list_values(
+def _list_setting_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
     settings = trial.effective_settings

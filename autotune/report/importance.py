@@ -52,12 +52,12 @@ def build_importance_rows(
     for effect in effects:
         trial_values = [trial.effective_settings.get(effect.parameter) for trial in trials]
         groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
-    rows = [_build_row(group, trials, baseline) for group in groups.values()]
+    rows = [_build_importance_row(group, trials, baseline) for group in groups.values()]
     relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant_rows, key=lambda row: -row.effect))
 
 
-def _build_row(
+def _build_importance_row(
     group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> ImportanceRow:
     names = tuple(effect.parameter for effect in group)

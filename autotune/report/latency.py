@@ -256,7 +256,7 @@ def fit_curve(
     ]
     if len(readings) < MIN_READINGS:
         return None
-    points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
+    points = sorted(_build_log_point(reading, slo, timeout_seconds) for reading in readings)
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
     capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
@@ -284,7 +284,7 @@ def fit_curve(
     return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
 
 
-def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
+def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
     latency = _find_percentile(reading, slo.quantile, timeout_seconds)
     return log(reading.rate), log(latency), max(reading.seconds, 1e-3)
 

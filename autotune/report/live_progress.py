@@ -133,7 +133,7 @@ class LiveProgress:
             self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate
         )
         panel_space = PanelSpace(*self._console.size)
-        step = panel_space.reserve(trial + self._step, "bold")
+        step = panel_space.reserve_text(trial + self._step, "bold")
         outlook_lines = panel_space.reserve_outlook(outlook, self._format_steal())
         readings = panel_space.reserve_readings(latest_readings, self._readings[-1:], slo)
         panel_parts: list[RenderableType] = [
@@ -157,23 +157,27 @@ class PanelSpace:
     def __init__(self, width: int, height: int) -> None:
         self._width, self._free_lines = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
 
-    def reserve(self, text: str, style: str) -> list[Text]:
+    def reserve_text(self, text: str, style: str) -> list[Text]:
         """Return the lines of a text, and count them as used."""
-        return self._reserve_lines([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
+        return self._reserve_lines(
+            [(line, style) for line in self._wrap_text(text)[:MAX_STEP_LINES]]
+        )
 
     def reserve_outlook(self, outlook: StudyOutlook, steal_text: str) -> list[Text]:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
         if len(line := f"{outlook}{steal_text}") <= self._width:
-            return self.reserve(line, "cyan")
+            return self.reserve_text(line, "cyan")
         texts = (outlook.best_text, outlook.time_left_text, steal_text.strip())
-        return [line for part in texts if part for line in self.reserve(part, "cyan")]
+        return [line for part in texts if part for line in self.reserve_text(part, "cyan")]
 
     def reserve_readings(
         self, readings: Sequence[Reading], newest_readings: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
         shown_readings = list(newest_readings)
-        lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
+        lines = {
+            id(r): self._wrap_text("  " + format_reading_line(r, "peak", slo)) for r in readings
+        }
         used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
         for reading in reversed([r for r in readings if r not in newest_readings]):
             used_lines += len(lines[id(reading)])
@@ -195,7 +199,10 @@ class PanelSpace:
         if self._width >= MIN_TABLE_COLUMNS:
             count = self._free_lines - 1  # one line is the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []
-        rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
+        rows = [
+            (self._fit_to_line(_format_trial_row(t, outlook)), _select_style(t, outlook))
+            for t in trials
+        ]
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
     def choose_title(self, name: str, objective: str, progress_text: str) -> str:
@@ -229,13 +236,13 @@ class PanelSpace:
         self._free_lines -= len(lines)
         return [style_text(line, style) for line, style in lines]
 
-    def _wrap(self, text: str) -> list[str]:
+    def _wrap_text(self, text: str) -> list[str]:
         indent = " " * (len(text) - len(text.lstrip()))
         return textwrap.wrap(
             text.replace("\n", " "), self._width, subsequent_indent=indent, break_on_hyphens=False
         )
 
-    def _fit(self, text: str) -> str:
+    def _fit_to_line(self, text: str) -> str:
         """Return the words of a text that fit on a line."""
         return textwrap.shorten(text, self._width, placeholder=" …")
 
@@ -247,7 +254,7 @@ def _format_interval(trial: Trial, outlook: StudyOutlook) -> str:
     return outlook.units.format_interval(low, high)
 
 
-def _format_row(trial: Trial, outlook: StudyOutlook) -> str:
+def _format_trial_row(trial: Trial, outlook: StudyOutlook) -> str:
     return f"{format_trial_label(trial)} {format_outcome(trial, outlook.units).strip()}"
 
 

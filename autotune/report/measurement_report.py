@@ -204,7 +204,7 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
         gain_text = units.build_gain(gain, comparison_peak).text
         pairs_text = format_count(gain.pairs, "alternating pair")
-        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
+        yield f"{gain_text}{units.objective_suffix} against {against.name_in_sentence}, {pairs_text}"
         return
     for trial in measurement.trials:
         if trial.peak is not None:

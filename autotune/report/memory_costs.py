@@ -93,7 +93,7 @@ def compute_memory_costs(
             baseline_settings, best_settings, [change.name for change in changes]
         )
         by_change = dict(_model_single_changes(model, changes, best_settings))
-    return MemoryCosts(modelled_cost, by_change, _measure_change(study, readings))
+    return MemoryCosts(modelled_cost, by_change, _measure_memory_change(study, readings))
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _model_single_changes(
             yield change.name, cost
 
 
-def _measure_change(
+def _measure_memory_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
     """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""

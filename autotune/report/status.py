@@ -213,7 +213,7 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
-    yield from _format_counts(view, status_document)
+    yield from _format_trial_counts(view, status_document)
     yield from _format_peaks(view.units, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
@@ -239,7 +239,7 @@ def _format_activity(units: Units, status_document: StudyStatus, *, running: boo
         yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
 
 
-def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     trials, proof = status_document["trials"], status_document["proof"]
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
     budget_text = format_count(trials["budget"], "configuration")

@@ -114,13 +114,13 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
         "Test beds": format_bed_lines(view),
         "Configurations": _format_trials(view),
-        "Time": _format_time(view),
+        "Time": _format_time_shares(view),
         "Warnings": (
             line
             for warning in view.warnings
             for line in (f"! {warning.text}", f"  → {warning.remedy}")
         ),
-        "Not checked": _format_unchecked(view),
+        "Not checked": _format_unchecked_aspects(view),
         "Next": view.next_steps.commands,
     }
     return {title: lines for title, section in sections.items() if (lines := list(section))}
@@ -286,7 +286,7 @@ def _format_trials(view: StudyView) -> Iterator[str]:
         yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
 
 
-def _format_time(view: StudyView) -> Iterator[str]:
+def _format_time_shares(view: StudyView) -> Iterator[str]:
     total_seconds = view.seconds_by_activity["total"]
     if total_seconds:
         activity_shares = [
@@ -297,7 +297,7 @@ def _format_time(view: StudyView) -> Iterator[str]:
         yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 
 
-def _format_unchecked(view: StudyView) -> Iterator[str]:
+def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
     best, target = view.conclusion.best, view.target
     if best is None:
         return

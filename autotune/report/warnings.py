@@ -176,10 +176,10 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
         _warn_of_proof,
         _warn_of_noise,
         _warn_of_drift,
-        _warn_of_settings,
+        _warn_of_ineffective_settings,
         _warn_of_readings,
         _warn_of_trials,
-        _warn_of_time,
+        _warn_of_idle_time,
     )
     return tuple(warning for check in checks for warning in check(view))
 
@@ -358,7 +358,7 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if effective settings of the best configuration differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
@@ -464,7 +464,7 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_idle_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # commands and models spend no time generating load
     total_seconds = view.state.elapsed_seconds

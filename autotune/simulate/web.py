@@ -70,7 +70,7 @@ def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
     )
 
 
-def build_web(
+def build_web_model(
     hosts: TierHosts,
     settings: Settings,
     *,
@@ -249,7 +249,7 @@ def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> f
     return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
-def build_backing(
+def build_cache_and_store(
     topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
 ) -> BackingModel:
     """Return the models of cache and store for ``processes`` web processes, each with a connection to

@@ -33,7 +33,7 @@ class BedBarrier:
         """
         with self._condition:
             if clock.skip is not None:
-                self._set_time(bed, clock.now())
+                self._set_clock_time(bed, clock.now())
                 self._wait_until(
                     lambda: min(self._clock_times, key=self._clock_times.__getitem__) == bed
                 )
@@ -47,7 +47,7 @@ class BedBarrier:
         """
         with self._condition:
             finished_count_before = self._finished_count
-            self._set_time(bed, inf)
+            self._set_clock_time(bed, inf)
             self._wait_until(
                 lambda: self._finished_count != finished_count_before or self._is_alone(),
                 self._poll_seconds,
@@ -61,7 +61,7 @@ class BedBarrier:
         """Finish a trial of this bed, so that waiting beds continue at the time on this bed's clock."""
         with self._condition:
             self._wake_waiting(clock.now())
-            self._set_time(bed, clock.now())
+            self._set_clock_time(bed, clock.now())
 
     def remove_bed(self, bed: str | None) -> None:
         """Remove this bed, and wake the beds that wait for it."""
@@ -75,7 +75,7 @@ class BedBarrier:
             self._is_stopped = True
             self._condition.notify_all()
 
-    def _set_time(self, bed: str | None, now: float) -> None:
+    def _set_clock_time(self, bed: str | None, now: float) -> None:
         self._clock_times[bed] = now
         self._condition.notify_all()
 

@@ -150,7 +150,7 @@ class DeployedHost:
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployedTrial:
     """A deployment: effective values, differences from the requested values, and digests of the
     rendered files.
     """
@@ -187,7 +187,7 @@ class MeasuredPeak(Peak):
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedTrial:
     """A trial that failed; ``fault`` is true if the benchmark or the load caused the failure."""
 
     trial: int
@@ -255,7 +255,7 @@ class Standings:
 
 
 @dataclass(frozen=True)
-class Transferred:
+class TransferredConfigurations:
     """Configurations of an earlier study, as changes to the baseline."""
 
     of: str
@@ -342,7 +342,7 @@ class SweepStart:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepMeasurement:
     """A trial that was the ``turn``-th measurement of one point of a sweep."""
 
     trial: int
@@ -352,10 +352,11 @@ class Swept:
 
 RECORD_KINDS: Mapping[str, type] = {
     "study": StudyStart, "session": SessionStart, "joined": BedJoined, "bed": BedExclusion,
-    "beds": BedOffsets, "trial": TrialStart, "deployed": Deployed, "warm-up": WarmUp,
-    "measured": MeasuredPeak, "answered": CommandValues, "failed": Failed, "sweep": SweepStart,
-    "swept": Swept, "noise": RecordedNoise, "bottleneck": RecordedBottleneck, "capacities": Capacities,
-    "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings, "transferred": Transferred,
+    "beds": BedOffsets, "trial": TrialStart, "deployed": DeployedTrial, "warm-up": WarmUp,
+    "measured": MeasuredPeak, "answered": CommandValues, "failed": FailedTrial, "sweep": SweepStart,
+    "swept": SweepMeasurement, "noise": RecordedNoise, "bottleneck": RecordedBottleneck,
+    "capacities": Capacities, "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings,
+    "transferred": TransferredConfigurations,
     "model": RecordedModel, "reversal-costs": ReversalCosts, "settled": SearchStopped,
     "answers": ReferenceAnswers, "simplified": Simplification, "explained": MinimalChanges,
     "verdict": Verdict,

@@ -48,7 +48,7 @@ class ComparisonConfiguration:
     rss: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def phrase(self) -> str:
+    def name_in_sentence(self) -> str:
         """Return the configuration's name for use in a sentence."""
         if self.name == BASELINE_NAME:
             return "the baseline"
@@ -227,7 +227,7 @@ def _measure_alternately(
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
         is_configuration = confirmation.is_winner_turn(index)
         settings = request.settings if is_configuration else against.settings
-        label = CONFIGURATION_LABEL if is_configuration else against.phrase
+        label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
         trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], label)
         if peak.is_load_limited:
             raise AutotuneError(
@@ -265,7 +265,7 @@ def _measure_once(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
-    if differences := find_unapplied(trial, settings):
+    if differences := find_unapplied_settings(trial, settings):
         raise AutotuneError(
             f"{label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
@@ -273,7 +273,7 @@ def _measure_once(
     return trial, trial.peak
 
 
-def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
+def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:
     """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
     An export contains effective values. Such a value counts as applied even if the trial requested

@@ -297,15 +297,21 @@ def _find_untried(
             seen_settings.append(active_settings)
             pending_candidates.append(settings)
 
-    def find_effect(settings: Settings) -> Settings:
+    def find_effective_settings(settings: Settings) -> Settings:
         return space.select_active(clamped_space.get_effective(settings))
 
-    measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
+    measured_effects = [
+        find_effective_settings(t.settings) for t in state.list_started(*OPENING_PHASES)
+    ]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
         # This trial measured the first configuration that was new at that time. Clamps discovered later
         # may since have made that configuration a duplicate.
         first_new_index = next(
-            (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
+            (
+                n
+                for n, s in enumerate(pending_candidates)
+                if find_effective_settings(s) not in measured_effects
+            ),
             len(pending_candidates),
         )
         candidates = pending_candidates[: first_new_index + 1]
@@ -315,7 +321,9 @@ def _find_untried(
                 for s in candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
-    return next((s for s in pending_candidates if find_effect(s) not in measured_effects), None)
+    return next(
+        (s for s in pending_candidates if find_effective_settings(s) not in measured_effects), None
+    )
 
 
 def _count_shared_settings(settings: Settings, *others: Settings) -> int:

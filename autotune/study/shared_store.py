@@ -29,7 +29,7 @@ from autotune.periodic_task import PeriodicTask
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
-from autotune.study.study_state import Trial, add_seconds, replay_records
+from autotune.study.study_state import Trial, add_seconds_by_activity, replay_records
 from autotune.study.study_store import StudyStore, format_current_timestamp
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class HeartbeatMonitor:
         self._last_leases: dict[str, tuple[Lease, int]] = {}
         self._check_counts: Counter[str] = Counter()
 
-    def count_missed(self, bed: str, lease: Lease) -> int:
+    def count_missed_heartbeats(self, bed: str, lease: Lease) -> int:
         earlier_lease, missed_count = self._last_leases.get(bed, (None, 0))
         is_same_lease = earlier_lease is not None and (
             earlier_lease.worker,
@@ -175,7 +175,7 @@ class SharedStore(StudyStore):
             if (
                 holder is not None
                 and not is_bed_free
-                and monitor.count_missed(bed, holder) < self.heartbeat_policy.max_missed
+                and monitor.count_missed_heartbeats(bed, holder) < self.heartbeat_policy.max_missed
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
@@ -237,7 +237,8 @@ class SharedStore(StudyStore):
             is_other_worker = lease.worker != self._lease.worker
             if (
                 is_other_worker
-                and self._monitor.count_missed(bed, lease) >= self.heartbeat_policy.max_missed
+                and self._monitor.count_missed_heartbeats(bed, lease)
+                >= self.heartbeat_policy.max_missed
             ):
                 self._expire_lease(bed, lease)
 
@@ -354,7 +355,7 @@ def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     spent_records = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent_records:
-        seconds = add_seconds(seconds, record["seconds"])
+        seconds = add_seconds_by_activity(seconds, record["seconds"])
     other_records = [record for record in records if record["event"] != "spent"]
     return (
         [*other_records, {**spent_records[-1], "seconds": seconds}]

@@ -506,7 +506,7 @@ def _replace_trial(state: State, number: int, **changes: Any) -> State:
 
 
 @_apply.register
-def _apply_deployment(record: records.Deployed, state: State) -> State:
+def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
     return _replace_trial(
         state,
         record.trial,
@@ -523,27 +523,27 @@ def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
 
 
 @_apply.register
-def _apply_failure(record: records.Failed, state: State) -> State:
+def _apply_failure(record: records.FailedTrial, state: State) -> State:
     return _replace_trial(
         state, record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at
     )
 
 
 @_apply.register
-def _apply_values(record: records.CommandValues, state: State) -> State:
+def _apply_command_values(record: records.CommandValues, state: State) -> State:
     return replace(state, values={**state.values, record.trial: record.values})
 
 
 @_apply.register
 def _apply_time_spent(record: records.TimeSpent, state: State) -> State:
-    state = replace(state, seconds=add_seconds(state.seconds, record.seconds))
+    state = replace(state, seconds=add_seconds_by_activity(state.seconds, record.seconds))
     if record.bed is None:
         return state
     seconds_by_bed = {record.bed: sum(record.seconds.values())}
-    return replace(state, bed_seconds=add_seconds(state.bed_seconds, seconds_by_bed))
+    return replace(state, bed_seconds=add_seconds_by_activity(state.bed_seconds, seconds_by_bed))
 
 
-def add_seconds(
+def add_seconds_by_activity(
     seconds: Mapping[str, float], added_seconds: Mapping[str, float]
 ) -> Mapping[str, float]:
     """Return the sums of seconds by activity."""
@@ -572,7 +572,7 @@ def _apply_capacities(record: records.Capacities, state: State) -> State:
 
 
 @_apply.register
-def _apply_memory(record: records.ProcessSizes, state: State) -> State:
+def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
     largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
     return replace(state, rss={**state.rss, **largest_sizes})
 
@@ -584,7 +584,9 @@ def _apply_standings(record: records.Standings, state: State) -> State:
 
 
 @_apply.register
-def _apply_transferred_configurations(record: records.Transferred, state: State) -> State:
+def _apply_transferred_configurations(
+    record: records.TransferredConfigurations, state: State
+) -> State:
     return replace(state, transferred=record.configurations)
 
 
@@ -594,7 +596,7 @@ def _apply_model(record: records.RecordedModel, state: State) -> State:
 
 
 @_apply.register
-def _apply_costs(record: records.ReversalCosts, state: State) -> State:
+def _apply_reversal_costs(record: records.ReversalCosts, state: State) -> State:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
     return replace(state, reversal_costs=costs, cost_trial=record.trial)
 
@@ -605,7 +607,7 @@ def _apply_stop_reason(record: records.SearchStopped, state: State) -> State:
 
 
 @_apply.register
-def _apply_answers(record: records.ReferenceAnswers, state: State) -> State:
+def _apply_reference_answers(record: records.ReferenceAnswers, state: State) -> State:
     problems = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
     }

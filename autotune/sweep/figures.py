@@ -122,7 +122,7 @@ def _build_diagram(
             format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
         )
         if (
-            point := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
+            point := _build_series_point(sweep, result, horizontal_name, quantity.read_mean(result))
         ) is not None:
             series.append(point)
     x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
@@ -135,7 +135,7 @@ def _build_diagram(
     return Diagram(title, x_label, quantity.unit, series_list, quantity.is_main)
 
 
-def _build_point(
+def _build_series_point(
     sweep: SweepResults, result: Result, horizontal_name: str | None, mean: Mean | None
 ) -> SeriesPoint | None:
     if mean is None or result.failure:

@@ -78,13 +78,13 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
             for tier, counts in read_entries("hosts").items()
         },
         settings=read_entries("with"),
-        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
+        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []),
         repeat=parse_entry("repeat", _parse_repeat, 3),
         seconds=parse_entry("seconds", parse_duration, "5s"),
     )
 
 
-def _as_list(value: Any) -> list[Any]:
+def _wrap_in_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -96,7 +96,7 @@ def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[ob
 
 
 def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
-    counts = _as_list(values)
+    counts = _wrap_in_list(values)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"

@@ -134,7 +134,7 @@ def _offer_rates(
         store.record_failure(trial, failure)
     else:
         try:
-            outcome = _load_at_rates(context, plan, trial, measurement)
+            outcome = _offer_load_at_rates(context, plan, trial, measurement)
         except DeployFailed as error:  # servers are not running again yet after an overload
             store.record_failure(trial, error.message)
     return store.state.find_trial(trial.number), outcome
@@ -154,7 +154,7 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     return None
 
 
-def _load_at_rates(
+def _offer_load_at_rates(
     context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
 ) -> str:
     """Put load on a deployed point at every rate, and return the outcomes: ``SLO met at 200/s, 12 %

@@ -27,7 +27,7 @@ from autotune.optimize.gp.gaussian_process import (
     inflate_variances,
 )
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
-from autotune.optimize.gp.scale import compress_loss, compress_shared
+from autotune.optimize.gp.scale import compress_loss, compress_shared_sds
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.parameter_name import ParameterName
 
@@ -201,7 +201,7 @@ def fit_composite(
     left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
-    compressed_shared = compress_shared(log_peaks, shared_sds)
+    compressed_shared = compress_shared_sds(log_peaks, shared_sds)
     residual_process = fit_process(
         tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=compressed_shared
     )

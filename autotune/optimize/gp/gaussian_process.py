@@ -261,7 +261,7 @@ def fit_process(
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
-    rows = _select_fitted(values)
+    rows = _select_fitted_rows(values)
     problem = _FitProblem(
         tables, points[rows], values[rows] - level, variances[rows], shared_sds[rows], priors
     )
@@ -289,7 +289,7 @@ def fit_process(
     )
 
 
-def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
+def _select_fitted_rows(values: Array) -> npt.NDArray[np.intp]:
     """Return the indices of the observations to learn hyperparameters from, in chronological order."""
     if len(values) <= MAX_FITTED_OBSERVATIONS:
         return np.arange(len(values))

@@ -283,8 +283,8 @@ class _Acquisition:
     tried_points: frozenset[bytes]
     max_changes: int
 
-    def near_score(self, points: GridPoints) -> Array:
-        """Return the score, minus a penalty for points with too many changes from every incumbent."""
+    def compute_penalized_score(self, points: GridPoints) -> Array:
+        """Return the score minus a penalty for points with too many changes from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - distance_penalty)
@@ -454,7 +454,7 @@ def _evolve_pool(
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
     pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
-    scores = acquisition.near_score(pool)
+    scores = acquisition.compute_penalized_score(pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
@@ -462,7 +462,7 @@ def _evolve_pool(
         )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
+        scores = np.concatenate([scores[order], acquisition.compute_penalized_score(offspring)])
     swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
     pool, scores = (
         np.vstack([pool, swapped_points]),

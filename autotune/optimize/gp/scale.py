@@ -20,7 +20,7 @@ def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
 
 
-def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
+def compress_shared_sds(log_peaks: Array, shared_sds: Array | None) -> Array | None:
     """Return shared sds, ``[observation, source]``, on the scale of `compress`."""
     return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
 

@@ -24,7 +24,7 @@ from autotune.optimize.gp.gaussian_process import (
     inflate_variances,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
-from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
+from autotune.optimize.gp.scale import compress, compress_loss, compress_shared_sds, decompress
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
@@ -409,7 +409,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     upper bound, and is ignored if the others predict less.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
-    compressed_sds = compress_shared(observations.log_peaks, observations.shared_sds)
+    compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
     process = fit_process(
         tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=compressed_sds
     )
