@@ -15,7 +15,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import mask_changed_lines, mask_nothing, mask_secret_bytes
+from autotune.masking import mask_changed_lines, mask_secret_bytes, outline_unknown_syntax
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import FileContents, format_file_diff
 
@@ -81,7 +81,7 @@ def _format_masked_diff(
         f"{name}{path}": mask_changed_lines(
             current.files[path],
             masked_contents.get(path, b""),
-            desired.find_outliner(name, path) or mask_nothing,
+            desired.find_outliner(name, path) or outline_unknown_syntax,
         )
         for path in paths
         if path in current.files

@@ -10,7 +10,7 @@ from typing import Protocol
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import HostState
 from autotune.errors import AutotuneError
-from autotune.masking import mask_nothing, mask_secret_bytes
+from autotune.masking import mask_secret_bytes, outline_unknown_syntax
 from autotune.services.base import Action, Settings, Value
 from autotune.unified_diff import Hunk, find_hunks
 
@@ -188,7 +188,7 @@ def _build_deployed_files(
             backed_up_file = backup.files.get(path)
             desired_file = desired.hosts[host].files[path]
             if path in files and backed_up_file and backed_up_file.content is not None:
-                outliner = desired.find_outliner(host, path) or mask_nothing
+                outliner = desired.find_outliner(host, path) or outline_unknown_syntax
                 edits = find_hunks(
                     backed_up_file.content,
                     desired_file.content or b"",

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.capacities import list_uses, pool_capacities
+from autotune.diagnose.capacities import list_resource_usages, pool_capacities
 from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bottleneck
 from autotune.diagnose.faulty_hosts import find_faulty_instances, is_host_suspected
 from autotune.environments.answer_check import AnswerCheck
@@ -171,7 +171,7 @@ class LoadMeter:
             hosts=self._select_active_hosts(settings),
             slo=self.slo,
         )
-        return pool_capacities(list_uses(contexts, stack.called_tiers))
+        return pool_capacities(list_resource_usages(contexts, stack.called_tiers))
 
     def _find_throttled_host(self, observations: Observations, spec: LoadSpec) -> str | None:
         """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from autotune import foreign_files
 from autotune.errors import AutotuneError, UsageError
 from autotune.foreign_files import ForeignFileError
-from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
+from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, outline_unknown_syntax
 from autotune.report import format as fmt
 from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
@@ -97,11 +97,13 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The instance in the file's ``name`` ends with
-    the service.
+    """Return the function that masks a file's secrets. The ``name`` of the file starts with
+    ``tier.host.service``.
     """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
-    return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
+    return next(
+        filter(None, (find_outliner(service, path) for service in services)), outline_unknown_syntax
+    )
 
 
 def find_trial(state: State, name: str) -> Trial:

@@ -22,7 +22,8 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations in the ramp that cuts a reading short
+# a reading is cut short if more than this share of its ramp-up's requests are late
+RUNAWAY_VIOLATION_SHARE = 0.7
 # The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
@@ -206,9 +207,9 @@ class SimulatedFleet(Fleet):
             partial(self._render, settings),
             load_runtime(DEFAULT_RUNTIME).layout,
         )
-        refusal = self._stack.deploy(settings)
-        if refusal is not None:
-            raise DeployFailed(refusal)
+        refusal_reason = self._stack.deploy(settings)
+        if refusal_reason is not None:
+            raise DeployFailed(refusal_reason)
         actions = {
             instance.name: self._select_action(instance, settings)
             for instance in desired_state.instances
