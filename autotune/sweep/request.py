@@ -253,7 +253,7 @@ def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpac
         )
     for tier, counts in request.hosts.items():
         with request.locate_errors("hosts", tier):
-            _check_host_counts(file, tier, counts)
+            _check_host_counts(target_file, tier, counts)
     # The number of keys per request is known only for the reference application.
     is_reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
