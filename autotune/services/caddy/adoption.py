@@ -40,7 +40,9 @@ from autotune.services.visible_directives import VisibleDirectives
 MAIN_FILE = "/etc/caddy/Caddyfile"
 # Directives that forward requests over HTTP, which accept the same options.
 PROXY_NAMES = ("reverse_proxy", "forward_auth")
-PROXY_OPTIONS = [parameter for parameter in PARAMETERS if parameter.roles == {Role.PROXY}]
+PROXY_OPTIONS = [
+    parameter for parameter in PARAMETERS if parameter.roles == frozenset({Role.PROXY})
+]
 _PLACEHOLDER_PATTERN = re.compile(r"\{\$(\w+)(?::([^}]*))?\}")
 _ADDRESS_PATTERN = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<name>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?/?"
@@ -116,16 +118,15 @@ def _parse_import(directive: Directive) -> str | None:
 def _list_blocks(config: Config, *names: str) -> list[Block]:
     """Return the directives with these names, each with the directives in its block."""
     return [
-        (
-            line,
-            *takewhile(
-                lambda inner, line=line: inner.directive.depth > line.directive.depth,
-                config.directives[number + 1 :],
-            ),
-        )
+        (line, *_take_inner_directives(config.directives[number + 1 :], line.directive.depth))
         for number, line in enumerate(config.directives)
         if line.name in names
     ]
+
+
+def _take_inner_directives(following: Sequence[PlacedDirective], depth: int) -> Block:
+    """Return the first of the ``following`` directives, as long as they are deeper than ``depth``."""
+    return tuple(takewhile(lambda inner: inner.directive.depth > depth, following))
 
 
 def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
