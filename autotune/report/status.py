@@ -107,7 +107,7 @@ def summarize_answers(study: Study) -> CheckedAnswers:
     """Return the number of responses checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
-        "looked_at": sum(count.looked_at for count in counts),
+        "looked_at": sum(count.checked_count for count in counts),
         "wrong": sum(count.wrong for count in counts),
         "example": next((count.example for count in counts if count.example), None),
     }

@@ -32,7 +32,7 @@ class ReadingCounts:
 
     ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
     includes neither warm-up windows nor discarded readings. ``stolen`` counts readings and windows that
-    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``checked_count`` counts
     complete responses that were checked, and ``wrong`` the wrong responses; ``example`` describes a
     wrong response.
     """
@@ -46,7 +46,7 @@ class ReadingCounts:
     violations: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     last: RecordedReading | None = None
-    looked_at: int = 0
+    checked_count: int = 0
     wrong: int = 0
     example: str = ""
 
@@ -195,7 +195,7 @@ def _add_reading(counts: ReadingCounts, reading: RecordedReading) -> ReadingCoun
     counts = replace(
         counts,
         stolen=counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),
-        looked_at=counts.looked_at + reading.looked_at,
+        checked_count=counts.checked_count + reading.looked_at,
         wrong=counts.wrong + reading.wrong,
         example=counts.example or reading.example,
     )

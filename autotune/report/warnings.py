@@ -208,9 +208,9 @@ def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts = {
-        number: count for number, count in view.study.reading_counts.items() if count.looked_at
+        number: count for number, count in view.study.reading_counts.items() if count.checked_count
     }
-    checked_count = sum(count.looked_at for count in counts.values())
+    checked_count = sum(count.checked_count for count in counts.values())
     wrong_count = sum(count.wrong for count in counts.values())
     examples = [count.example for count in counts.values() if count.example]
     if examples:
@@ -230,12 +230,12 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
         number
         for number, count in view.study.reading_counts.items()
         if count.readings
-        and count.looked_at < ENOUGH_ANSWERS
-        and (count.looked_at or number in feasible_numbers)
+        and count.checked_count < ENOUGH_ANSWERS
+        and (count.checked_count or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
-        min_checked = min(view.study.reading_counts[number].looked_at for number in numbers)
+        min_checked = min(view.study.reading_counts[number].checked_count for number in numbers)
         unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",

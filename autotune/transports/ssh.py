@@ -34,7 +34,8 @@ _FINAL_STATUS_SECONDS = 1.0
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
 # Maximum output of a command. A hostile host could otherwise fill this machine's memory.
-_MAX_OUTPUT_BYTES = 1 << 29
+_MAX_OUTPUT_MEGABYTES = 512
+_MAX_OUTPUT_BYTES = _MAX_OUTPUT_MEGABYTES << 20
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
 # A child process may keep the pipes of a command open. Reading stops after this time and this many
 # checks without output. The time alone is not enough, because this machine may have been suspended
@@ -291,7 +292,7 @@ class SshTransport:
                 status = _KILLED_STATUS
             except OutputTooLong:
                 raise HostUnreachable(
-                    f"{self.name}: {command} printed more than {_MAX_OUTPUT_BYTES >> 20} MB",
+                    f"{self.name}: {command} printed more than {_MAX_OUTPUT_MEGABYTES} MB",
                     hint="run the command on the host, and find out why it prints so much",
                 ) from None
             except (SSHException, EOFError, OSError):
