@@ -26,9 +26,10 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks``, and their mean ``peak`` with the ends ``low`` and ``high`` of its 90 % interval
-    and the ``spread`` of repeats; for a comparison, return both sides and the ``gain``.
+    """Return ``peaks``, their mean ``peak`` and the ``spread`` of repeats. For a comparison, return
+    both sides and the ``gain``.
 
+    ``low`` and ``high`` are the 90 % interval of the mean.
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
     ``against`` is the name of the other side. The measurements of the other side are under ``baseline``
