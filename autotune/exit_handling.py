@@ -71,7 +71,7 @@ def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -
         return _report_usage_error(error, as_json=as_json)
     except OSError as error:
         return _report_system_error(error, command, as_json=as_json)
-    except Exception:  # noqa: BLE001  # last line of defence: a bug is reported as a bug
+    except Exception:  # noqa: BLE001 # any other exception is a bug, and is reported as one
         return _report_bug(as_json=as_json)
     return result if isinstance(result, int) else 0
 

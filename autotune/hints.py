@@ -52,7 +52,7 @@ def find_command_hint(command: str) -> str | None:
 
 
 def find_option_hint(option: str, command: str) -> str:
-    """Return the hint for an unknown option of a command. The command "" is autotune itself."""
+    """Return the hint for an unknown option of a command. An empty ``command`` means autotune itself."""
     name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"

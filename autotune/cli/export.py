@@ -104,8 +104,8 @@ def export(
     if json_:
         print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
         return
-    for file in files:
-        echo(file)
+    for printed_path in files:
+        echo(printed_path)
 
 
 @add_progress_options()

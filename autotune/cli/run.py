@@ -105,8 +105,8 @@ def run(
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
         return
     directory = find_free_directory(studies, environment.file.target.name)
-    start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
-    run_session(start_study, environment, directory, json_=json_, detail=progress)
+    start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
+    run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -162,11 +162,11 @@ def resume(
 
         with closing(StudyDatabase(storage)) as database:
             shared_study = database.find_study(study)
-            file = write_study_target(shared_study, studies / shared_study.name)
-            beds_environment = prepare_joining_beds(shared_study, database, file, beds or "all")
-            confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
+            target_file = write_study_target(shared_study, studies / shared_study.name)
+            joining_beds = prepare_joining_beds(shared_study, database, target_file, beds or "all")
+            confirm(joining_beds.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
-                beds_environment,
+                joining_beds,
                 shared_study,
                 database,
                 studies,
@@ -179,7 +179,7 @@ def resume(
     environment = start.prepare_unfinished(directory, beds)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if is_sweep(directory):
-        run_sweep_session(environment, None, directory, None, json_=json_, detail=progress)
+        run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
         return
-    run_session(start.resume_study, environment, directory, json_=json_, detail=progress)
+    run_session(start.resume_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

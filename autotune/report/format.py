@@ -12,7 +12,7 @@ MIN_WHOLE_SECONDS = 9.95  # longer latencies are shown in whole seconds
 
 
 def format_rate(value: float | None) -> str:
-    """Return requests/s as text with significant digits: ``1,706``, ``84.2``."""
+    """Return requests/s as text, rounded to significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

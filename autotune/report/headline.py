@@ -48,7 +48,7 @@ def _format_verdict(view: StudyFigures) -> str:
         case "improved" if view.gain:
             text = _format_gain(view)
         case "improved":
-            # A baseline without a capacity gives no ratio.
+            # Without a capacity of the baseline, no ratio can be computed.
             is_stack = isinstance(view.units, RequestUnits)
             problem = "does not meet the SLO at any rate" if is_stack else "returned no value"
             if view.conclusion.baseline and view.conclusion.baseline.trial.failure:

@@ -33,8 +33,8 @@ def build_measurement_json(
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
     ``against`` is the name of the other side. The measurements of the other side are under ``baseline``
-    for the baseline, and under ``other`` for a preset or an export. If the target declares the rate of
-    today's users, ``latency`` is the latency at this rate.
+    for the baseline, and under ``other`` for a preset or an export. If the target declares today's
+    request rate, ``latency`` is the latency at this rate.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
@@ -96,7 +96,7 @@ def _build_latency_json(measurement: Measurement, study: Study) -> documents.Mea
 
 
 def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
-    """Return the latency at the rate of today's users; ``None`` if it was not measured."""
+    """Return the latency at today's request rate; ``None`` if it was not measured."""
     rate, slo, timeout = (
         study.target.load.today,
         study.target.slo.objective,
@@ -194,7 +194,7 @@ def format_measurement(
 
 
 def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
-    """Yield the latency at the rate of today's users; for a comparison, of both sides."""
+    """Yield the latency at today's request rate; for a comparison, the latency of both sides."""
     sides = [
         _measure_latency(trials, study)
         for trials in (measurement.comparison_trials, measurement.trials)
@@ -213,7 +213,7 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
         gain_text = units.build_gain(gain, comparison_peak).text
         pairs_text = format_count(gain.pairs, "alternating pair")
-        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
+        yield f"{gain_text}{units.objective_suffix} against {against.name_in_sentence}, {pairs_text}"
         return
     for trial in measurement.trials:
         if trial.peak is not None:

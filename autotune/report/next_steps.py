@@ -48,25 +48,27 @@ def _list_steps(view: StudyFigures) -> NextSteps:
         return NextSteps(resume=() if view.study.running_process else (resume,))
     if view.verdict != "improved":
         return NextSteps()
-    output = shlex.quote(f"{view.name}-best")
+    output_directory = shlex.quote(f"{view.name}-best")
     minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {name}{minimal_option} --out {output}"
+    export = f"autotune export {name}{minimal_option} --out {output_directory}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)
     if view.target.command is not None:
         return NextSteps(
-            apply=(export,), note=f"Use the parameters in {output}/manifest.json for your command."
+            apply=(export,),
+            note=f"Use the parameters in {output_directory}/manifest.json for your command.",
         )
     if not all(tier.installed for tier in view.target.tiers.values()):
-        guide_text = f"{output}/README.md shows how to install the files."
+        guide_text = f"{output_directory}/README.md shows how to install the files."
         note = f"The servers of this study were private. {guide_text}"
         return NextSteps(apply=(export,), note=note)
     target = shlex.quote(str(_shorten_path(view.study.target_path)))
     return NextSteps(
-        apply=(export, f"autotune apply {output} {target}"), undo=(f"autotune restore {target}",)
+        apply=(export, f"autotune apply {output_directory} {target}"),
+        undo=(f"autotune restore {target}",),
     )
 
 

@@ -120,7 +120,7 @@ def _build_gain_card(view: StudyView) -> Card:
 
 
 def _build_latency_cards(view: StudyView) -> list[Card]:
-    """Return a card with the latency at the rate of today's users, if it is known."""
+    """Return a card with the latency at today's request rate, if this latency is known."""
     latency = view.latency
     if latency is None:
         return []
@@ -131,7 +131,7 @@ def _build_latency_cards(view: StudyView) -> list[Card]:
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:
-    """Return a card with the memory that the changes need, if it is known."""
+    """Return a card with the memory that the changes need, if this amount is known."""
     costs = view.memory_costs
     if view.verdict == "no-improvement" or not costs.text:
         return []
@@ -198,8 +198,8 @@ def _describe_hosts(study: Study) -> Iterator[str]:
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[TierChanges]:
-    """Return the settings to change by tier: the first ``shown_count``, or the others with
-    ``remaining``.
+    """Return the settings to change by tier: the first ``shown_count``, or all others if ``remaining``
+    is true.
 
     The settings with the highest cost of reverting come first. The result is empty without an
     improvement.
@@ -209,8 +209,8 @@ def group_changes_by_tier(
     changes = sort_changes(view)
     tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
-        tier, dot, name_in_tier = change.name.partition(".")
-        tier_name, name = (tier, name_in_tier) if dot else ("", change.name)
+        tier, separator, name_in_tier = change.name.partition(".")
+        tier_name, name = (tier, name_in_tier) if separator else ("", change.name)
         tiers.setdefault(tier_name, []).append(_build_change_row(view, change, name))
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 

@@ -37,8 +37,8 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise, peaks come from the search and
-    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    Peaks are pooled from measurements after the selection, if there are any. Otherwise, they come from
+    the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
     (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
     trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
@@ -48,13 +48,13 @@ def build_status(view: StudyView) -> StudyStatus:
     baseline, best = (
         _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
-    holder = view.study.running_process
+    lock_holder = view.study.running_process
     beds = _summarize_bed_status(view)
     document: StudyStatus = {
         "schema": 1,
         "study": view.name,
-        "state": "running" if holder else "finished" if state.is_over else "stopped",
-        "holder": holder,
+        "state": "running" if lock_holder else "finished" if state.is_over else "stopped",
+        "holder": lock_holder,
         "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
         "trials": _summarize_trials(view),
@@ -174,7 +174,7 @@ def _format_change(view: StudyView) -> str | None:
 
 def format_status(view: StudyView) -> str:
     """Return the status as a few lines of text."""
-    return "\n".join(_format_lines(view, build_status(view))) + "\n"
+    return "\n".join(_format_status_lines(view, build_status(view))) + "\n"
 
 
 def watch_status(
@@ -200,7 +200,7 @@ def watch_status(
         sleep(POLL_SECONDS)
 
 
-def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     is_running = status_document["state"] == "running"
     if (purpose := view.study.state.purpose) and not is_running:
         yield f"{view.name}: a configuration was {purpose}"
@@ -208,12 +208,12 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         return
     is_stopped = status_document["state"] == "stopped"
     state_text = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
-    holder = status_document["holder"]
-    yield f"{view.name}: {state_text}" + (f", {holder}" if holder else "")
+    lock_holder = status_document["holder"]
+    yield f"{view.name}: {state_text}" + (f", {lock_holder}" if lock_holder else "")
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
-    yield from _format_counts(view, status_document)
+    yield from _format_trial_counts(view, status_document)
     yield from _format_peaks(view, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
@@ -239,7 +239,7 @@ def _format_activity(units: Units, status_document: StudyStatus, *, running: boo
         yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
 
 
-def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     trials, proof = status_document["trials"], status_document["proof"]
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
     budget_text = format_count(trials["budget"], "configuration")

@@ -75,19 +75,19 @@ class Study:
         """Return the versions of autotune and its programs, and the dates of the study."""
         sessions = self._list_records("session")
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
-        concluded = [str(record.get("at")) for record in self._list_records("verdict")]
+        verdict_times = [str(record.get("at")) for record in self._list_records("verdict")]
         return Provenance(
             self.start.autotune,
             dict(sorted(versions.items())),
             self.start.started,
-            concluded[-1] if concluded else None,
+            verdict_times[-1] if verdict_times else None,
         )
 
     @property
     def dated_events(self) -> list[DatedEvent]:
         """Return all events with a date, in the order recorded."""
-        dates = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
-        return [DatedEvent(kind, str(at)) for kind, at in dates if at]
+        dated_records = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
+        return [DatedEvent(kind, str(at)) for kind, at in dated_records if at]
 
     def _list_records(self, event: str) -> list[Mapping[str, Any]]:
         return [record for record in self.records if record["event"] == event]

@@ -35,7 +35,9 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate for baseline and best, and the reason of a bound."""
+    """Yield the SLO's percentile at a rate for baseline and best. If it is only a bound, also yield the
+    reason.
+    """
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     latencies = estimate_latency_at(view, rate)
@@ -102,7 +104,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
     measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
-        "Now": _format_running(view),
+        "Now": _format_running_trial(view),
         "Measured": (
             f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
             for trial in measured_trials
@@ -116,13 +118,13 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
         "Test beds": format_bed_lines(view),
         "Configurations": _format_trials(view),
-        "Time": _format_time(view),
+        "Time": _format_time_shares(view),
         "Warnings": (
             line
             for warning in view.warnings
             for line in (f"! {warning.text}", f"  → {warning.remedy}")
         ),
-        "Not checked": _format_unchecked(view),
+        "Not checked": _format_unchecked_aspects(view),
         "Next": view.next_steps.commands,
     }
     return {title: lines for title, section in sections.items() if (lines := list(section))}
@@ -201,7 +203,7 @@ def _format_sides(view: StudyView) -> Iterator[str]:
             yield f"{name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
 
-def _format_running(view: StudyView) -> Iterator[str]:
+def _format_running_trial(view: StudyView) -> Iterator[str]:
     if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
         return
     if view.outlook.lead_text and view.conclusion.best:
@@ -292,13 +294,13 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     if view.state.stop_reason:
         yield f"search finished: {view.state.stop_reason}"
     for failure in group_failures(view.state, view.study.reading_counts):
-        noun = "trial" if len(failure.trials) == 1 else "trials"
+        trial_noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
         numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({noun} {numbers})"
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
 
 
-def _format_time(view: StudyView) -> Iterator[str]:
+def _format_time_shares(view: StudyView) -> Iterator[str]:
     total_seconds = view.seconds_by_activity["total"]
     if total_seconds:
         activity_shares = [
@@ -309,7 +311,7 @@ def _format_time(view: StudyView) -> Iterator[str]:
         yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 
 
-def _format_unchecked(view: StudyView) -> Iterator[str]:
+def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
     best, target = view.conclusion.best, view.target
     if best is None:
         return

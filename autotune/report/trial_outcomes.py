@@ -129,16 +129,18 @@ def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
 
 def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
     """Return the causes of all unusable trials, the most frequent first."""
-    by_cause: dict[str, list[Trial]] = {}
+    trials_by_cause: dict[str, list[Trial]] = {}
     for trial in filter(is_unusable, state.trials):
-        by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(trial)
+        trials_by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(
+            trial
+        )
     causes = [
         FailureGroup(
             cause,
             tuple(trial.number for trial in trials),
             describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
         )
-        for cause, trials in by_cause.items()
+        for cause, trials in trials_by_cause.items()
     ]
     return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
 
@@ -175,7 +177,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
 def count_readings(
     readings: Iterable[RecordedReading | RecordedCall],
 ) -> dict[int, ReadingCounts]:
-    """Return trial number → counts, from the records in ``readings.jsonl`` in any order."""
+    """Return the counts by trial number, from the records in ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for record in readings:
         earlier_counts = counts.get(record.trial, ReadingCounts())

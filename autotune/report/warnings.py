@@ -177,10 +177,10 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
         _warn_of_proof,
         _warn_of_noise,
         _warn_of_drift,
-        _warn_of_settings,
+        _warn_of_ineffective_settings,
         _warn_of_readings,
         _warn_of_trials,
-        _warn_of_time,
+        _warn_of_idle_time,
     )
     return tuple(warning for check in checks for warning in check(view))
 
@@ -215,24 +215,28 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     examples = [count.example for count in counts.values() if count.example]
     if examples:
         trials = [number for number, count in counts.items() if count.example]
-        share = 100 * wrong_count / checked_count
+        wrong_percent = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
             wrong_count,
             0,
-            f"{share:.2g} % of {checked_count:,} checked responses were incorrect, in "
+            f"{wrong_percent:.2g} % of {checked_count:,} checked responses were incorrect, in "
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
+    # In an overloaded trial, the readings may end before any response is checked.
+    feasible_numbers = {trial.number for trial in view.state.trials if trial.is_feasible}
     numbers = [
         number
-        for number, count in counts.items()
-        if count.readings and count.looked_at < ENOUGH_ANSWERS
+        for number, count in view.study.reading_counts.items()
+        if count.readings
+        and count.looked_at < ENOUGH_ANSWERS
+        and (count.looked_at or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
-        min_checked = min(counts[number].looked_at for number in numbers)
-        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked))
+        min_checked = min(view.study.reading_counts[number].looked_at for number in numbers)
+        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",
             min_checked,
@@ -364,7 +368,7 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if effective settings of the best configuration differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
@@ -482,7 +486,7 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_idle_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # commands and models spend no time generating load
     total_seconds = view.state.elapsed_seconds

@@ -43,8 +43,8 @@ def derive_by_rule(
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
-            siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
-            hint = suggest_name(name, sorted({*dimensions, *siblings}))
+            sibling_names = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
         if isinstance(dimensions[name].baseline, str):
             raise file.document.build_error(
@@ -54,8 +54,8 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions. In each derived one, the expression contains only searched parameters, and
-    the baseline and presets are computed.
+    """Return all dimensions. Expressions of derived dimensions then contain only searched parameters,
+    and their baselines and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """

@@ -1,8 +1,8 @@
 """Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
 In addition to parameters and facts, a rule may name the total resource needs of a tier's services
-(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule per deployment of the tier, which
-contains that deployment's own parameters. It applies only if that deployment runs.
+(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule for each deployment of the tier.
+Each of these rules contains its deployment's own parameters, and applies only if that deployment runs.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``baseline_excess`` is the amount by which the baseline's
-    side that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
-    Candidates may then break the rule by the same amount at most.
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the baseline,
+    the side that should be smaller exceeds the other side. It is positive if the baseline breaks the
+    rule. Candidates may then break the rule by the same amount at most.
     """
 
     text: str
@@ -112,9 +112,9 @@ class Rule:
         )
         if self.symbol == "==":
             return abs(left - right) / max(abs(left), abs(right), 1e-12)
-        small, large = (left, right) if self.symbol in ("<=", "<") else (right, left)
-        large += self.allowed_excess(names)
-        return (small - large) / max(abs(small), abs(large), 1e-12)
+        smaller_side, larger_side = (left, right) if self.symbol in ("<=", "<") else (right, left)
+        larger_side += self.allowed_excess(names)
+        return (smaller_side - larger_side) / max(abs(smaller_side), abs(larger_side), 1e-12)
 
     def as_bound(self, names: NameValues) -> Rule:
         """Return the broken side of an equation as a bound; other rules are returned unchanged."""
@@ -271,8 +271,8 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES`, which contain its own parameters; empty if
-    the service declares none.
+    """Return a service's expressions (over its own parameters) for one of `SIZE_NAMES`; empty if the
+    service declares none.
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
@@ -322,8 +322,8 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
     """Return the facts for rules: number of hosts, memory (bytes), CPUs and maximum open files.
 
-    ``web.memory`` is that of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a tier.
-    ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
+    ``web.memory`` is the memory of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a
+    tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
     for name, tier in target.tiers.items():
@@ -346,10 +346,10 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
     by_name = {d.name: d for d in dimensions}
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
-            small, large = (
+            smaller_name, larger_name = (
                 qualify_expression(side, f"{tier_service.name}.", by_name) for side in name_pair
             )
-            order = parse_comparison(f"{small} <= {large}")
+            order = parse_comparison(f"{smaller_name} <= {larger_name}")
             if order.names() <= by_name.keys():
                 yield order
 

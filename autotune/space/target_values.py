@@ -123,7 +123,7 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         dimension = _apply_range(file, name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
-        assert choices is not None  # the loader requires choices without a range
+        assert choices is not None  # without a range, the loader requires choices
         parameter = replace(parameter, stock=choices[0])
         dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:

@@ -49,7 +49,7 @@ def _build_result_json(result: Result) -> dict[str, Any]:
 
 def format_sweep(sweep: SweepResults) -> str:
     """Return the title, the best point, and a table for each diagram."""
-    return "\n".join(_format_lines(sweep)) + "\n"
+    return "\n".join(_format_sweep_lines(sweep)) + "\n"
 
 
 def format_headline(sweep: SweepResults) -> str:
@@ -88,7 +88,7 @@ def _format_interval(mean: Mean, format_end: Callable[[float], str]) -> str:
     return f" [{format_end(mean.low)}, {format_end(mean.high)}]"
 
 
-def _format_lines(sweep: SweepResults) -> Iterator[str]:
+def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
     yield sweep.plan.title
     yield format_headline(sweep)
     if sweep.target.simulated is not None:

@@ -100,14 +100,14 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
             for tier, counts in read_entries("hosts").items()
         },
         settings=read_entries("with"),
-        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
+        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []),
         repeat=parse_entry("repeat", _parse_repeat, 3),
         seconds=parse_entry("seconds", _parse_reading_seconds, "5s"),
         document=document,
     )
 
 
-def _as_list(value: Any) -> list[Any]:
+def _wrap_in_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -124,7 +124,7 @@ def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[ob
 
 
 def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
-    counts = _as_list(values)
+    counts = _wrap_in_list(values)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
@@ -149,7 +149,7 @@ def build_request(
     path: Path,
     over: Sequence[str] | None,
     hosts: Sequence[str] | None,
-    fixed: Sequence[str] | None,
+    fixed_settings: Sequence[str] | None,
     rates: Sequence[float] | None,
     repeat: int | None,
     *,
@@ -159,12 +159,12 @@ def build_request(
 
     Raises TargetError for the file and UsageError for invalid options.
     """
-    file, file_request = read_sweep_file(path)
+    target_file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
     range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
     ranges = _split_assignments("--over", over, "missing values", range_form)
     values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
-    assignments = _split_assignments("--set", fixed, "missing value", "NAME=VALUE")
+    assignments = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
         over={**base_request.over, **values_by_name},
@@ -184,16 +184,16 @@ def build_request(
         )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
-    if reason := explain_excess_rate(request.rates, file):
+    if reason := explain_excess_rate(request.rates, target_file):
         if rates:
             raise UsageError(f"--rate: {reason}", hint=MAX_RATE_HINT)
         raise load_yaml(path).build_error(["rates"], f"rates: {reason}", hint=MAX_RATE_HINT)
-    return file, request if request.title else replace(request, title=_build_title(request))
+    return target_file, request if request.title else replace(request, title=_build_title(request))
 
 
-def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
+def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str | None:
     """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
-    return find_excess_rate(max(rates, default=0.0), file.target.load.max_rate)
+    return find_excess_rate(max(rates, default=0.0), target_file.target.load.max_rate)
 
 
 def _split_assignments(
@@ -243,9 +243,9 @@ def expand_values(text: str) -> list[str]:
     return [f"{start + index * step:.12g}" for index in range(count)]
 
 
-def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
+def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
     """Return the grid of a request. Raises UsageError for names that are not in the target."""
-    tiers, data_set = file.target.tiers, file.target.data
+    tiers, data_set = target_file.target.tiers, target_file.target.data
     if not request.over and not request.hosts:
         raise UsageError(
             "the sweep varies nothing",
@@ -253,7 +253,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         )
     for tier, counts in request.hosts.items():
         with request.locate_errors("hosts", tier):
-            _check_host_counts(file, tier, counts)
+            _check_host_counts(target_file, tier, counts)
     # The number of keys per request is known only for the reference application.
     is_reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
@@ -269,7 +269,7 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         rates=request.rates,
         repeat=request.repeat,
         seconds=request.seconds,
-        seed=file.target.search.seed,
+        seed=target_file.target.search.seed,
         keys=data_set.keys_per_request if is_reference else 1,
     )
     for axis in plan.axes:
@@ -363,15 +363,21 @@ def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[A
         )
     is_all = list(values) == ["all"]
     labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
-    if unknown := [label for label in labels if label not in by_label]:
+    if unknown_labels := [label for label in labels if label not in by_label]:
         choices = ", ".join(label.replace(", ", "/") for label in by_label)
-        raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {choices}")
+        raise UsageError(
+            f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices}"
+        )
     return tuple(AxisValue(label, by_label[label]) for label in labels)
 
 
-def choose_directory_name(path: Path, file: TargetFile) -> str:
+def choose_directory_name(path: Path, target_file: TargetFile) -> str:
     """Return the name of the sweep's directory."""
-    return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
+    return (
+        f"{target_file.target.name}-sweep"
+        if path.resolve() == target_file.path.resolve()
+        else path.stem
+    )
 
 
 def format_sweep_size(plan: SweepPlan) -> str:

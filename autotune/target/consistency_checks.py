@@ -233,12 +233,15 @@ def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_names_exist(
-    location: tuple[str, ...], noun: str, names: tuple[str, ...], existing: Mapping[str, object]
+    location: tuple[str, ...],
+    noun: str,
+    names: tuple[str, ...],
+    existing_names: Mapping[str, object],
 ) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
-        if name not in existing:
+        if name not in existing_names:
             message = f"unknown {noun} {name!r}"
-            yield TargetMistake((*location, index), message, suggest_name(name, existing))
+            yield TargetMistake((*location, index), message, suggest_name(name, existing_names))
     yield from _check_duplicates(location, names)
 
 
@@ -259,7 +262,9 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
     # Another check reports a tier that depends on itself.
     needed_tiers = {
         name: [
-            needed for needed in tier.required_tiers if needed in target.tiers and needed != name
+            needed_tier
+            for needed_tier in tier.required_tiers
+            if needed_tier in target.tiers and needed_tier != name
         ]
         for name, tier in target.tiers.items()
     }

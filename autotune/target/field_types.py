@@ -109,7 +109,7 @@ Scalar = Annotated[
     PlainValidator(_validate_scalar),
     WithJsonSchema({"type": ["boolean", "number", "string"]}),
 ]
-# A single value may be written without brackets.
+# A list with a single value may be written without brackets.
 _NON_EMPTY_FIELD = Field(min_length=1)
 TextList = Annotated[
     tuple[Text, ...], BeforeValidator(wrap_in_list, json_schema_input_type=Text | list[Text])

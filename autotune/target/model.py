@@ -471,7 +471,9 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, unless the latency limit requires more
+DEFAULT_TIMEOUT_SECONDS = (
+    2.0  # timeout of a request, unless the latency limit requires a longer one
+)
 MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
 # A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
 # code for stacks need not check for None.
@@ -536,8 +538,8 @@ class Target(TargetModel):
     parameters: dict[Text, ParameterRule] = Field(
         default={}, json_schema_extra=_allow_false_parameters
     )
-    """Rules for parameters, by their names `tier.service.parameter`. With `command`: the parameters of
-    the command. `"lb.*": false` excludes all parameters whose names match."""
+    """Rules for parameters. Names have the form `tier.service.parameter`. With `command`: the
+    parameters of the command. `"lb.*": false` excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
     """Rules that every trial must satisfy, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""

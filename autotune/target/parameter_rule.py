@@ -26,7 +26,7 @@ def _require_true(value: object) -> object:
     return value
 
 
-# A single value may be written without brackets.
+# A list with a single value may be written without brackets.
 ConditionValues = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(

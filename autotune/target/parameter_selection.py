@@ -28,7 +28,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 def is_excluded(target: Target, name: str) -> bool:
     """True if the target's patterns exclude the parameter from the search.
 
-    A rule for the parameter itself with values, such as `range`, overrides the patterns.
+    A rule for the parameter itself that sets values, such as `range`, overrides the patterns.
     """
     rule = target.parameters.get(name)
     if rule is not None and _sets_values(rule):

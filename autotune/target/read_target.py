@@ -298,7 +298,7 @@ def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | 
     location: list[str | int] = []
     value: Any = document.root
     for step in steps:
-        if isinstance(value, dict | list) and _contains_step(value, step):
+        if _contains_step(value, step):
             value = value[step]
             location.append(step)
     is_named = problem["type"] in ("missing", "extra_forbidden")

@@ -21,8 +21,8 @@ Location = Sequence[str | int]
 LineColumn = tuple[int, int]
 
 
-MAX_VALUES = 20_000  # limits nested aliases, whose expansion grows exponentially
-MAX_MERGES = 1000  # limits nested merges
+MAX_VALUES = 20_000  # maximum number of values, because nested aliases grow exponentially
+MAX_MERGES = 1000  # maximum number of merges, because nested merges multiply
 MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
 START_HINT = "`autotune init` writes a target to start from"

@@ -78,13 +78,13 @@ def weighed(noise: float = 0.0, disturbed: int | None = None) -> EffectRegressio
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_change_is_told_apart_though_none_was_reverted_alone(name: str) -> None:
-    mean, sd = weighed().fit_effects().loss_of(frozenset({name}))
+    mean, sd = weighed().fit_effects().estimate_loss(frozenset({name}))
     assert mean == pytest.approx(SMALL[name], abs=0.002)
     assert sd < 0.001
 
 
 def test_a_disturbed_measurement_has_no_say() -> None:
-    mean, _ = weighed(0.01, disturbed=9).fit_effects().loss_of(frozenset({"a", "c"}))
+    mean, _ = weighed(0.01, disturbed=9).fit_effects().estimate_loss(frozenset({"a", "c"}))
     assert mean == pytest.approx(0.07, abs=0.02)
 
 
@@ -93,7 +93,7 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     for reverted in [frozenset[str](), frozenset(SMALL)] * 10:
         found.add_measurement(reverted, 7.0 - sum(SMALL[name] for name in reverted))
     losses = found.fit_effects()
-    assert losses.loss_of(frozenset(SMALL))[1] < losses.loss_of(frozenset({"a"}))[1] / 5
+    assert losses.estimate_loss(frozenset(SMALL))[1] < losses.estimate_loss(frozenset({"a"}))[1] / 5
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,3 +137,17 @@ def test_files_of_another_deployment_come_and_go() -> None:
         "@@ -1 +0,0 @@",
         "-worker_processes 2;",
     ]
+
+
+@pytest.mark.parametrize(("size", "count"), [(17 << 20, 1), (15 << 20, 5)])
+def test_files_that_are_too_large_for_configurations_are_not_read(
+    copied: Callable[[str], Path], size: int, count: int
+) -> None:
+    directory = copied("improved")
+    for number in range(count):
+        sparse = directory / "configs" / "1" / f"sparse{number}"
+        sparse.touch()
+        os.truncate(sparse, size)
+    study = open_study(directory)
+    with pytest.raises(AutotuneError, match=r"configs/1.* is larger than"):
+        read_rendered_files(directory, find_trial(study.state, "1"))
