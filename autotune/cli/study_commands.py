@@ -137,6 +137,31 @@ def report(
     from autotune.study.ownership import guard_foreign_records
     from autotune.sweep.plan import is_sweep
 
+    _check_report_options(html, csv, at or (), open_=open_, json_=json_, storage=storage)
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory, rates = find_study(study, root), parse_rates("--at", at or ())
+        with guard_foreign_records(directory):
+            if not is_sweep(directory):
+                _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
+            elif option := "--csv" if csv is not None else "--at" if rates else None:
+                raise UsageError(
+                    f"{option} applies only to studies, and {directory.name} is a sweep",
+                    hint="`--json` prints every point",
+                )
+            else:
+                _output_sweep(directory, html, open_=open_, json_=json_)
+
+
+def _check_report_options(
+    html: Path | None,
+    csv: str | None,
+    at: Sequence[str],
+    *,
+    open_: bool,
+    json_: bool,
+    storage: str | None,
+) -> None:
+    """Raise UsageError for options that cannot be combined."""
     if open_ and storage and not html:
         raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
     if csv is not None and (json_ or at):
@@ -144,19 +169,6 @@ def report(
         raise UsageError(
             f"--csv and {other_option} cannot be combined", hint=f"omit {other_option}"
         )
-    with open_studies_directory(storage, studies, [study]) as root:
-        directory, rates = find_study(study, root), parse_rates("--at", at or ())
-        with guard_foreign_records(directory):
-            if is_sweep(directory):
-                if csv is not None or rates:
-                    option = "--csv" if csv is not None else "--at"
-                    raise UsageError(
-                        f"{option} applies only to studies, and {directory.name} is a sweep",
-                        hint="`--json` prints every point",
-                    )
-                _output_sweep(directory, html, open_=open_, json_=json_)
-            else:
-                _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
 
 
 def _output_sweep(directory: Path, html: Path | None, *, open_: bool, json_: bool) -> None:

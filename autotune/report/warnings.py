@@ -425,6 +425,11 @@ def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
             ),
         )
     yield from _warn_of_steal(counts.values())
+    yield from _warn_of_limited_load(view)
+
+
+def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
+    """Warn of load that did not reach the capacity."""
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
