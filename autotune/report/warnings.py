@@ -230,7 +230,7 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
         for number, count in view.study.reading_counts.items()
         if count.readings
         and count.looked_at < ENOUGH_ANSWERS
-        and (count.looked_at or number in feasible_numbers)
+        and (number in counts or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
