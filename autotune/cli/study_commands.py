@@ -139,13 +139,40 @@ def report(
 
     if open_ and storage and not html:
         raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
+    if csv is not None and (json_ or at):
+        other_option = "--json" if json_ else "--at"
+        raise UsageError(
+            f"--csv and {other_option} cannot be combined", hint=f"omit {other_option}"
+        )
     with open_studies_directory(storage, studies, [study]) as root:
         directory, rates = find_study(study, root), parse_rates("--at", at or ())
         with guard_foreign_records(directory):
             if is_sweep(directory):
-                print_sweep(directory, html, json_=json_)
+                if csv is not None or rates:
+                    option = "--csv" if csv is not None else "--at"
+                    raise UsageError(
+                        f"{option} applies only to studies, and {directory.name} is a sweep",
+                        hint="`--json` prints every point",
+                    )
+                _output_sweep(directory, html, open_=open_, json_=json_)
             else:
                 _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
+
+
+def _output_sweep(directory: Path, html: Path | None, *, open_: bool, json_: bool) -> None:
+    from autotune.foreign_files import check_ownership, check_writable_path
+
+    if open_ and html is None:
+        check_ownership(directory)
+        html = check_writable_path(directory, "sweep.html")
+    print_sweep(directory, html, json_=json_)
+    if open_ and html is not None:
+        _open_in_browser(html)
+
+
+def _open_in_browser(path: Path) -> None:
+    if typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("cannot open a browser", hint=f"open {path} in a browser")
 
 
 def _output_report(
@@ -166,8 +193,8 @@ def _output_report(
             check_ownership(directory)
         path = html or check_writable_path(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
-        if open_ and typer.launch(path.resolve().as_uri()):
-            raise AutotuneError("cannot open a browser", hint=f"open {path} in a browser")
+        if open_:
+            _open_in_browser(path)
     if csv is not None:
         print_csv(directory, csv)
     elif json_ or not html:

@@ -25,9 +25,9 @@ from autotune.strict_parsing import decompress_gzip
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
-MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
-MAX_LINK_ROUNDS = 6  # rounds that follow links to links
-MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
+MAX_TARGET_DEPTH = 3  # maximum depth below a directory that a link points to
+MAX_LINK_ROUNDS = 6  # maximum number of rounds, because links may point to links
+MAX_NAMED_ROUNDS = 8  # maximum number of rounds, because fetched files may name further files
 MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
 # Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a
@@ -82,7 +82,7 @@ def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterab
 
 
 def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
-    """Return the files in the output of a collecting command. Raises AutotuneError."""
+    """Return the files in the output of a command that collects files. Raises AutotuneError."""
     archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
@@ -196,9 +196,9 @@ def collect_named_files(
 def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
     """Run the adoption of every service, so that the tree records the requested paths."""
     for adoption in catalogue.list_programs():
-        for running in adoption.find_services(host):
-            if not isinstance(running, str):
-                adoption.adopt(running, lambda *_: True)
+        for running_service in adoption.find_services(host):
+            if not isinstance(running_service, str):
+                adoption.adopt(running_service, lambda *_: True)
 
 
 def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:

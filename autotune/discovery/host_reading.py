@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration, in few round trips and without any change."""
+"""Read the services on a host and their configuration in a few round trips. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read_host(
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
     """Return the host with the names and versions of its installed software, for display.
 
-    The commands take most of a second of CPU time on a host with application servers.
+    On a host with application servers, the commands take almost a second of CPU time.
     """
     version_scripts = (adoption.version_script for adoption in host.catalogue.list_programs())
     script = "\n".join([_IS_ACTIVE_SCRIPT, *version_scripts, ":"])

@@ -21,8 +21,7 @@ MIN_MARKERS = 6  # fewer markers do not identify a page
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
 _SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
 _SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
-# A size is far off, off, or not near if it is outside the samples' range by more than these
-# factors.
+# Factors by which a size must be outside the samples' range to count as far off, as off, or as not near.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
 _SIZE_SLACK_BYTES = 256  # smaller differences in size never matter
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
@@ -38,7 +37,8 @@ _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# How many hints are examined at the start and at the end, and how many characters around each hint.
+# Maximum number of hints examined at the start and at the end of a text, and of characters around each
+# hint.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -291,9 +291,9 @@ def _is_outside_range(size: float, sizes: tuple[int, int], factor: float) -> boo
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
     """Return texts that all samples contain, spread over the page."""
-    first, *further_samples = samples
+    first_sample, *further_samples = samples
     candidates = dict.fromkeys(
-        candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
+        candidate.strip() for candidate in _MARKER_PATTERN.findall(first_sample.text)
     )
     common_markers = [
         candidate

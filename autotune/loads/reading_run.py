@@ -1,14 +1,14 @@
 """Take one reading: all processes start together, and every intended request is counted exactly
 once.
 
-A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
-counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up
-is the result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts
-after the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
-request. During the counted phase, the generator limits the queue that can build up (see
-``httperf``), and ``spec.seconds`` limits the time.
+A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not counted.
+httperf prints one histogram for its whole run, so the first second could not be removed afterwards. If
+most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up is the result, as a
+truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
+clearly overloaded ramp-up ends within about a second. The counted phase starts after the last response
+of the ramp-up. If the stack keeps up, it starts milliseconds after the last request of the ramp-up.
+During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
@@ -40,7 +40,7 @@ from autotune.transports.base import CommandResult, Transport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
-MIN_CHECKED_RAMP = 0.5  # seconds
+MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
 RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
@@ -79,7 +79,7 @@ def take_reading(
     """
     check_rate(spec.rate * load.requests_per_iteration, max_rate)
     spec = replace(spec, max_rate=max_rate)
-    validation = ValidationContext(
+    validation_context = ValidationContext(
         validator
         or (
             AnswerValidator.for_exact_body(request)
@@ -95,7 +95,7 @@ def take_reading(
     )
     if shortage:
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    return _LoadRun(load, request, transports, validation).take_reading(spec)
+    return _LoadRun(load, request, transports, validation_context).take_reading(spec)
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,16 @@ class _LoadRun:
         If the correct body is known, the small sample does not reduce the load, unless the total
         would exceed the maximum rate.
         """
-        max_rate, unit = spec.max_rate - probe_rate, self.load.requests_per_iteration
+        max_rate, requests_per_iteration = (
+            spec.max_rate - probe_rate,
+            self.load.requests_per_iteration,
+        )
         is_exact = self.validation.validator.is_exact
-        rate = min(spec.rate, max_rate / unit) if is_exact else spec.rate - probe_rate / unit
+        rate = (
+            min(spec.rate, max_rate / requests_per_iteration)
+            if is_exact
+            else spec.rate - probe_rate / requests_per_iteration
+        )
         return replace(spec, rate=rate, max_rate=max_rate)
 
     def _run_load(
@@ -211,7 +218,7 @@ class _LoadRun:
             _build_load_command(process, host, host_start_times, delay_seconds)
             for (process, _, _), host in zip(processes, hosts, strict=False)
         ]
-        completed = run_together(
+        command_results = run_together(
             [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
         )
         install_hint = _describe_installation(self.load)
@@ -219,9 +226,11 @@ class _LoadRun:
             self.load.parse_checked(
                 process, _require_output(command_result, install_hint), entry, share
             )
-            for (process, entry, share), command_result in zip(processes, completed, strict=False)
+            for (process, entry, share), command_result in zip(
+                processes, command_results, strict=False
+            )
         )
-        return sum_results(results), completed[len(processes) :]
+        return sum_results(results), command_results[len(processes) :]
 
 
 def _build_load_command(
@@ -249,8 +258,8 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
     """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
     the generator rejects the input.
     """
-    if inspection := load.inspection_command():
-        argv, standard_input = inspection
+    if inspection_command := load.inspection_command():
+        argv, standard_input = inspection_command
         results = run_on_all(
             transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()
@@ -276,8 +285,8 @@ def count_requests(
     command = LoadCommand(
         host, process.argv, process.max_rate, 0.0, process.span_seconds, timeout, process.input
     )
-    (completed,) = run_together([command], max_rate)
-    return load.with_counted_requests(_require_output(completed, _describe_installation(load)))
+    (command_result,) = run_together([command], max_rate)
+    return load.with_counted_requests(_require_output(command_result, _describe_installation(load)))
 
 
 def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
@@ -319,13 +328,13 @@ def _describe_installation(load: LoadGenerator) -> str:
     return load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
 
 
-def _require_output(completed: CommandResult, install_hint: str) -> str:
+def _require_output(command_result: CommandResult, install_hint: str) -> str:
     """Return standard output, or the error text if there is none. Raises LoadError if the program
     cannot run.
     """
-    if completed.returncode in MISSING_STATUSES:
+    if command_result.returncode in MISSING_STATUSES:
         raise LoadError(
-            f"the load host cannot run the generator: {completed.error_text}",
+            f"the load host cannot run the generator: {command_result.error_text}",
             hint=f"install it there: {install_hint}",
         )
-    return completed.stdout if completed.stdout.strip() else completed.error_text
+    return command_result.stdout if command_result.stdout.strip() else command_result.error_text

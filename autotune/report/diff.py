@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from autotune import foreign_files
 from autotune.errors import AutotuneError, UsageError
 from autotune.foreign_files import ForeignFileError
-from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
+from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, outline_unknown_syntax
 from autotune.report import format as fmt
 from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
@@ -97,20 +97,26 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The instance in the file's ``name`` ends with
-    the service.
+    """Return the function that masks a file's secrets. The ``name`` of the file starts with
+    ``tier.host.service``.
     """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
-    return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
+    return next(
+        filter(None, (find_outliner(service, path) for service in services)), outline_unknown_syntax
+    )
 
 
 def find_trial(state: State, name: str) -> Trial:
     """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
     if name in ("baseline", "best"):
-        side = find_conclusion(state).sides.get(name)
-        if side is None:
-            raise AutotuneError(f"this study has no {name} yet", hint=_format_known_names(state))
-        return side.trial
+        sides = find_conclusion(state).sides
+        if name not in sides:
+            names = [side for side in ("baseline", "best") if side in sides]
+            raise AutotuneError(
+                f"no configuration of this study is its {name}",
+                hint=_format_known_names(state, names),
+            )
+        return sides[name].trial
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
@@ -123,11 +129,11 @@ def find_trial(state: State, name: str) -> Trial:
     raise UsageError(f"unknown trial {name!r}", hint=hint)
 
 
-def _format_known_names(state: State) -> str:
+def _format_known_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "the study has no trials yet"
-    return f"expected one of: baseline, best, {min(numbers)} to {max(numbers)}"
+    return f"expected one of: {', '.join([*names, f'{min(numbers)} to {max(numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:

@@ -416,8 +416,8 @@ def _build_unit_name(target: Target, tier: str) -> str:
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Return the instance with its container as unit, and with ``directory`` set to the host
-    directory with its files.
+    """Return the instance with its container as unit, and with ``directory`` set to the directory on
+    the host that contains the instance's files.
     """
     unit = _build_unit_name(target, instance.placement.tier)
     assert target.project is not None

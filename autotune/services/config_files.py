@@ -23,7 +23,7 @@ from autotune.strict_parsing import decompress_gzip, is_uint
 # because matching them may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
-_MAX_LINKS = 40  # links that one path may lead through, as in Linux
+_MAX_LINKS = 40  # maximum number of links on one path, as in Linux
 # Maximum total size of a host's files, in bytes. An archive could unpack to a thousand times its
 # own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
@@ -336,8 +336,8 @@ def tokenize(
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
-MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # limit for files that each include several others
+MAX_INCLUDE_DEPTH = 16  # maximum depth of nested includes
+MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
 # Returns the path pattern that a directive includes, or None if it is not an include.
 IncludeParser = Callable[[Directive], str | None]
 
@@ -456,9 +456,9 @@ def read_config(
     """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
     files that cannot be read.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
-    the including file. Directives for which ``applies`` returns false are dropped, and such
-    includes are not followed.
+    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of the
+    including file. Directives for which ``applies`` returns false are dropped. Includes among them are
+    not followed.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})

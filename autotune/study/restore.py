@@ -31,7 +31,7 @@ def restore_study(study: Path) -> list[str]:
     """Restore everything that a study changed. Return a line for each action.
 
     Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
-    it on this machine. If some hosts cannot be restored, the others still are, and the AutotuneError
+    it on this machine. If some hosts cannot be restored, all others are restored, and the AutotuneError
     names the failures.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)

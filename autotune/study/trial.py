@@ -42,8 +42,9 @@ def run_trial(
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
     The trial is recorded before anything changes, and each reading before any conclusion is drawn from
-    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds``
-    limits the duration of the trial, and ``usual_seconds`` the load on slow pages.
+    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is
+    the maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
+    pages.
     """
     trial = begin_trial(step, context)
     return (
@@ -174,7 +175,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
     store.record_peak(
         trial,
         measurement.peak,
-        readings=measurement.reading_count,
+        reading_count=measurement.reading_count,
         load_seconds=measurement.load_seconds,
     )
 

@@ -107,8 +107,9 @@ def test_files_that_were_lost_or_changed_since_are_not_handed_out(
 
 
 def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:
-    with pytest.raises(AutotuneError, match="no best yet"):
+    with pytest.raises(AutotuneError, match="no configuration of this study is its best") as caught:
         format_diff(study("unmeetable"))
+    assert caught.value.hint == "expected one of: baseline, 0 to 3"
 
 
 def test_colour_marks_lines_and_changes_nothing_else() -> None:
