@@ -70,13 +70,13 @@ def test_an_unchanged_setting_that_a_change_limits_needs_no_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looked_at", "references", "value"), [(0, 1, 0), (50, 1, 50), (200, 1, None), (0, 0, None)]
+    ("checked_count", "references", "value"), [(0, 1, 0), (50, 1, 50), (200, 1, None), (0, 0, None)]
 )
 def test_a_trial_whose_answers_were_hardly_checked_is_told(
-    looked_at: int, references: int, value: int | None
+    checked_count: int, references: int, value: int | None
 ) -> None:
-    counts = {0: ReadingCounts(readings=9, looked_at=900),
-              1: ReadingCounts(readings=9, looked_at=looked_at)}  # fmt: skip
+    counts = {0: ReadingCounts(readings=9, checked_count=900),
+              1: ReadingCounts(readings=9, checked_count=checked_count)}  # fmt: skip
     warned = found(replace(SOUND, reference_count=references), counts).get("few-answers")
     assert (warned and warned.value) == value
     assert warned is None or "of 1 trial (1)" in warned.text
@@ -84,7 +84,7 @@ def test_a_trial_whose_answers_were_hardly_checked_is_told(
 
 def test_a_trial_that_failed_at_every_load_may_lack_checked_answers() -> None:
     state = replace(SOUND, trials=(*SOUND.trials, Trial(90, Phase.SEARCH, {}, failure="no")))
-    counts = {0: ReadingCounts(readings=9, looked_at=900), 90: ReadingCounts(readings=9)}
+    counts = {0: ReadingCounts(readings=9, checked_count=900), 90: ReadingCounts(readings=9)}
     assert "few-answers" not in found(replace(state, reference_count=1), counts)
 
 
