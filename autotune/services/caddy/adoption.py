@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import (
@@ -118,15 +118,19 @@ def _parse_import(directive: Directive) -> str | None:
 def _list_blocks(config: Config, *names: str) -> list[Block]:
     """Return the directives with these names, each with the directives in its block."""
     return [
-        (line, *_take_inner_directives(config.directives[number + 1 :], line.directive.depth))
+        config.directives[
+            number : next(
+                (
+                    end
+                    for end, later in enumerate(config.directives)
+                    if end > number and later.directive.depth <= line.directive.depth
+                ),
+                len(config.directives),
+            )
+        ]
         for number, line in enumerate(config.directives)
         if line.name in names
     ]
-
-
-def _take_inner_directives(following: Sequence[PlacedDirective], depth: int) -> Block:
-    """Return the first of the ``following`` directives, as long as they are deeper than ``depth``."""
-    return tuple(takewhile(lambda inner: inner.directive.depth > depth, following))
 
 
 def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
