@@ -30,9 +30,7 @@ from autotune.estimate import InstanceCapacity
 from autotune.masking import mask_secrets
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.noise import Noise
-from autotune.measure.reading import Reading
 from autotune.measure.warm_up import WarmUpResult
-from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
@@ -43,7 +41,7 @@ from autotune.study import journal, ownership
 from autotune.study.ceiling_records import Ceilings
 from autotune.study.directory import EVENTS_FILE, find_study
 from autotune.study.journal_records import SCHEMA_VERSION, StudyStart, TrialStart
-from autotune.study.reading_records import READINGS_FILE, encode_call, record_reading
+from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_call
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
     Phase,
@@ -177,11 +175,8 @@ class StudyStore:
             files=digests,
         )
 
-    def record_reading(
-        self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
-    ) -> None:
-        """Record a reading with its host usage; it is on disk when this method returns."""
-        record = record_reading(trial.number, current_timestamp(), purpose, reading, hosts)
+    def record_reading(self, record: RecordedReading) -> None:
+        """Append a reading; it is on disk when this method returns."""
         with self._lock:
             self._readings.append_record(encode(record))
 
