@@ -59,9 +59,8 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-ACTION_TIMEOUT_SECONDS = (
-    150.0  # time to stop and start a host's units; systemd gives each unit 90 s to stop
-)
+# time to stop and start a host's units; systemd gives each unit 90 s to stop
+ACTION_TIMEOUT_SECONDS = 150.0
 
 # Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
 # clients.

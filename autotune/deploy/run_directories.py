@@ -27,10 +27,8 @@ from autotune.strict_parsing import parse_json
 # directory with a record for each run directory, in the account's state directory
 RECORD_DIRECTORY = "runs"
 DIRECTORY_PREFIX = "autotune-"
-MARKER_FILE = (
-    # contains the run directory's own name, so that no other directory is mistaken for it
-    ".run-directory"
-)
+# contains the run directory's own name, so that no other directory is mistaken for it
+MARKER_FILE = ".run-directory"
 
 
 @dataclass(frozen=True)

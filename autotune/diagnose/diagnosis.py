@@ -19,9 +19,8 @@ from autotune.services.diagnosis import Resource
 from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
-MAX_FAILED_READINGS = (
-    3  # maximum number of failed readings to use: overload hides the cause far above the peak
-)
+# maximum number of failed readings to use: overload hides the cause far above the peak
+MAX_FAILED_READINGS = 3
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "rese
 # Minimum share of requests with such errors; fewer errors are not evidence of a broken host.
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
-TRY_INTERVAL_SECONDS = (
-    0.5  # seconds between tries, so that a queue of one or two seconds is gone by the last try
-)
+# seconds between tries, so that a queue of one or two seconds is gone by the last try
+TRY_INTERVAL_SECONDS = 0.5
 _MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in a message
 
 

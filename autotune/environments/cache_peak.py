@@ -16,9 +16,8 @@ from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-SLO_LIMIT_FRACTION = (
-    0.1  # share of the stack's latency limit, because a request to a cache is one of several steps
-)
+# share of the stack's latency limit, because a request to a cache is one of several steps
+SLO_LIMIT_FRACTION = 0.1
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
 SEARCH_LIMITS = SearchLimits(

@@ -35,6 +35,7 @@ from autotune.measure.warm_up import (
 )
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
+from autotune.transports.base import ConnectionLost
 
 # A latency reading lasts until this many requests exceed the percentile, within these limits in
 # seconds.
@@ -44,9 +45,8 @@ TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for t
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
-LATENCY_PROBES = (
-    2  # requests before the first load; the faster one counts, because the first one may be cold
-)
+# requests before the first load; the faster one counts, because the first one may be cold
+LATENCY_PROBES = 2
 # The search may go down to this share of the rate that single sequential requests would reach.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
@@ -348,18 +348,26 @@ class LoadSession:
         self, rate: float, seconds: float, record: Recorder, purpose: str
     ) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds``, and record the reading with its excess CPU
-        steal.
+        steal. If a connection to a host is lost, the load is sent once more.
 
-        Raises RateTooHigh if the rate exceeds the target's limit, and ServersDown if a load
-        balancer still does not use all servers after the longest wait.
+        Raises RateTooHigh if the rate exceeds the target's limit, ServersDown if a load balancer
+        still does not use all servers after the longest wait, and HostUnreachable.
         """
         check_rate(rate, self.limits.max_rate)
-        # An overload can trip health checks. In that case, the next reading waits for the servers.
-        self.fleet.await_service(is_answer_doubtful=self._errors_seen)
-        with self.clock.time_activity("load"):
-            watched_reading = self.meter.take_reading(
-                rate, seconds, ramp_seconds=self._choose_ramp_seconds(rate, purpose)
-            )
+        ramp_seconds = self._choose_ramp_seconds(rate, purpose)
+        for is_last_try in (False, True):
+            # An overload can trip health checks. Then the next reading waits for the servers.
+            self.fleet.await_service(is_answer_doubtful=self._errors_seen)
+            try:
+                with self.clock.time_activity("load"):
+                    watched_reading = self.meter.take_reading(
+                        rate, seconds, ramp_seconds=ramp_seconds
+                    )
+                break
+            except ConnectionLost as error:
+                if is_last_try:
+                    raise
+                record.note(f"{error.message}; the reading is repeated")
         self._last_rate = 0.0 if watched_reading.reading.truncated else rate
         self._errors_seen = watched_reading.reading.error_count > 0
         stolen_share = round(self.steal.excess_steal(watched_reading.hosts), 4)

@@ -464,7 +464,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
     if runtime.installed:
         require_persisted_state(files, space.baseline, instances)
-    # A resumed study does not edit the files again to prove it: its target holds what was proven.
+    # Edits are proven once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
     proof = prove_edits(space, instances, files.read_values) if needs_proof else NO_PROOF
     host_templates = host_templates.without_parameters(proof.refuted)

@@ -163,10 +163,7 @@ def _is_setting(instance: ServiceInstance, line: str) -> bool:
     text = line.strip()
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
-    adoption, variable = (
-        find_adoption(instance.service),
-        _VARIABLE_PATTERN.fullmatch(text),
-    )
+    adoption, variable = find_adoption(instance.service), _VARIABLE_PATTERN.fullmatch(text)
     if adoption is None or variable is None:
         return False
     return adoption.visible.visible_variables.fullmatch(variable["name"]) is not None

@@ -27,9 +27,8 @@ _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
 # counts the CPU use of a host; mounted together with "cpu" or separately
 _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
-_PERIOD_MICROSECONDS = (
-    10_000  # µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
-)
+# µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
+_PERIOD_MICROSECONDS = 10_000
 _MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
 # Kernels without swap accounting lack these files. In that case, hosts may swap.

@@ -8,6 +8,7 @@ limit is an error.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from math import inf
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
 from autotune.transports import wait_notices
-from autotune.transports.base import CommandResult, Transport
+from autotune.transports.base import CommandResult, ConnectionLost, Transport
 
 # relative, because shares of a rate may add up to slightly more than the rate
 RATE_TOLERANCE = 1e-9
@@ -77,12 +78,18 @@ def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
 def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
     """Run all commands concurrently, and return their results in the same order.
 
-    Raises RateTooHigh before starting any of them, or HostUnreachable.
+    Raises RateTooHigh before starting any of them, or HostUnreachable. If the connection to a host is
+    lost, its program may continue, so the error is raised only after all commands have ended.
     """
 
     def run(command: LoadCommand) -> CommandResult:
+        start = time.monotonic()
         with wait_notices.about("the load", usual=command.end):
-            return command.host.run(command.argv, input=command.input, timeout=command.timeout)
+            try:
+                return command.host.run(command.argv, input=command.input, timeout=command.timeout)
+            except ConnectionLost:
+                time.sleep(max(0.0, start + command.end - time.monotonic()))
+                raise
 
     check_rate(compute_highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:

@@ -131,9 +131,8 @@ _SETTLED_SD_RATIO: Final = 0.46
 # target.
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
-_UNMEETABLE_RATE_RATIO: Final = (
-    100.0  # an objective that is not met at 1 / 100 of the first rate is unmeetable
-)
+# an objective that is not met at 1 / 100 of the first rate is unmeetable
+_UNMEETABLE_RATE_RATIO: Final = 100.0
 
 
 @dataclass(frozen=True)
@@ -374,6 +373,12 @@ class PeakSearch:
         """
         return "unsettled" if self.valid_readings else "limited"
 
+    @property
+    def is_peak_beyond_load(self) -> bool:
+        """True if the peak is probably above the highest rate that could be offered."""
+        log_peak = self.summary.quantile(0.5)
+        return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
+
     def _is_unmeetable(self) -> bool:
         failures = self.failed_rates
         if self.passed_rates or len(failures) < 3:
@@ -390,14 +395,16 @@ class PeakSearch:
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
             return True
-        # The generator's limit is an estimate, so 90 % of the limit suffice. ``max_rate`` is exact, and
-        # the stack must sustain this rate.
-        needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
-        is_reached = max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
         return (
-            is_reached
+            self._has_passed_highest_rate()
             and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
         )
+
+    def _has_passed_highest_rate(self) -> bool:
+        """True if a reading near the highest rate that can be offered met the objective."""
+        # The generator's limit is an estimate, so 90 % of it suffice. ``max_rate`` is no estimate.
+        needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
+        return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
 
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
@@ -530,6 +537,8 @@ def _build_capacity(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
     low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
     sd = state.summary.sd
     limit = None
+    if verdict in ("measured", "rough", "unsettled") and state.is_peak_beyond_load:
+        verdict = "limited"  # a rate that was never offered is not a capacity
     if verdict == "limited":
         peak, limit = max(state.passed_rates, default=0.0), state.limit_reason
         low, high = peak, max(peak, high)

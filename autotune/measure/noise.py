@@ -34,23 +34,16 @@ _STEAL_EFFECT_SD = 0.5  # sd of the initial estimate of the effect of steal; tha
 # Weight of earlier trials in the estimate of the effect: high, because the CPUs do not change.
 _EFFECT_MEMORY_WEIGHT = 0.95
 # Initial estimate of the noise's sd, and the possible error of this estimate as a factor.
-_PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = (
-    0.045,
-    6.0,
-)
+_PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = 0.045, 6.0
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
-_MEAN_DISTURBANCE_LOSS = (
-    0.3  # mean loss of log capacity in a disturbance; losses are exponentially distributed
-)
+# mean loss of log capacity in a disturbance; losses are exponentially distributed
+_MEAN_DISTURBANCE_LOSS = 0.3
 # Weight of earlier trials in the estimate of the noise: lower, because machines change.
 _NOISE_MEMORY_WEIGHT = 0.8
 # FFT length: enough for table plus kernel, so that the convolution does not wrap around.
 _FFT_LENGTH = 1600
 # Number of grid steps that the kernel covers towards less and towards more capacity.
-_LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
-    380,
-    180,
-)
+_LOSS_REACH_STEPS, _GAIN_REACH_STEPS = 380, 180
 
 
 def build_prior_noise_weights() -> Array:

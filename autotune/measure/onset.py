@@ -127,10 +127,7 @@ _SERVICE_TIME_POINTS = 5  # number of points for the distribution of service tim
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
 # Beyond this exponent, or this many sds, a probability counts as 0 or 1.
-_MAX_EXPONENT, _MAX_SDS = (
-    36.0,
-    8.5,
-)
+_MAX_EXPONENT, _MAX_SDS = 36.0, 8.5
 _TIME_POINTS = 16  # number of points in time over which a reading's fraction is averaged
 
 

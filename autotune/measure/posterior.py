@@ -42,9 +42,8 @@ _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0
 def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
-    failing_weight = (
-        2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
-    )  # density 2.5 f**1.5
+    # density 2.5 f**1.5
+    failing_weight = 2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     overload_weights, beta_table = _build_independent_terms(expected)
     if (gradual := expected.gradual_onset) is None:
         fitted_likelihood = _compute_beta_binomial(violations, intended, beta_table)
@@ -164,9 +163,8 @@ _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the obje
 _NEGLIGIBLE_NATS = 40.0
 _EARLY_END_SHARE = 0.5  # a reading stops early at this share of violations
 _MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that remains despite CPU steal
-_LOG_SECONDS_STEP = (
-    0.1  # lengths of readings are rounded to this log step, so that they share tables
-)
+# lengths of readings are rounded to this log step, so that they share tables
+_LOG_SECONDS_STEP = 0.1
 
 
 @dataclass(frozen=True)
@@ -420,10 +418,7 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     values.
     """
     # The table's column of the first point; later points have earlier columns.
-    peak_count, first = (
-        weights.shape[2],
-        offset + TABLE_REACH_STEPS,
-    )
+    peak_count, first = weights.shape[2], offset + TABLE_REACH_STEPS
     reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
     end = max(min(first + 1, peak_count), reach_start)
     summed_columns = np.empty_like(weights)

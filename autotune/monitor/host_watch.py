@@ -22,9 +22,8 @@ from autotune.strict_parsing import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-LOCAL_SAMPLE_SECONDS = (
-    0.5  # seconds between samples of this machine; other hosts are sampled once per second
-)
+# seconds between samples of this machine; other hosts are sampled once per second
+LOCAL_SAMPLE_SECONDS = 0.5
 COUNTER_POLL_SECONDS = 1.0
 LAST_SAMPLE_SECONDS = 3.0  # seconds to wait for a host's last sample
 _MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel

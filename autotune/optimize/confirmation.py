@@ -32,9 +32,8 @@ MIN_PAIRS = 3
 # forty is wrong, and slightly more with interim checks.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-DISAGREEMENT_PROBABILITY = (
-    0.05  # test beds disagree if equal beds would differ as much with a probability below this
-)
+# test beds disagree if equal beds would differ as much with a probability below this
+DISAGREEMENT_PROBABILITY = 0.05
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from autotune.optimize.model_view import (
 Array = npt.NDArray[np.float64]
 
 MAX_PAIRS = 5  # maximum number of reported interactions
-EDGE_SHARE = (
-    0.03  # a value within this fraction of the range from an end counts as being at that end
-)
+# a value within this fraction of the range from an end counts as being at that end
+EDGE_SHARE = 0.03
 WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
 MAX_SLICES = 8  # maximum number of parameters with a slice, the most important first
 SLICE_POINTS = 41

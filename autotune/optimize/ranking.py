@@ -15,9 +15,8 @@ from autotune.estimate import MEASUREMENT_LOG_SD, MIN_LOG_SD, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
-REPLACE_PRESET_PROBABILITY = (
-    0.8  # another configuration replaces the best preset if it is better with this probability
-)
+# another configuration replaces the best preset if it is better with this probability
+REPLACE_PRESET_PROBABILITY = 0.8
 DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at this probability
 
 

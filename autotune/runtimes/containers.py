@@ -53,10 +53,7 @@ from autotune.transports.target_hosts import create_transports
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
 # The time limit of a check, and how long a server must keep running in a trial start, in seconds.
-VALIDATION_SECONDS, TRIAL_START_SECONDS = (
-    30,
-    3,
-)
+VALIDATION_SECONDS, TRIAL_START_SECONDS = 30, 3
 RUNNING_STATES = frozenset({"running", "restarting"})
 
 

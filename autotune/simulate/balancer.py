@@ -27,9 +27,8 @@ APACHE_CPU_SECONDS = 0.00115
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
-NGINX_REFERENCE_SHARE = (
-    0.8915  # share of the capacity left at 1500 connections, which counts as evenness 1
-)
+# share of the capacity left at 1500 connections, which counts as evenness 1
+NGINX_REFERENCE_SHARE = 0.8915
 # Cost of each event method per thousand idle connections.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more connections

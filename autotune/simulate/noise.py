@@ -14,10 +14,7 @@ import numpy as np
 CORRELATION_SECONDS = 45.0  # correlation time of half of the noise
 SWING_SECONDS = 2400.0  # period of the slow swing
 # Limits of the share of the capacity that is left during a disturbed reading.
-MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = (
-    0.45,
-    0.80,
-)
+MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80
 
 
 @dataclass(frozen=True)

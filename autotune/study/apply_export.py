@@ -138,7 +138,7 @@ def read_exported_rss(export: Path) -> dict[str, int]:
     With these sizes, the export satisfies the same memory rules as in its study. Without them, larger
     sizes are assumed. Raises AutotuneError.
     """
-    sizes = _read_manifest_entry(export, "rss", {})
+    sizes = _read_manifest_entry(export, "rss", is_required=False)
     for name, size in sizes.items():
         if not isinstance(size, int) or not 0 <= size < MAX_RSS_BYTES:
             raise _build_manifest_error(export, f"{name} cannot occupy {format_value(size)} bytes")
@@ -153,10 +153,8 @@ def _read_effective_changes(export: Path) -> list[Any] | None:
     return changes if isinstance(changes, list) else None
 
 
-def _read_manifest_entry(
-    export: Path, key: str, default: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    entries = _read_manifest(export).get(key, default)
+def _read_manifest_entry(export: Path, key: str, *, is_required: bool = True) -> dict[str, Any]:
+    entries = _read_manifest(export).get(key, None if is_required else {})
     if not isinstance(entries, dict):
         raise _build_manifest_error(_locate_manifest(export), f"{key} is missing")
     return entries

@@ -469,10 +469,7 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
-    offset, drift_shift = (
-        state.bed_offset(trial.bed),
-        drift.shifts.get(trial.number, NO_SHIFT),
-    )
+    offset, drift_shift = state.bed_offset(trial.bed), drift.shifts.get(trial.number, NO_SHIFT)
     return Estimate(drift_shift.log_mean + offset.log, hypot(drift_shift.sd, offset.excess_sd))
 
 

@@ -110,10 +110,8 @@ CONNECT_OPTIONS = {
 }
 # Errors that may occur while the database restarts.
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
-RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
-    600.0,
-    0.5,
-)  # total seconds of retries, and seconds between attempts
+# total seconds of retries, and seconds between attempts
+RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = 600.0, 0.5
 COMPROMISED_HINT = (
     "the database may be compromised; stop all workers and find out who wrote this record"
 )

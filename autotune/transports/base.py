@@ -75,6 +75,10 @@ class HostUnreachable(AutotuneError):
     """A host did not respond, refused the connection or exceeded the time limit."""
 
 
+class ConnectionLost(HostUnreachable):
+    """The connection was lost while a command ran. It is unknown whether the command took effect."""
+
+
 class HostKeyRejected(HostUnreachable):
     """A host presented a key that does not match the known keys."""
 

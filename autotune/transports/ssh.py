@@ -17,15 +17,20 @@ from paramiko import Channel, ChannelException, SSHException
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
 from autotune.transports import wait_notices
-from autotune.transports.base import Argv, CommandResult, HostUnreachable, SshHost
+from autotune.transports.base import (
+    Argv,
+    CommandResult,
+    ConnectionLost,
+    HostUnreachable,
+    SshHost,
+)
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
 _MAX_SESSIONS = 8
 _TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
-_FINAL_STATUS_SECONDS = (
-    1.0  # time to wait for the exit status of a command that exits at the time limit
-)
+# time to wait for the exit status of a command that exits at the time limit
+_FINAL_STATUS_SECONDS = 1.0
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
@@ -60,10 +65,6 @@ sync -- "$directory"
 def to_returncode(status: int) -> int:
     """Return the ``CommandResult.returncode`` for a shell's exit status: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
-
-
-class ConnectionLost(HostUnreachable):
-    """The connection was lost while a command ran. It is unknown whether the command took effect."""
 
 
 class CommandExchange:

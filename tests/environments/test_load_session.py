@@ -33,6 +33,7 @@ from autotune.study.reading_records import load_readings
 from autotune.study.schedule import MeasureStep
 from autotune.study.study_state import Phase, Trial
 from autotune.study.study_store import StudyStore
+from autotune.transports.base import ConnectionLost
 from tests.study.simulated import FormulaFleet, context, flat
 
 CALM, STOLEN = 0.01, 0.2
@@ -127,6 +128,51 @@ def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Pat
         (done,) = store.state.trials
         assert (done.peak, done.is_fault) == (None, True)
         assert done.failure == "the load could not be generated: 0 ports free: widen the range"
+
+
+LOST = "load1: the connection was lost while sh ran"
+
+
+@pytest.mark.parametrize("lost_readings", [{2}, {0, 3}])
+def test_a_reading_is_repeated_once_after_a_lost_connection(
+    tmp_path: Path, lost_readings: set[int]
+) -> None:
+    notes: list[str] = []
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        sent = lose_connections(made.session, lost_readings)
+        made.progress.note = notes.append  # type: ignore[method-assign]
+        done = trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+        assert done.peak is not None
+        assert abs(math.log(done.peak.peak / 1000)) < 0.08
+        assert notes.count(f"{LOST}; the reading is repeated") == len(lost_readings)
+        assert all(sent[number] == sent[number + 1] for number in lost_readings)
+    assert len(load_readings(tmp_path)) == len(sent) - len(lost_readings)
+
+
+def test_a_connection_that_is_lost_twice_ends_the_study(tmp_path: Path) -> None:
+    with closing(StudyStore(tmp_path)) as store:
+        made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
+        sent = lose_connections(made.session, {2, 3})
+        with pytest.raises(ConnectionLost, match=LOST):
+            trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+    assert len(sent) == 4
+
+
+def lose_connections(session: object, lost_readings: set[int]) -> list[float]:
+    """Lose the connection in these readings; return the list that the rates of all are added to."""
+    assert isinstance(session, LoadSession)
+    calm = session.meter.take_reading
+    sent: list[float] = []
+
+    def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+        sent.append(rate)
+        if len(sent) - 1 in lost_readings:
+            raise ConnectionLost(LOST)
+        return calm(rate, seconds, ramp_seconds=ramp_seconds)
+
+    session.meter.take_reading = take  # type: ignore[method-assign]  # the connection is in between
+    return sent
 
 
 EXPECTED = Estimate.from_value(1000.0, 0.1)

@@ -48,7 +48,7 @@ from autotune.services.base import Argv, Endpoint
 from autotune.study import ceilings
 from autotune.study.ceilings import CacheLoadTest, CeilingRequest
 from autotune.target.requests_file import SessionStep, WeightedVisit
-from autotune.transports.base import CommandResult
+from autotune.transports.base import CommandResult, ConnectionLost
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.offered import Recorder, highest, offered
@@ -221,6 +221,21 @@ def test_a_generator_that_does_not_state_its_rate_is_not_started() -> None:
     with pytest.raises(RateTooHigh, match="a program without a rate limit"):
         run_together([command], 500.0)
     assert not host.ran
+
+
+class Interrupted(Recorder):
+    """A load host whose connection is lost as soon as a program runs."""
+
+    def run(self, *_: Any, **__: Any) -> CommandResult:
+        raise ConnectionLost("load1: the connection was lost while httperf ran")
+
+
+def test_a_lost_connection_is_reported_when_no_program_can_be_sending_load() -> None:
+    command = LoadCommand(Interrupted("load1"), ("httperf",), 100.0, 0.0, 0.3, 60.0)
+    start = time.monotonic()
+    with pytest.raises(ConnectionLost):
+        run_together([command], 500.0)
+    assert time.monotonic() >= start + command.end
 
 
 def test_rates_add_up_where_they_overlap() -> None:

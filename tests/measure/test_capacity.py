@@ -195,6 +195,31 @@ def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
     assert found.low < 1000.0 < found.high
 
 
+@pytest.mark.parametrize("is_exploration", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_capacity_above_the_highest_allowed_rate_is_reported(
+    seed: int, is_exploration: bool
+) -> None:
+    """The server sustains 1,100/s, and no more than 1,000/s is offered."""
+    taken: list[float] = []
+
+    def probe(rate: float, seconds: float) -> Reading:
+        taken.append(rate)
+        return Served(exponential(1100.0, slope=15.0), seed * 100 + len(taken))(rate, seconds)
+
+    found = search_peak(
+        probe,
+        SLO,
+        600.0,
+        incumbent=200.0,
+        limits=SearchLimits(max_rate=1000.0, rough_sd=0.13),
+        is_late=lambda: len(taken) == 3 + seed,
+        is_exploration=is_exploration,
+    )
+    assert max(taken) <= 1000.0
+    assert found.peak <= 1000.0, found.verdict
+
+
 def test_readings_that_tell_nothing_new_end_a_search() -> None:
     learned = Noise()
     for seed in range(20, 24):

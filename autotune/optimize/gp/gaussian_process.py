@@ -44,11 +44,7 @@ LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
 # observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
 # Matérn length scales as fractions of a parameter's range, and the weight of the short one.
-LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
-    1.0,
-    0.25,
-    0.25,
-)
+LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = 1.0, 0.25, 0.25
 
 
 def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:

@@ -247,9 +247,8 @@ PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
 PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
-RESTART_PENALTY = (
-    0.02  # subtracted from a score (the logarithm of the improvement) for each restart
-)
+# subtracted from a score (the logarithm of the improvement) for each restart
+RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely

@@ -32,9 +32,8 @@ from autotune.space.dimension import PRESET_NAMES
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-CHANGES_KEY = (
-    "moves"  # attribute of a trial: the moves that its bottleneck recommends, separated by blanks
-)
+# attribute of a trial: the moves that its bottleneck recommends, separated by blanks
+CHANGES_KEY = "moves"
 # Attribute of a trial: the capacities of the parts of the stack, as JSON.
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several

@@ -33,9 +33,8 @@ _PROGRAM_NAMES = (
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-_DEFAULT_CONFIG_FILE = (
-    "gunicorn.conf.py"  # read from the working directory, unless the command names another file
-)
+# read from the working directory, unless the command names another file
+_DEFAULT_CONFIG_FILE = "gunicorn.conf.py"
 _LONG_OPTIONS = {
     "-b": "--bind",
     "-c": "--config",
@@ -67,10 +66,7 @@ _FLAG_OPTIONS = frozenset(
     )
 ) | {"-D", "-R"}
 # With several threads, a sync worker becomes a gthread worker.
-_THREADED_CLASSES = (
-    "sync",
-    "gthread",
-)
+_THREADED_CLASSES = ("sync", "gthread")
 _ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _VALUE_OPTIONS = frozenset(
     f"--{name}"

@@ -13,10 +13,7 @@ STALE_WARNING = "tuned only on demand: changed files take effect late, or after 
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
 # Parameters in MB whose values are written without a suffix.
-MEGABYTE_PARAMETERS = (
-    "opcache_memory_consumption",
-    "opcache_interned_strings_buffer",
-)
+MEGABYTE_PARAMETERS = ("opcache_memory_consumption", "opcache_interned_strings_buffer")
 PRELOAD_PARAMETER = "opcache_preload"
 IF_JIT = (*IF_ENABLED, ("opcache_jit", ("function", "tracing")))
 
