@@ -48,9 +48,9 @@ def derive_by_rule(
     return replace(dimension, expression=expression)
 
 
-def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions. In each derived one, the expression contains only searched parameters, and
-    the baseline and presets are computed.
+def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> dict[str, Dimension]:
+    """Return the derived dimensions. Their expressions contain only searched parameters, and their
+    baselines and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """
@@ -68,12 +68,10 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         raise file.document.build_error(["parameters"], f"{name} depends on itself") from None
-    return tuple(
-        _compute_dimension(replace(d, expression=expressions[d.name]), dimensions)
-        if d.name in expressions
-        else d
-        for d in dimensions.values()
-    )
+    return {
+        name: _compute_dimension(replace(dimensions[name], expression=expression), dimensions)
+        for name, expression in expressions.items()
+    }
 
 
 def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:

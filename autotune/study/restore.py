@@ -102,7 +102,7 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     for study in studies:
         with report.collect_error():
             restore_study(study, report)
-    beds = (*(() if needs_bed(file.target) else (None,)), *file.target.beds)
+    beds: list[str | None] = [*([] if needs_bed(file.target) else [None]), *file.target.beds]
     with TemporaryDirectory() as empty:
         for bed in beds:
             with report.collect_error():
