@@ -79,13 +79,13 @@ class WrongAnswers:
     """Wrong responses: ``count`` responses that a generator counted as correct are errors of
     ``kind``.
 
-    ``looked_at``, ``wrong`` and ``example`` describe the sample that revealed them, if any
-    (see `LoadResult`).
+    If a sample revealed them, ``inspected`` is its number of responses, ``wrong`` the number of wrong
+    ones among these, and ``example`` describes one of them.
     """
 
     kind: str
     count: int
-    looked_at: int = 0
+    inspected: int = 0
     wrong: int = 0
     example: str = ""
 
@@ -192,7 +192,7 @@ class LoadResult:
             self,
             errors=dict(Counter(self.errors) + Counter({wrong_answers.kind: count})),
             histogram=drop_fastest(self.histogram, count),
-            looked_at=wrong_answers.looked_at,
+            looked_at=wrong_answers.inspected,
             wrong=wrong_answers.wrong,
             example=wrong_answers.example,
         )

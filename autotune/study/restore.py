@@ -148,8 +148,8 @@ def _list_directories(study: Path) -> list[Path]:
 
 
 def _list_changed_beds(study: Path) -> list[tuple[TargetFile, str | None]]:
-    """Return a study's target with each test bed that the study may have changed. ``None`` stands
-    for the hosts of a target without test beds.
+    """Return a study's target with each test bed that the study may have changed. The bed is ``None``
+    if the target has no test beds.
     """
     # Saved original files must be restored even if the journal is incomplete.
     if not any(BackupStore(directory).list_hosts() for directory in _list_directories(study)):
