@@ -68,7 +68,7 @@ class Estimate:
         """Return this quantity divided by an independently measured quantity."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
-    def add_noise(self, sd: float) -> Estimate:
+    def widen_by_noise(self, sd: float) -> Estimate:
         """Return the estimate after adding independent noise, with standard deviation ``sd`` of the
         logarithm.
         """

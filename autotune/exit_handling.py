@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.hints import build_disk_full_hint, find_command_hint, find_option_hint
+from autotune.hints import build_disk_full_hint, find_command_hint, find_option_hint, is_fallback
 from autotune.standard_streams import OutputError, discard_output
 from autotune.terminal import echo
 
@@ -71,7 +71,7 @@ def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -
         return _report_usage_error(error, as_json=as_json)
     except OSError as error:
         return _report_system_error(error, command, as_json=as_json)
-    except Exception:  # noqa: BLE001  # last line of defence: a bug is reported as a bug
+    except Exception:  # noqa: BLE001 # any other exception is a bug, and is reported as one
         return _report_bug(as_json=as_json)
     return result if isinstance(result, int) else 0
 
@@ -126,17 +126,33 @@ def _print_error_json(message: str, hint: str | None, exit_code: int, **extra_ke
 
 
 def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
-    """Print a usage error with Typer's message and a hint."""
+    """Print a usage error with Typer's message, without its jargon, and a hint."""
+    if hasattr(error, "message"):
+        error.message = _simplify_value_message(error.message)
+    hint = _find_usage_hint(error)
+    if hint and not is_fallback(hint) and hasattr(error, "possibilities"):
+        error.possibilities = []  # Typer's guesses by spelling
     error.show()  # type: ignore[attr-defined]  # all of Typer's usage errors have this method
-    command = re.search("No such command '(.*?)'", str(error))
-    hint = find_command_hint(command[1]) if command else None
-    if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
-        hint = find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
     if hint:
         echo(f"  hint: {hint}", err=True)
     if as_json:
         _print_error_json(str(error), hint or "`--help` shows the usage", errors.USAGE_EXIT_CODE)
     return errors.USAGE_EXIT_CODE
+
+
+def _find_usage_hint(error: TyperException) -> str | None:
+    if command := re.search("No such command '(.*?)'", str(error)):
+        return find_command_hint(command[1])
+    if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
+        return find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
+    return None
+
+
+def _simplify_value_message(message: str) -> str:
+    """Return the message about an option's value in the words of the other messages."""
+    message = re.sub("Input should be a valid integer.*", "not a whole number", message)
+    message = message.replace("Input should be greater than or equal to", "must be at least")
+    return message.replace("Input should be less than or equal to", "must be at most")
 
 
 def _find_typed_command(context: Any) -> str:

@@ -22,7 +22,7 @@ from typing import BinaryIO
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-# The largest file of each kind, in bytes.
+# Maximum size of each kind of file, in bytes.
 MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
@@ -74,7 +74,7 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        with _reopen(handle, path, max_bytes) as file:
+        with _open_regular_file(handle, path, max_bytes) as file:
             content = file.read(max_bytes + 1)
     finally:
         os.close(handle)
@@ -91,7 +91,7 @@ def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[Bina
     with _open_parent(root, name) as (parent_descriptor, file_name):
         handle = os.open(file_name, _INSPECT_FLAGS, dir_fd=parent_descriptor)
     try:
-        with _reopen(handle, root / name, max_bytes) as file:
+        with _open_regular_file(handle, root / name, max_bytes) as file:
             yield file
     finally:
         os.close(handle)
@@ -148,16 +148,18 @@ def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     Raises ForeignFileError for anything but files and directories.
     """
     files: list[str] = []
-    _list_below(root, PurePath(name), PurePath(), files)
+    _list_files_recursively(root, PurePath(name), PurePath(), files)
     return tuple(sorted(files))
 
 
-def _list_below(root: Path, base: PurePath, relative_path: PurePath, files: list[str]) -> None:
+def _list_files_recursively(
+    root: Path, base: PurePath, relative_path: PurePath, files: list[str]
+) -> None:
     for name in list_names(root, base / relative_path):
         path = relative_path / name
         kind = describe_kind(root, base / path)
         if kind == "a directory":
-            _list_below(root, base, path, files)
+            _list_files_recursively(root, base, path, files)
         elif kind == "a file":
             files.append(path.as_posix())
         elif kind is not None:
@@ -202,7 +204,7 @@ def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
     return path.parts
 
 
-def _reopen(handle: int, path: Path, max_bytes: int) -> BinaryIO:
+def _open_regular_file(handle: int, path: Path, max_bytes: int) -> BinaryIO:
     """Open the regular file behind an ``O_PATH`` handle. Anything else raises an error."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):

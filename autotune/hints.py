@@ -18,6 +18,8 @@ _PREVIEW_HINTS = {
 _SHORT_FORMS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
 _LONG_FORMS = {short: long for long, short in _SHORT_FORMS.items()}
 
+_FALLBACK_HINT = "`autotune {} --help` lists its options"
+
 # Command names known from other programs, with the equivalent in autotune.
 _COMMAND_HINTS = {
     "help": "`autotune --help`, or `autotune COMMAND --help`",
@@ -50,13 +52,16 @@ def find_command_hint(command: str) -> str | None:
 
 
 def find_option_hint(option: str, command: str) -> str:
-    """Return the hint for an unknown option of a command. The command "" is autotune itself."""
+    """Return the hint for an unknown option of a command. An empty ``command`` means autotune itself."""
     name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
-    return _list_option_hints(command, option).get(
-        name, f"`autotune {command} --help` lists its options"
-    )
+    return _list_option_hints(command, option).get(name, _FALLBACK_HINT.format(command))
+
+
+def is_fallback(hint: str) -> bool:
+    """True if the hint of an option only refers to the help."""
+    return hint.endswith(_FALLBACK_HINT.partition("{}")[2])
 
 
 def _list_option_hints(command: str, option: str) -> dict[str, str]:
@@ -70,6 +75,8 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
     if command in LOAD_COMMANDS:
         hints["trials"] = "`autotune run TARGET --trials N`, or `budget: {trials: N}` in the target"
         hints["time"] = "`autotune run TARGET --time 15m`, or `budget: {time: 15m}` in the target"
+        hints["budget"] = f"{hints['trials']}; {hints['time']}"
+        hints["max-rate"] = "`load: {max_rate: 5000/s}` in the target"
     if command in _TARGET_COMMANDS:
         hints["target"] = f"the target file is an argument: `autotune {command} TARGET`"
     if command in _STUDY_COMMANDS:

@@ -67,7 +67,7 @@ class TextOutline:
 Outliner = Callable[[str], TextOutline]
 
 
-def mask_nothing(_: str) -> TextOutline:
+def outline_unknown_syntax(_: str) -> TextOutline:
     """Return the outline of a file with an unknown syntax: none of its words may be shown."""
     return TextOutline()
 
@@ -79,9 +79,10 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
     """
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
-        masked, origins = _insert_placeholders(text, masks)
+        masked_text, original_positions = _insert_placeholders(text, masks)
         more_masks = [
-            origins.find_original_span(*span) for span in _find_hidden_spans(masked, outliner)
+            original_positions.find_original_span(*span)
+            for span in _find_hidden_spans(masked_text, outliner)
         ]
         if not more_masks:
             return masks

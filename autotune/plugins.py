@@ -29,11 +29,11 @@ def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
         yield entry_point.name, _load_plugin(entry_point, kind)
 
 
-def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
+def merge_plugins(kind: str, shipped_entries: Mapping[str, T]) -> dict[str, T]:
     """Return the shipped entries and the plug-ins' entries. Raises AutotuneError for a name that is
     already taken.
     """
-    merged_plugins = dict(shipped)
+    merged_plugins = dict(shipped_entries)
     for plugin, entries in iterate_plugins(kind):
         for name, value in entries.items():
             check_name_free(plugin, kind, name, merged_plugins)

@@ -1,9 +1,12 @@
-"""Strict parsers for numbers and JSON from outside. Invalid input raises ValueError, nothing else."""
+"""Strict parsers for numbers, JSON and gzip data from outside. Invalid input raises ValueError, nothing
+else.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import zlib
 from ipaddress import ip_address
 from math import isfinite
 from typing import Any
@@ -69,6 +72,20 @@ def parse_decimal(text: str) -> float:
 def is_decimal(text: str) -> bool:
     """True if ``parse_decimal`` accepts the text."""
     return _DECIMAL_PATTERN.fullmatch(text) is not None and abs(float(text)) <= MAX_NUMBER
+
+
+def decompress_gzip(content: bytes, max_bytes: int) -> bytes:
+    """Return the content of gzip data. Raises ValueError above ``max_bytes``, or for invalid data."""
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)  # 16 selects the gzip format
+    try:
+        plain_content = decompressor.decompress(content, max_bytes + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(plain_content) > max_bytes:
+        raise ValueError(f"more than {max_bytes >> 20} MB")
+    if not decompressor.eof:
+        raise ValueError("incomplete compressed data")
+    return plain_content
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -55,8 +55,8 @@ UNEQUAL = 0.2
 
 @dataclass
 class Bed:
-    """A test bed. ``level`` is the factor of its peaks relative to the stack, and ``pace`` the
-    factor of its measurement time. It fails after ``fails`` measurements.
+    """A test bed. ``level`` is the factor of its peaks relative to the stack, and ``pace`` the factor of
+    its measurement time. The bed fails after ``fails`` measurements.
     """
 
     name: str
@@ -85,12 +85,12 @@ class Simulation:
     def __init__(self, stack: Stack, beds: Sequence[Bed], *, kind: str, trials: int, seed: int):
         self.stack, self.rng = stack, np.random.default_rng((seed, 78))
         self.beds = {bed.name: bed for bed in beds}
-        # The time budget is too large to matter: the comparison is the time for the same number of
-        # trials.
+        # The time budget is never reached, because beds are compared by their time for the same number
+        # of trials.
         self.budget = Budget.model_construct(trials=trials, time=SECONDS * (trials + 40) * 4)
         self.searcher = Searcher(
             optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials,
-            several=len(beds) > 1,
+            has_several_beds=len(beds) > 1,
         )  # fmt: skip
         self.state = State(beds=tuple(self.beds))
         self.asking: list[float] = []

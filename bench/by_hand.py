@@ -18,7 +18,7 @@ from bench.stacks import Stack, _at, _drawn, _neighbours, _unit
 
 ASKED_AGAIN = 100  # maximum number of requests to FLAML for a new configuration
 QUARTER = 0.25
-GAIN = 1.01  # a peak this much higher is an improvement
+GAIN = 1.01  # a peak that is higher by at least this factor is an improvement
 _MOVE = re.compile(r"([^=]+?)(?:([+-])|=(.*))")
 
 Suggest = Callable[[Sequence[Settings], Sequence[float | None]], Settings]

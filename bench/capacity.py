@@ -1,11 +1,11 @@
 """Peak search: error and seconds under load of established methods and of autotune's method.
 
-``python -m bench capacity [--runs 300] [--seed 1] [--columns NAME] [--methods NAME]``. In each
-column, every method measures the same servers with the same seeds. Cells contain the median and the
-90th percentile of the absolute error in %, and the median seconds under load. Each reading costs
-one second more than it counts (warm-up). For all methods, a reading in which more than half of the
-requests violate the SLO after a second is cut short. Each method starts with a guess: the true peak
-divided by the column's ratio, within 20 %.
+``python -m bench capacity [--runs 300] [--seed 1] [--columns NAME] [--methods NAME]``. In each column,
+every method measures the same servers with the same seeds. Cells contain the median and the 90th
+percentile of the absolute error in %, and the median seconds under load. Each reading costs one second
+more than its length, for the warm-up. For all methods, a reading in which more than half of the requests
+violate the SLO after a second is cut short. Each method starts with a guess: the true peak divided by
+the column's ratio, within 20 %.
 
 autotune's search is shown as in a study (each search passes its ``Noise`` to the next one) and cold
 (as the first search of a study). The coverage of its 90 % interval and its bias in % are shown as

@@ -59,7 +59,7 @@ def exponential(probe: Probe, slo: Slo, guess: float) -> float:
 
 def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
     """Search with MLRsearch of FD.io CSIT (PyPI): trials of 1 to 5 s, 15 s in total at a bound."""
-    import MLRsearch as mlr  # noqa: N813 - its own name shouts
+    import MLRsearch as mlr  # noqa: N813 - the package has this name
 
     class Measurer(mlr.AbstractMeasurer):
         def measure(self, intended_duration: float, intended_load: float) -> Any:

@@ -137,7 +137,7 @@ class Trials:
             store.record_capacities(trial, parts)
             store.record_time_spent({"load": 30.0, "deploy": 3.0}, trial.bed)
             store.record_peak(trial, Peak(peak, peak * 0.95, peak * 1.05, 0.03, "measured", None),
-                           readings=8, load_seconds=30.0)  # fmt: skip
+                           reading_count=8, load_seconds=30.0)  # fmt: skip
 
         return record
 
@@ -227,7 +227,7 @@ def group(
     try:
         with ThreadPoolExecutor(len(beds)) as pool:
             times = list(pool.map(one, beds))
-    except Exception as error:  # noqa: BLE001  # raised where it is received
+    except Exception as error:  # noqa: BLE001 # the receiver raises it again
         results.put(error)
     else:
         results.put((times, getrusage(RUSAGE_SELF).ru_maxrss / 1024))
@@ -362,7 +362,7 @@ def _print_model(storage: StudyDatabase, trials: int) -> None:
     state = replay_records(records)
     early = State(state.trials[: trials - 100], is_shared=True)
     space = catalogue.problem(HARDWARE, 0).space
-    search = Searcher(InMemoryStorage(), "s", space, "auto", 1, trials, several=True)
+    search = Searcher(InMemoryStorage(), "s", space, "auto", 1, trials, has_several_beds=True)
     times: Times = []
     timed(lambda: sync_search(search, early), times)
     timed(lambda: sync_search(search, state), times)

@@ -16,10 +16,10 @@ peak). Its choice is its best trial.
 stacks called ``io-wait`` are wrong by large factors. For these stacks, the time until the choice is
 within 10 % of the optimum is compared.
 
-Regret is the distance between the choice at a given time and the optimum, in percent, as the median
-over seeds. autotune starts with the current and the recommended configurations, and the peer with
-its own. The "told" peer starts with the same configurations as autotune; "cold" autotune has no
-recommendations.
+Regret is the distance between the choice at a given time and the optimum, in percent, as the median over
+seeds. autotune starts with the current and the recommended configurations, and the peer with its own.
+The "told" peer starts with the same configurations as autotune. "Cold" autotune starts without
+recommended configurations.
 """
 
 from __future__ import annotations

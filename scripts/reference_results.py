@@ -69,7 +69,7 @@ def _shown(sweep: Sweep) -> str:
 def _difference(response: Point) -> float:
     """Return the relative difference of two readings, computed from the interval of their mean.
 
-    Half of the interval is Student's quantile times half the difference.
+    Half the width of the interval is Student's quantile times half the difference.
     """
     return (response["high"] - response["low"]) / response["value"] / stdtrit(1, 0.95)
 

@@ -98,6 +98,8 @@ LONGER_FOLDERS = {
     "puma": 310,
     # Modes and variables that sections inherit from each other.
     "haproxy": 272,
+    # One program that balances, terminates TLS and serves FastCGI, with imports and snippets.
+    "caddy": 230,
     # Settings of pools, of Apache's files and of several versions.
     "php_ini": 260,
 }

@@ -31,7 +31,7 @@ def test_a_ratio_has_the_uncertainty_of_both(one: Estimate, other: Estimate) -> 
 
 
 def test_noise_adds_to_what_it_says_of_itself() -> None:
-    assert Estimate.from_value(10.0, 0.03).add_noise(0.04).sd == pytest.approx(0.05)
+    assert Estimate.from_value(10.0, 0.03).widen_by_noise(0.04).sd == pytest.approx(0.05)
 
 
 def test_precise_measurements_weigh_more() -> None:

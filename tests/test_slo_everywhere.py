@@ -193,7 +193,7 @@ def test_a_sweep_drains_what_a_failure_left_behind(
     with closing(StudyStore(tmp_path)) as store:
         made = open_loaded_stack(store, taken, drained, CALM)
         begun = store.begin_trial(Phase.MEASURE, made.space.build_candidate({}))
-        runner._load_at_rates(made, swept(), begun, PointMeasurement(0, 0))
+        runner._offer_load_at_rates(made, swept(), begun, PointMeasurement(0, 0))
     assert bool(drained[1:]) is not met
 
 

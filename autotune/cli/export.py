@@ -23,6 +23,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_json
 from autotune.cli.session import confirm, open_progress, open_studies_directory, prepare_target
+from autotune.errors import UsageError
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -84,6 +85,8 @@ def export(
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
+    if minimal and trial is not None:
+        raise UsageError("--trial and --minimal both select the settings", hint="omit one of them")
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         with guard_foreign_records(directory):
@@ -101,8 +104,8 @@ def export(
     if json_:
         print_json({"schema": 1, "study": directory.name, "format": format_, "files": files})
         return
-    for file in files:
-        echo(file)
+    for printed_path in files:
+        echo(printed_path)
 
 
 @add_progress_options()

@@ -47,7 +47,8 @@ AgainstOption = Annotated[
     str | None,
     typer.Option(
         metavar="REFERENCE",
-        help="Compare with `baseline`, `recommended`, `advised`, `published` or an export, in alternating pairs.",
+        help="Compare with `baseline`, `recommended`, `advised`, `published` or an export, in alternating"
+        " pairs.",
         autocompletion=completion.complete_references,
     ),
 ]
@@ -225,10 +226,12 @@ def sweep(
     from autotune.sweep import request
 
     rates = parse_rates("--rate", rate or ())
-    file, sweep_request = request.build_request(target, over, hosts, set_, rates, repeat, peak=peak)
-    environment = prepare(file)
-    plan = request.build_plan(file, sweep_request, environment.space)
+    target_file, sweep_request = request.build_request(
+        target, over, hosts, set_, rates, repeat, peak=peak
+    )
+    environment = prepare(target_file)
+    plan = request.build_plan(target_file, sweep_request, environment.space)
     announcement = f"{environment.describe_load(study=False)}\n{request.format_sweep_size(plan)}"
     confirm(announcement, yes=yes, quiet=progress.quiet)
-    directory = find_free_directory(studies, request.choose_directory_name(target, file))
-    run_sweep_session(environment, plan, directory, html, json_=json_, detail=progress)
+    directory = find_free_directory(studies, request.choose_directory_name(target, target_file))
+    run_sweep_session(environment, plan, directory, html, json_=json_, options=progress)

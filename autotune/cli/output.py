@@ -35,7 +35,7 @@ def print_study(
     print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
-    from autotune.report.summary import build_latency_answer, build_summary
+    from autotune.report.summary import build_latency_at_rate, build_summary
     from autotune.report.text_report import (
         format_brief_lines,
         format_latency_lines,
@@ -44,8 +44,12 @@ def print_study(
     from autotune.report.view import build_study_view
 
     view = build_study_view(open_study(directory))
+    if at and view.target.command is not None:
+        raise UsageError(
+            f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
+        )
     if json_:
-        answers = {"at": [build_latency_answer(view, rate) for rate in at]} if at else {}
+        answers = {"at": [build_latency_at_rate(view, rate) for rate in at]} if at else {}
         print_json(build_summary(view) | answers)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)

@@ -85,12 +85,13 @@ def run(
     """Run a study: send load, change hosts, prove the best configuration, restore the hosts."""
     from autotune.study import start
     from autotune.study.directory import find_free_directory, find_study
-    from autotune.study.trial_context import check_can_keep
+    from autotune.study.trial_context import check_can_keep, check_can_search
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     _check_storage(storage, beds, from_)
     environment = prepare_target(target, [*overrides, *build_set_overrides(set_)], beds)
+    check_can_search(environment)
     if keep and beds:
         raise UsageError(
             "--keep and --beds cannot be combined",
@@ -104,8 +105,8 @@ def run(
         _run_shared_study(environment, storage, studies, progress, json_=json_, exit_code=exit_code)
         return
     directory = find_free_directory(studies, environment.file.target.name)
-    start_study = partial(start.start_study, keep=keep, earlier=earlier_study)
-    run_session(start_study, environment, directory, json_=json_, detail=progress)
+    start_study = partial(start.start_study, keeps_winner=keep, earlier_study=earlier_study)
+    run_session(start_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)
 
 
@@ -161,11 +162,11 @@ def resume(
 
         with closing(StudyDatabase(storage)) as database:
             shared_study = database.find_study(study)
-            file = write_study_target(shared_study, studies / shared_study.name)
-            beds_environment = prepare_joining_beds(shared_study, database, file, beds or "all")
-            confirm(beds_environment.describe_load(), yes=yes, quiet=progress.quiet)
+            target_file = write_study_target(shared_study, studies / shared_study.name)
+            joining_beds = prepare_joining_beds(shared_study, database, target_file, beds or "all")
+            confirm(joining_beds.describe_load(), yes=yes, quiet=progress.quiet)
             join_and_report(
-                beds_environment,
+                joining_beds,
                 shared_study,
                 database,
                 studies,
@@ -178,7 +179,7 @@ def resume(
     environment = start.prepare_unfinished(directory, beds)
     confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
     if is_sweep(directory):
-        run_sweep_session(environment, None, directory, None, json_=json_, detail=progress)
+        run_sweep_session(environment, None, directory, None, json_=json_, options=progress)
         return
-    run_session(start.resume_study, environment, directory, json_=json_, detail=progress)
+    run_session(start.resume_study, environment, directory, json_=json_, options=progress)
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

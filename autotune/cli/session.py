@@ -42,13 +42,13 @@ def prepare_target(
     from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
 
-    file = read_target(target, overrides)
+    target_file = read_target(target, overrides)
     if beds is None:
-        return prepare(file)
+        return prepare(target_file)
     from autotune.environments.multi_bed import prepare as prepare_beds
     from autotune.target.beds import select_beds
 
-    return prepare_beds(file, select_beds(file.target, beds))
+    return prepare_beds(target_file, select_beds(target_file.target, beds))
 
 
 def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
@@ -197,7 +197,7 @@ def run_session(
     directory: Path,
     *,
     json_: bool,
-    detail: ProgressOptions,
+    options: ProgressOptions,
     resume_arguments: str | None = None,
 ) -> None:
     """Run a session of a study. With ``json_``, print the current results if the session is
@@ -208,7 +208,7 @@ def run_session(
     has_hosts = environment.file.target.simulated is None
     with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
         try:
-            with open_progress(environment, directory, detail) as progress:
+            with open_progress(environment, directory, options) as progress:
                 run(environment, directory, progress)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
@@ -223,14 +223,16 @@ def run_sweep_session(
     html: Path | None,
     *,
     json_: bool,
-    detail: ProgressOptions,
+    options: ProgressOptions,
 ) -> None:
     """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
     from autotune.sweep import runner
 
+    if html is not None and html.is_dir():  # otherwise an error after all measurements
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     with (
         _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
-        open_progress(environment, directory, detail, with_page=False) as progress,
+        open_progress(environment, directory, options, with_page=False) as progress,
     ):
         runner.run_sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)

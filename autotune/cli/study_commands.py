@@ -137,15 +137,54 @@ def report(
     from autotune.study.ownership import guard_foreign_records
     from autotune.sweep.plan import is_sweep
 
-    if open_ and storage and not html:
-        raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
+    _check_report_options(html, csv, at or (), open_=open_, json_=json_, storage=storage)
     with open_studies_directory(storage, studies, [study]) as root:
         directory, rates = find_study(study, root), parse_rates("--at", at or ())
         with guard_foreign_records(directory):
-            if is_sweep(directory):
-                print_sweep(directory, html, json_=json_)
-            else:
+            if not is_sweep(directory):
                 _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
+            elif option := "--csv" if csv is not None else "--at" if rates else None:
+                raise UsageError(
+                    f"{option} applies only to studies, and {directory.name} is a sweep",
+                    hint="`--json` prints every point",
+                )
+            else:
+                _output_sweep(directory, html, open_=open_, json_=json_)
+
+
+def _check_report_options(
+    html: Path | None,
+    csv: str | None,
+    at: Sequence[str],
+    *,
+    open_: bool,
+    json_: bool,
+    storage: str | None,
+) -> None:
+    """Raise UsageError for options that cannot be combined."""
+    if open_ and storage and not html:
+        raise UsageError("--open with --storage needs --html", hint="add `--html FILE`")
+    if csv is not None and (json_ or at):
+        other_option = "--json" if json_ else "--at"
+        raise UsageError(
+            f"--csv and {other_option} cannot be combined", hint=f"omit {other_option}"
+        )
+
+
+def _output_sweep(directory: Path, html: Path | None, *, open_: bool, json_: bool) -> None:
+    from autotune.foreign_files import check_ownership, check_writable_path
+
+    if open_ and html is None:
+        check_ownership(directory)
+        html = check_writable_path(directory, "sweep.html")
+    print_sweep(directory, html, json_=json_)
+    if open_ and html is not None:
+        _open_in_browser(html)
+
+
+def _open_in_browser(path: Path) -> None:
+    if typer.launch(path.resolve().as_uri()):
+        raise AutotuneError("cannot open a browser", hint=f"open {path} in a browser")
 
 
 def _output_report(
@@ -166,8 +205,8 @@ def _output_report(
             check_ownership(directory)
         path = html or check_writable_path(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
-        if open_ and typer.launch(path.resolve().as_uri()):
-            raise AutotuneError("cannot open a browser", hint=f"open {path} in a browser")
+        if open_:
+            _open_in_browser(path)
     if csv is not None:
         print_csv(directory, csv)
     elif json_ or not html:

@@ -129,8 +129,8 @@ def check(
         "  not checked: ": check_result.not_checked,
     }
     for mark, lines in lines_by_mark.items():
-        for line in lines:
-            echo(f"{mark}{line}")
+        for output_line in lines:
+            echo(f"{mark}{output_line}")
 
 
 def plan(

@@ -55,10 +55,10 @@ def worker(
     from autotune.study.study_database import StudyDatabase
     from autotune.target.read_target import read_target
 
-    file = read_target(target)
+    target_file = read_target(target)
     with closing(StudyDatabase(storage)) as database:
-        study = database.find_study(name or file.target.name)
-        environment = prepare_joining_beds(study, database, file, bed)
+        study = database.find_study(name or target_file.target.name)
+        environment = prepare_joining_beds(study, database, target_file, bed)
         confirm(environment.describe_load(), yes=yes, quiet=progress.quiet)
         join_and_report(
             environment, study, database, studies, progress, json_=json_, exit_code=exit_code
@@ -70,7 +70,7 @@ def join_and_report(
     study: SharedStudy,
     database: StudyDatabase,
     studies: Path,
-    detail: ProgressOptions,
+    options: ProgressOptions,
     *,
     json_: bool,
     exit_code: bool,
@@ -85,7 +85,7 @@ def join_and_report(
         environment,
         directory,
         json_=json_,
-        detail=detail,
+        options=options,
         resume_arguments=arguments,
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -115,34 +115,37 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
 
 
 def _print_result(
-    recorded: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
+    recorded_requests: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
 ) -> None:
     """Write the list of requests, and print a summary of its content."""
-    text = recorded.format_request_file(names)
+    text = recorded_requests.format_request_file(names)
     if out is not None:
         out.write_text(text, encoding="utf-8")
     if json_:
         print_json(
             {
                 "schema": 1,
-                "requests": recorded.used_count,
-                "pages": len(recorded.requests),
-                "coverage": recorded.coverage,
-                "masked": recorded.masked_count,
-                "left_out": dict(recorded.skipped),
+                "requests": recorded_requests.used_count,
+                "pages": len(recorded_requests.requests),
+                "coverage": recorded_requests.coverage,
+                "masked": recorded_requests.masked_count,
+                "left_out": dict(recorded_requests.skipped),
                 "out": None if out is None else str(out),
             }
         )
         return
     if out is None:
         echo(text, end="")
-    pages = format_count(len(recorded.requests), "page")
-    echo(f"{format_count(recorded.used_count, 'request')} for {pages}", err=True)
-    for line in recorded.describe_sample():
+    pages = format_count(len(recorded_requests.requests), "page")
+    echo(f"{format_count(recorded_requests.used_count, 'request')} for {pages}", err=True)
+    for line in recorded_requests.describe_sample():
         echo(line, err=True)
-    if recorded.masked_count:
-        echo(f"{recorded.masked_count} × masked, because a value looks like a secret", err=True)
-    for line in recorded.describe_skipped():
+    if recorded_requests.masked_count:
+        echo(
+            f"{recorded_requests.masked_count} × masked, because a value looks like a secret",
+            err=True,
+        )
+    for line in recorded_requests.describe_skipped():
         echo(f"left out: {line}", err=True)
     if out is not None:
         echo(f"wrote {out}; use it in a target as `load: {{requests: {out.name}}}`", err=True)

@@ -26,7 +26,7 @@ class DownServer:
 
 
 def describe_down_servers(servers: Iterable[DownServer]) -> str:
-    """Return the names of the servers without duplicates, as text."""
+    """Return the names of the servers as text, each name only once."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
 
@@ -76,8 +76,8 @@ class ServerWatch:
     def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[list[DownServer], dict[str, str]]:
-        """Return the failed servers, and by load balancer, the reasons why server states cannot be
-        read.
+        """Return the failed servers, and the reasons why states cannot be read. The reasons are keyed
+        by the name of the load balancer.
         """
         checked_instances = [
             instance
@@ -107,7 +107,7 @@ class ServerWatch:
             return []
         wrap_command = self.manager.wrap_command if self.manager else None
         argv = wrap_command(instance.placement, check.argv) if wrap_command else check.argv
-        if self.manager is None:  # private servers belong to this account
+        if self.manager is None:  # private servers can be queried without root
             command_result = transport.run(argv, timeout=10.0)
         else:
             functions = self.manager.shell_functions

@@ -40,7 +40,7 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # of the current file, and of a new file that a killed tuner may have written
+_MAX_DIGESTS = 2  # maximum per path: current file, and new file of a killed tuner
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class BackupCheck:
 class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
-    ``last_written`` contains what autotune wrote: digests of files by path, and kernel values by
-    name. If a value matches neither a written value nor the original, someone else set it.
-    ``last_written`` also contains the units that autotune enabled or disabled.
+    ``last_written`` contains the digests of files that autotune wrote, by path, and the kernel values
+    that it set, by name. If a host's value is neither one of these nor the original, someone else set
+    it. ``last_written`` also contains the units that autotune enabled or disabled.
     """
 
     host: str
@@ -122,8 +122,8 @@ class HostBackup:
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """Return the backup with the digests of files and values that are about to be written. The
-        backup must be written to disk before the change.
+        """Return the backup, extended by the digests of files and the kernel values that are about to
+        be written. The backup must be written to disk before the change.
 
         ``replaced`` contains the current digests by path, and current values by name. If autotune
         wrote the current file, its digest stays recorded after any number of failed deployments.
@@ -227,8 +227,9 @@ class HostBackup:
         """Return the part of the backup for files and kernel values that autotune set and no one
         else has changed since.
 
-        The state is empty if no value that autotune set is left to restore. Units, and files that
-        the software created, are included, because autotune cannot determine who changed them.
+        If no such file or kernel value is left, the backup has an empty state. Otherwise, it also
+        contains all units and the files that the software created, because autotune cannot determine
+        who changed them.
         """
         written_digests = self.last_written
         files = {
@@ -393,7 +394,7 @@ class BackupStore:
         )
 
     def remove(self, host: str) -> None:
-        """Remove the copy of a restored host."""
+        """Remove the backup copy of a host that has been restored."""
         path = self.path_for(host)
         for stale_path in (path, *durable_files.find_orphaned_files(path)):
             stale_path.unlink(missing_ok=True)
@@ -439,18 +440,16 @@ def _validate_path(path: str) -> str:
 
 def _parse_strings(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError("invalid digests: expected a list of text")
+        raise TypeError("expected a list of text")
     return tuple(values)
 
 
 def _parse_check(record: Mapping[str, Any]) -> BackupCheck:
-    return BackupCheck(
-        record["unit"],
-        _parse_strings(record["argv"]),
-        _parse_strings(record["files"]),
-        record["directory"],
-        record["socket"],
+    unit, directory, *socket = _parse_strings(
+        [record["unit"], record["directory"], *filter(None, [record["socket"]])]
     )
+    argv, files = _parse_strings(record["argv"]), _parse_strings(record["files"])
+    return BackupCheck(unit, argv, files, directory, *socket)
 
 
 def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:

@@ -15,8 +15,8 @@ from autotune.deploy.unit_start import (
     UNKNOWN_BOOT_SECONDS,
 )
 
-# The limit is longer after a rollback, because the restored configuration is known to work and only
-# needs time.
+# After a rollback or an overload, the longest time limit is multiplied by this factor. The deployed
+# configuration is known to work, so it only needs more time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # A wrong response with another status, such as 404, does not become correct by waiting.

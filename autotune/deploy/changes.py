@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from autotune.deploy.desired_state import (
     DesiredState,
     RequiredActions,
-    changed_parameters,
+    list_changed_parameters,
     plan_host,
     required_actions,
 )
 from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import mask_changed_lines, mask_nothing, mask_secret_bytes
+from autotune.masking import mask_changed_lines, mask_secret_bytes, outline_unknown_syntax
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import FileContents, format_file_diff
 
@@ -81,7 +81,7 @@ def _format_masked_diff(
         f"{name}{path}": mask_changed_lines(
             current.files[path],
             masked_contents.get(path, b""),
-            desired.find_outliner(name, path) or mask_nothing,
+            desired.find_outliner(name, path) or outline_unknown_syntax,
         )
         for path in paths
         if path in current.files
@@ -172,7 +172,7 @@ def _find_reasons(
         parameter
         for instance in instances
         if old_settings is not None
-        for parameter in changed_parameters(instance, old_settings, desired.settings)
+        for parameter in list_changed_parameters(instance, old_settings, desired.settings)
     ]
     causing_names = [
         p.name for p in modified_parameters if p.action is plan.unit_actions[unit]

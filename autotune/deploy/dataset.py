@@ -1,10 +1,10 @@
 """Fill a store with its data set. Key-value pairs are generated on the store's host, so they do not
 cross the network.
 
-Keys are ``k`` and ten digits. Values have 1 to 100 bytes, and their frequency falls geometrically
-with the length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017, doi:10.1109/IGCC.2017.8323580). A
-separate key records which data set is loaded, so that it is loaded only once. A restarted cache is
-filled with the pairs that it would contain after a long run.
+A key is ``k`` followed by ten digits. A value has 1 to 100 bytes. The frequency of values decreases
+geometrically with their length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
+doi:10.1109/IGCC.2017.8323580). A separate key records which data set is loaded, so that it is loaded
+only once. A restarted cache is filled with the pairs that it would contain after a long run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
-MAX_CACHED_PAIRS = 100_000  # largest number of pairs that are written into a cache
+MAX_CACHED_PAIRS = 100_000  # maximum number of pairs that autotune writes into a cache
 DRAWS_PER_PAIR = 20  # simulated requests per pair; enough to approximate a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
@@ -78,11 +78,11 @@ def list_cached_keys(data_set: Data) -> list[str]:
     ]
 
 
-def read_cached_pairs(
+def read_pairs_for_caches(
     instance: ServiceInstance, data_set: Data, transport: Transport
 ) -> dict[str, str]:
-    """Return the key-value pairs to write into caches, with values read from the store. The result
-    is empty if the store has no loader.
+    """Return the key-value pairs that caches are filled with. The values are read from the store. The
+    result is empty if the store has no loader.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import HostState
 from autotune.errors import AutotuneError
-from autotune.masking import mask_nothing, mask_secret_bytes
+from autotune.masking import mask_secret_bytes, outline_unknown_syntax
 from autotune.services.base import Action, Settings, Value
 from autotune.unified_diff import Hunk, find_hunks
 
@@ -181,19 +181,19 @@ def _build_deployed_files(
         if file.content is not None
     }
     for instance in desired.instances_on(host):
-        for name, masked in (
+        for name, masked_content in (
             desired.rendered_files[instance.name].items() if instance.placement.adopted else ()
         ):
             path = desired.layout.path_for(instance, name)
             backed_up_file = backup.files.get(path)
             desired_file = desired.hosts[host].files[path]
             if path in files and backed_up_file and backed_up_file.content is not None:
-                outliner = desired.find_outliner(host, path) or mask_nothing
+                outliner = desired.find_outliner(host, path) or outline_unknown_syntax
                 edits = find_hunks(
                     backed_up_file.content,
                     desired_file.content or b"",
                     mask_secret_bytes(backed_up_file.content, outliner),
-                    mask_secret_bytes(masked),
+                    mask_secret_bytes(masked_content),
                 )
                 files[path] = DeployedFile(desired_file.digest, edits)
     return files

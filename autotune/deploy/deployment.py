@@ -130,7 +130,7 @@ class Deployment(Fleet):
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
         self._server_watch = ServerWatch(runtime.service_manager, note)
-        # by host and unit; contains only pages that the hosts serve
+        # starts by host and unit, without pages that a host does not serve
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
         self._is_late = False  # True if the stack did not respond after the last rollback
@@ -151,7 +151,7 @@ class Deployment(Fleet):
     def deploy(self, settings: Settings) -> DeployResult:
         """Make ``settings`` take effect on every host, or leave every host unchanged.
 
-        Raises DeployFailed if the configuration is at fault, and AutotuneError if a host is.
+        Raises DeployFailed if the configuration is at fault, and AutotuneError if a host is at fault.
         """
         desired_state = self.build_desired_state(settings)
         self._await_late_stack()
@@ -241,8 +241,8 @@ class Deployment(Fleet):
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
-        """Return the state with a time limit for each unit. Readiness checks of the entry's page
-        are left out, because the page is requested later.
+        """Return the state with a time limit for each unit, and without readiness checks that request
+        the entry's page. This page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(
@@ -269,7 +269,9 @@ class Deployment(Fleet):
         return max((self.boot_times.stack_limit, *unit_limits))
 
     def _await_answer(self, limit_seconds: float, settings: Settings) -> None:
-        """Wait for a correct response, and until load balancers use all servers. Raises StackNotReady."""
+        """Wait until the stack responds correctly and load balancers use all servers. Raises
+        StackNotReady.
+        """
         start_time = time.monotonic()
         with wait_notices.wait("the stack", "a correct response", limit_seconds):
             problem = readiness.wait_until_ready(
@@ -486,8 +488,8 @@ class Deployment(Fleet):
             or desired.layout.unit_for(instance) in plans[instance.placement.host].unit_actions
         ]
         for instance in started_instances:
-            # A store whose own configuration files are edited already contains data, so none is
-            # written.
+            # If a store's own configuration files are edited, the store already contains data, so
+            # autotune writes no data to it.
             if instance.placement.role is Role.STORE and instance.placement.adopted is None:
                 transport = self.hosts[instance.placement.host].transport
                 dataset.load_dataset(instance, self.target.data, transport, self._progress)
@@ -500,7 +502,7 @@ class Deployment(Fleet):
         if not caches or not stores or self.probe.right.body is None:
             return False
         store = stores[0]
-        self._cached_pairs = self._cached_pairs or dataset.read_cached_pairs(
+        self._cached_pairs = self._cached_pairs or dataset.read_pairs_for_caches(
             store, self.target.data, self.hosts[store.placement.host].transport
         )
         filled_caches = [

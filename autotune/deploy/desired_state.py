@@ -130,8 +130,8 @@ class DesiredState:
             for path in instance.service.list_created_files(instance.placement)
         )
 
-    def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
-        """Return the checks that validate the host's files whose paths are in ``changing``."""
+    def build_checks(self, host: str, changing_paths: Collection[str]) -> list[ConfigurationCheck]:
+        """Return the checks that validate the host's files whose paths are in ``changing_paths``."""
         checks = []
         for instance in self.instances_on(host):
             deployed_files = self.hosts[host].files
@@ -141,7 +141,7 @@ class DesiredState:
                 for path, content in self.rendered_files[instance.name].items()
             }
             changing_files = tuple(
-                path for path in files if self.layout.path_for(instance, path) in changing
+                path for path in files if self.layout.path_for(instance, path) in changing_paths
             )
             validation = (
                 instance.service.build_validation(instance.placement, files)
@@ -200,7 +200,7 @@ def required_actions(
         affected_units = _find_reading_units(instance, instances, desired.layout)
         action = Action.RESTART
         if old_settings is not None:
-            changed = changed_parameters(instance, old_settings, desired.settings)
+            changed = list_changed_parameters(instance, old_settings, desired.settings)
             action = max((parameter.action for parameter in changed), default=Action.RELOAD)
         for path in (
             desired.layout.path_for(instance, name)
@@ -210,7 +210,7 @@ def required_actions(
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
                 actions_by_cause[path] = {
-                    u: action if reader.service.reload_signal else Action.RESTART
+                    u: action if desired.layout.can_reload(reader.service) else Action.RESTART
                     for u, reader in affected_units.items()
                 }
         for key in _find_sysctls(instance, desired.settings):
@@ -225,19 +225,19 @@ def required_actions(
     return actions_by_cause
 
 
-def instance_actions(
+def find_instance_actions(
     desired: DesiredState,
     host_actions: Mapping[str, Mapping[str, Action]],
-    changed: Mapping[str, set[str]],
+    changed_paths: Mapping[str, set[str]],
     *,
     is_first: bool = False,
 ) -> dict[str, Action]:
-    """Return the action of each instance: its unit's action, or, if its files belong to no unit, a
-    reload.
+    """Return the action that each instance gets. The action is that of the instance's unit. If no unit
+    reads the instance's files and a file changed, the action is a reload.
 
     If instances share a unit, the action applies to the unit's main instance and to instances with
-    changed files. In a study's first deployment (``is_first``), changed files that belong to no
-    unit count as a restart.
+    changed files. In a study's first deployment (``is_first``), the action is a restart instead of this
+    reload.
     """
     fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
@@ -252,7 +252,7 @@ def instance_actions(
             for name in desired.rendered_files[instance.name]
         }
         own_paths |= set(_find_sysctls(instance, desired.settings))
-        touched_paths = own_paths & changed.get(instance.placement.host, set())
+        touched_paths = own_paths & changed_paths.get(instance.placement.host, set())
         if unit is not None and (
             touched_paths or main_instances[instance.placement.host, unit] is instance
         ):
@@ -269,7 +269,7 @@ def instance_actions(
 def _build_host_state(
     active_instances: Sequence[ServiceInstance],
     inactive_instances: Sequence[ServiceInstance],
-    rendered: RenderedFiles,
+    rendered_files: RenderedFiles,
     settings: Settings,
     layout: RuntimeLayout,
     start_of: Callable[[ServiceInstance], UnitStart],
@@ -290,7 +290,7 @@ def _build_host_state(
         sysctls |= {
             key: " ".join(value.split()) for key, value in _find_sysctls(instance, settings).items()
         }
-    files = _build_file_states(active_instances, rendered, layout)
+    files = _build_file_states(active_instances, rendered_files, layout)
     unit_files = layout.build_unit_files(active_instances, settings).values()
     files |= {path: FileState(content, 0o644) for path, content in unit_files}
     if layout.removes_inactive:
@@ -315,7 +315,7 @@ def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> 
 
 
 def _build_file_states(
-    instances: Sequence[ServiceInstance], rendered: RenderedFiles, layout: RuntimeLayout
+    instances: Sequence[ServiceInstance], rendered_files: RenderedFiles, layout: RuntimeLayout
 ) -> dict[str, FileState]:
     states: dict[str, FileState] = {}
     writers: dict[str, str] = {}
@@ -323,7 +323,7 @@ def _build_file_states(
         files = {
             file.path: file for file in resolve_config_files(instance.service, instance.placement)
         }
-        for name, content in rendered[instance.name].items():
+        for name, content in rendered_files[instance.name].items():
             path = layout.path_for(instance, name)
             if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
@@ -355,7 +355,7 @@ def _find_reading_units(
     }
 
 
-def changed_parameters(
+def list_changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
     """Return an instance's parameters whose old and new values differ."""
@@ -372,7 +372,7 @@ def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str,
 
 def find_ranks(stack: Stack) -> dict[str, int]:
     """Return the rank of each tier in the start order: the number of tiers that it calls."""
-    return {tier: len(called) for tier, called in stack.called_tiers.items()}
+    return {tier: len(called_tiers) for tier, called_tiers in stack.called_tiers.items()}
 
 
 def describe_start(ranks: Mapping[str, int], instance: ServiceInstance) -> UnitStart:
@@ -397,9 +397,9 @@ def render_files(
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement, as a mapping from path to content.
 
-    Templates use bare names for the service's own settings. Settings of other services in the tier
-    are in a mapping by service. ``overrides`` is the user's template directory, which takes
-    precedence. Raises RenderError.
+    Templates use bare names for the service's own settings. The settings of each other service in the
+    tier are in a mapping with the service's name. ``overrides`` is the user's template directory, which
+    takes precedence. Raises RenderError.
     """
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 

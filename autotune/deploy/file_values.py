@@ -22,10 +22,10 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
     files. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
 
-    def build_queries(staged: StagedCase) -> list[Command]:
-        readbacks = staged.instance.service.list_file_readbacks(staged.instance.placement)
+    def build_queries(staged_case: StagedCase) -> list[Command]:
+        readbacks = staged_case.instance.service.list_file_readbacks(staged_case.instance.placement)
         return [
-            Command(build_mount_command(staged.staged_paths, readback.argv))
+            Command(build_mount_command(staged_case.staged_paths, readback.argv))
             for readback in readbacks
         ]
 

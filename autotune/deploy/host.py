@@ -40,6 +40,7 @@ from autotune.deploy.host_state import (
     list_differences,
     parse_files,
     parse_sysctls,
+    wrap_parse_errors,
 )
 from autotune.deploy.runtime import (
     ConfigurationCheck,
@@ -59,7 +60,7 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-# time to stop and start a host's units; systemd gives each unit 90 s to stop
+# maximum seconds to stop and start the units of a host; systemd gives each unit 90 s to stop
 ACTION_TIMEOUT_SECONDS = 150.0
 
 # Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
@@ -158,7 +159,7 @@ class ManagedHost:
         files_result, units_result, kernel_result, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
-            # waits for commands that are still running after a lost connection
+            # If this process holds the lock, first wait for earlier commands that are still running.
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
@@ -207,8 +208,8 @@ class ManagedHost:
         backup = backup.with_starts(desired.starts)
         backup = backup.with_written_digests(dict.fromkeys(created_files, ANY_DIGEST))
         recorded_checks = [*self.backup.checks]
-        # If services have their own file systems, no check is recorded, because it could not mount
-        # files there.
+        # If services have their own file systems, no check is recorded, because the check could not
+        # mount files in those file systems.
         if not (self._manager and self._manager.validate_command):
             recorded_checks += filter(
                 None, (_build_backup_check(check, backup.state) for check in checks)
@@ -407,8 +408,8 @@ class ManagedHost:
         """Remove another study's backup copy on the controller, after its host was restored. The
         other study is in the same parent directory.
 
-        ``restored`` was read from the host. A copy with different original state is kept, because
-        it may belong to another machine.
+        ``restored`` was read from the host. A copy with a different original state is kept, because it
+        may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)
@@ -459,7 +460,8 @@ class ManagedHost:
         """Return the host's own copy of a backup, or ``None`` if it does not exist."""
         commands = [Command(("test", "-e", path)), Command(("contents", path))]
         test_result, content_result = run_required(self.transport, commands)
-        content = base64.b64decode(content_result.stdout)
+        with wrap_parse_errors(path, "(not shown)"):
+            content = base64.b64decode(content_result.stdout, validate=True)
         return decode_backup(content, f"{self.name}:{path}") if test_result.ok else None
 
     def select_restorable(
@@ -606,7 +608,7 @@ def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
 
 def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
     """Return each restarted unit's boot time: the seconds between its two ``clock`` commands. Units
-    that reloaded have only one ``clock`` command.
+    that were reloaded have only one ``clock`` command.
     """
     times: dict[str, list[float]] = {}
     for command_result in answers:
@@ -658,11 +660,17 @@ def _format_owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """Return the contents of files by path, from the output of the shell function ``contents``."""
-    return {
-        path: base64.b64decode(line)
-        for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)
-    }
+    """Return the contents of files by path, from the output of the shell function ``contents``. Raises
+    AutotuneError for invalid output.
+    """
+    lines = split_lines(output)
+    # The shell removes empty lines at the end, which stand for absent files.
+    lines += [""] * (len(paths) - len(lines))
+    with wrap_parse_errors("the contents of files", "(not shown)"):
+        return {
+            path: base64.b64decode(line, validate=True)
+            for path, line in zip(paths, lines, strict=True)
+        }
 
 
 def check_unchanged(
@@ -678,7 +686,7 @@ def check_unchanged(
 
 
 def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupCheck | None:
-    """Return the check of original files to record, or ``None`` if no unit reads them.
+    """Return the check to record for the original files, or ``None`` if no unit reads them.
 
     The result is also ``None`` if the check's arguments depend on file contents and a file was
     absent.

@@ -52,9 +52,9 @@ exit 0
 """
 # Commands that a killed tuner left running must exit before another tuner starts.
 _EXCLUSIVE_STEP = "alone || exit"
-# no arguments: commands arrive on standard input
+# The rule allows `sh` only without arguments, because commands arrive on standard input.
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits, in seconds
 # Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
@@ -91,8 +91,8 @@ def run_commands(
     """Run commands as root, in order, up to the first required command that fails. Return the
     commands' results.
 
-    ``stdout`` includes standard error. With ``exclusive``, no other exclusive batch of commands
-    runs on the host at the same time. ``functions`` extend the functions in ``on_host.sh``. Raises
+    ``stdout`` includes standard error. With ``exclusive``, no other exclusive batch of commands runs on
+    the host at the same time. ``functions`` is shell code that is appended to ``on_host.sh``. Raises
     HostUnreachable, and AutotuneError if the account cannot become root.
     """
     batch = list(commands)
@@ -203,7 +203,7 @@ def _build_early_exit_error(host: str, command_result: CommandResult) -> Autotun
     if "sudo" in command_result.stderr:
         return AutotuneError(
             f"{host} does not allow the account to become root: {command_result.error_text}",
-            hint=f"allow the account to run `sudo -n sh` there with a line `ACCOUNT "
-            f"{SUDOERS_RULE}` in a file in /etc/sudoers.d (SECURITY.md), or log in as root",
+            hint=f"add the line `ACCOUNT {SUDOERS_RULE}` to a file in /etc/sudoers.d on {host} "
+            "(SECURITY.md), so that the account may run `sudo -n sh`; or log in as root",
         )
     return AutotuneError(f"commands on {host} stopped early: {command_result.error_text[:400]}")

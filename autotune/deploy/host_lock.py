@@ -24,7 +24,7 @@ from autotune.strict_parsing import parse_decimal, parse_json
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-LEASE_SECONDS = 180.0  # without a renewal for this long, a lock is stale
+LEASE_SECONDS = 180.0  # a lock that was not renewed for this time is stale
 # Two renewals may fail, each with a separate timeout, before the lock expires.
 RENEWAL_SECONDS = LEASE_SECONDS / 4
 _CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster
@@ -153,14 +153,14 @@ class HostLock:
 
     @property
     def assert_command(self) -> Command:
-        """Return the command that fails if this process no longer holds the lock. The command
-        precedes every change.
+        """Return the command that fails if this process no longer holds the lock. The command is run
+        before every change.
         """
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Lock the host. Return the holder of a stale lock that was taken over and why it was
-        stale, or ``None``.
+        """Lock the host. If this replaces a stale lock, return the lock's holder and the reason why it
+        was stale. Otherwise, return ``None``.
 
         Raises LockedError with holder, process and start time if another tuner holds the lock.
         """

@@ -46,7 +46,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """Observed state of a path. ``detail`` is a SHA-256, a link target, or why the path was
+    """Observed state of a path. ``detail`` is a SHA-256, a link target, or the reason why the path was
     refused.
 
     ``staging_directory`` is set if other accounts can rename a directory on the path of the file.
@@ -309,7 +309,7 @@ def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
     return starts[unit].rank if unit in starts else 0
 
 
-PlanStep = Mapping[str, HostPlan]  # by host
+PlanStep = Mapping[str, HostPlan]  # plans by host
 
 
 def split_into_steps(
@@ -318,7 +318,7 @@ def split_into_steps(
     """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
 
     Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
-    ``starts`` are by host, then by unit. Each step changes at least one host.
+    ``starts`` is keyed by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(
         {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}

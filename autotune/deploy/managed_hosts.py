@@ -1,4 +1,6 @@
-"""Hosts that one study locks, backs up and changes. Either copy of the backup can restore them."""
+"""Hosts that one study locks, backs up and changes. A host can be restored from either copy of its
+backup.
+"""
 
 from __future__ import annotations
 
@@ -125,32 +127,34 @@ class ManagedHosts:
 class LoadHosts(ManagedHosts):
     """Load hosts, whose kernel values are adjusted to the load during a study."""
 
-    def lock_and_fit_kernel(self, names: Sequence[str], fit: KernelValueFitter) -> None:
-        """Lock load hosts, and set the kernel values that ``fit`` returns for the current values of
-        ``names``.
+    def lock_and_adjust_kernel(
+        self, names: Sequence[str], compute_values: KernelValueFitter
+    ) -> None:
+        """Lock load hosts, and set the kernel values that ``compute_values`` returns for the current
+        values of ``names``.
 
         A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
         tuner holds the lock on a load host.
         """
         errors = self._lock_each()
-        if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
+        if lock_errors := [error for error in errors.values() if isinstance(error, LockedError)]:
             self.unlock(restored=True)
-            raise locked[0]
+            raise lock_errors[0]
         self._lease.start()
         prepare_results = self.run_on_hosts(
-            self._locked_names(), lambda host: _fit_kernel_values(host, names, fit)
+            self._locked_names(), lambda host: _adjust_kernel_values(host, names, compute_values)
         )
         self._note_lines(prepare_results.results)
         for name, error in {**errors, **prepare_results.errors}.items():
             self._note(f"{name} generates load without changed kernel values: {error.message}")
 
 
-def _fit_kernel_values(
-    host: ManagedHost, names: Sequence[str], fit: KernelValueFitter
+def _adjust_kernel_values(
+    host: ManagedHost, names: Sequence[str], compute_values: KernelValueFitter
 ) -> tuple[str, ...]:
     restored_orphans = restore_orphaned(host)
     requested_state = HostState(sysctls=dict.fromkeys(names, ""))
-    desired_state = HostState(sysctls=fit(host.observe(requested_state).sysctls))
+    desired_state = HostState(sysctls=compute_values(host.observe(requested_state).sysctls))
     if desired_state.sysctls:
         host.back_up(desired_state)
         host.apply(desired_state, HostPlan(sysctls=desired_state.sysctls))
@@ -169,11 +173,11 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
     restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
     lines = {}
     for name, host_lines in restore_results.results.items():
-        orphaned = selected_backups.results[name]
-        if host_lines and orphaned.is_recorded_on_host:
-            by_name[name].delete_study_backup(orphaned.backup)
+        orphaned_backup = selected_backups.results[name]
+        if host_lines and orphaned_backup.is_recorded_on_host:
+            by_name[name].delete_study_backup(orphaned_backup.backup)
         lines[name] = tuple(
-            f"{line} (study {orphaned.backup.study} was killed)" for line in host_lines
+            f"{line} (study {orphaned_backup.backup.study} was killed)" for line in host_lines
         )
     return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
 
@@ -204,7 +208,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     if not host.is_changed:
         return
     try:
-        record, kept = (
+        record, kept_record = (
             host.read_backup_copy(BACKUP_FILE),
             host.read_backup_copy(APPLIED_BACKUP_FILE),
         )
@@ -212,7 +216,7 @@ def _exclude_later_changes(host: ManagedHost) -> None:
         raise
     except AutotuneError:
         return  # the record exists, even though it cannot be read
-    if host.backup.is_confirmed_by(record, kept):
+    if host.backup.is_confirmed_by(record, kept_record):
         return
     if record is not None:
         raise AutotuneError(

@@ -36,7 +36,7 @@ from autotune.target.runtimes import format_runtime_names
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time in seconds for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -49,7 +49,7 @@ class SessionLeader:
 
 
 class ProcessFailed(ApplyFailed):
-    """A server did not start in time, or exited. The message contains its output."""
+    """A server did not start in time, or exited. The message contains the server's output."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,11 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     """Return a port for every host of every tier: the target's port, or a free port below the
     ephemeral ports.
 
-    During a restart, connections of the load could take an ephemeral port. Raises AutotuneError if
-    a port in the target is in use.
+    An ephemeral port is not safe: while a server restarts, a connection of the load generator could
+    take the port. Raises AutotuneError if a port in the target is in use.
     """
     candidates = _list_candidate_ports(file)
-    chosen: dict[tuple[str, str], int] = {}
+    allocated_ports: dict[tuple[str, str], int] = {}
     for name, tier in file.target.tiers.items():
         for host in tier.hosts:
             address = file.target.hosts[host].address
@@ -139,17 +139,19 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
                         f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
                         hint="stop the process that listens there, or remove `port:` to use a free port",
                     )
-                chosen[name, host] = tier.port
+                allocated_ports[name, host] = tier.port
             else:
-                chosen[name, host] = next(p for p in candidates if is_port_free(address, p))
+                allocated_ports[name, host] = next(
+                    p for p in candidates if is_port_free(address, p)
+                )
             if tier.local_cache:
                 free_ports = (p for p in candidates if is_port_free("127.0.0.1", p))
-                chosen[local_cache_name(name), host] = next(free_ports)
-    return chosen
+                allocated_ports[local_cache_name(name), host] = next(free_ports)
+    return allocated_ports
 
 
 def _check_local_address(file: TargetFile, host: str, address: str) -> None:
-    """Raise AutotuneError if no server on this machine can listen at an address."""
+    """Raise AutotuneError unless ``address`` is an address of this machine."""
     if is_port_free(address, 0):
         return
     line, column = file.document.find_position(["hosts", host])
@@ -193,16 +195,17 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
 
 
 def wait_until(
-    condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str
+    condition: Callable[[], bool], server: ServerProcess, timeout_seconds: float, activity: str
 ) -> None:
     """Wait for ``condition``. Raises ProcessFailed if the server exits or time runs out."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + timeout_seconds
     while not condition():
         if not server.is_alive:
-            raise ProcessFailed(f"{server.name} exited while {expected}: {server.read_log_tail()}")
+            raise ProcessFailed(f"{server.name} exited while {activity}: {server.read_log_tail()}")
         if time.monotonic() > deadline:
             raise ProcessFailed(
-                f"{server.name} was still {expected} after {seconds:g} s: {server.read_log_tail()}"
+                f"{server.name} was still {activity} after {timeout_seconds:g} s: "
+                f"{server.read_log_tail()}"
             )
         time.sleep(0.005)
 
@@ -249,7 +252,7 @@ def _find_listening_ports(pid: int) -> frozenset[int]:
     return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
 
 
-def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0) -> int:
+def reload_server(server: ServerProcess, signal_name: str, timeout_seconds: float = 20.0) -> int:
     """Signal the server to reread its files, and wait until new workers have replaced the old ones.
 
     Returns the number of old workers that still serve earlier connections. Once only new workers
@@ -264,7 +267,7 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
             time.monotonic() > start_time + DRAINING_SECONDS and _are_draining(server, old_pids)
         )
 
-    wait_until(is_replaced, server, seconds, "reloading")
+    wait_until(is_replaced, server, timeout_seconds, "reloading")
     return len(earlier_pids & server.child_pids())
 
 
@@ -305,18 +308,18 @@ def _find_socket_inodes(pid: int) -> frozenset[str]:
     return frozenset(inodes)
 
 
-def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
+def stop_server(server: ServerProcess, timeout_seconds: float = 5.0) -> None:
     """Stop the server and its session with SIGTERM, then with SIGKILL."""
     leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
-    _terminate(_find_session_processes(leader, server.directory), seconds)
+    _terminate(_find_session_processes(leader, server.directory), timeout_seconds)
     server.process.wait()
     (server.directory / f"{server.name}{PID_SUFFIX}").unlink(missing_ok=True)
 
 
-def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
+def stop_orphaned(run_directory: RunDirectory) -> tuple[str, ...]:
     """Stop servers that a killed tuner left in its run directory. Return their names."""
     stopped_names: list[str] = []
-    if not run_directories.is_run_directory(directory := run.path):
+    if not run_directories.is_run_directory(directory := run_directory.path):
         return ()
     subdirectories = [
         n
@@ -383,15 +386,15 @@ def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
     return Path(process.cwd()).is_relative_to(directory.resolve())
 
 
-def _terminate(processes: list[psutil.Process], seconds: float) -> None:
+def _terminate(processes: list[psutil.Process], timeout_seconds: float) -> None:
     # Stop the leader first: master processes stop their workers gracefully.
     leaders = [p for p in processes if p.pid == _read_session_id(p)] or processes
     for process in leaders:
         _ignore_ended_process(process.terminate)
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    for process in alive:
+    _, remaining_processes = psutil.wait_procs(processes, timeout=timeout_seconds)
+    for process in remaining_processes:
         _ignore_ended_process(process.kill)
-    psutil.wait_procs(alive, timeout=seconds)
+    psutil.wait_procs(remaining_processes, timeout=timeout_seconds)
 
 
 def _read_session_id(process: psutil.Process) -> int:

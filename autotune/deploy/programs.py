@@ -15,30 +15,30 @@ from autotune.transports.base import Transport
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
+def find_local_programs(program_users: Iterable[ProgramUser]) -> dict[str, str]:
     """Return the paths of executables that services and generators need on this machine.
 
     Raises AutotuneError with all missing programs and the command to install them.
     """
     paths: dict[str, str] = {}
-    missing: dict[str, ProgramUser] = {}
-    for user in needing:
+    users_by_missing_program: dict[str, ProgramUser] = {}
+    for user in program_users:
         for name, alternatives in user.programs.items():
             path = next(filter(None, map(_find_program, alternatives)), None)
             if path is None:
-                missing[name] = user
+                users_by_missing_program[name] = user
             else:
                 paths[name] = path
-    if missing:
+    if users_by_missing_program:
         raise AutotuneError(
-            f"not installed: {', '.join(sorted(missing))}",
-            hint=install_hint(missing.values()),
+            f"not installed: {', '.join(sorted(users_by_missing_program))}",
+            hint=install_hint(users_by_missing_program.values()),
         )
     return paths
 
 
 def install_hint(missing: Iterable[ProgramUser]) -> str:
-    """Return how to install missing programs, Debian packages first."""
+    """Return a hint that shows how to install missing programs, starting with Debian packages."""
     users = list(missing)
     package_sources = [user.package_source for user in users if user.package_source]
     packages = {package for user in users if not user.package_source for package in user.packages}
@@ -50,11 +50,11 @@ def _find_program(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH)))
 
 
-def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
+def locate_programs(transport: Transport, program_users: Iterable[ProgramUser]) -> dict[str, str]:
     """Return the path of each program on a host, by name. The path is empty if the host lacks the
     program.
     """
-    alternatives = {name: paths for user in needing for name, paths in user.programs.items()}
+    alternatives = {name: paths for user in program_users for name, paths in user.programs.items()}
     commands = [Command(("where", *paths)) for paths in alternatives.values()]
     answers = run_commands(transport, commands)
     return {
@@ -63,12 +63,14 @@ def locate_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dic
     }
 
 
-def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
+def find_installed_programs(
+    transport: Transport, program_users: Iterable[ProgramUser]
+) -> dict[str, str]:
     """Return the paths of executables on a host, by the names that services use.
 
     Raises AutotuneError with all missing programs and the command to install them.
     """
-    users = list(needing)
+    users = list(program_users)
     paths = locate_programs(transport, users)
     missing_programs = sorted(name for name, path in paths.items() if not path)
     if missing_programs:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.deploy.deploy_result import DeployResult, HostRecord, SettingMismatch
-from autotune.deploy.desired_state import DesiredState, instance_actions
+from autotune.deploy.desired_state import DesiredState, find_instance_actions
 from autotune.deploy.host_state import HostPlan, ObservedHost
 from autotune.deploy.runtime import LockedHosts, RuntimeHost
 from autotune.errors import AutotuneError
@@ -58,7 +58,7 @@ def confirm_state(
     }
     deploy_result = DeployResult(
         desired.files,
-        instance_actions(
+        find_instance_actions(
             desired,
             {name: plan.unit_actions for name, plan in plans.items()},
             changes_by_host,
@@ -93,9 +93,10 @@ def read_back_host(
     queries = [(instance, readback.argv) for instance, readback in readbacks]
     observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
     values: dict[str, Value] = {}
-    for (instance, readback), printed in zip(readbacks, answers, strict=True):
+    for (instance, readback), printed_text in zip(readbacks, answers, strict=True):
         values |= {
-            f"{instance.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
+            f"{instance.parameter_prefix}.{name}": v
+            for name, v in readback.parse(printed_text).items()
         }
     return observed, values
 
@@ -149,7 +150,9 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 def find_mismatches(
     requested: Settings, effective: Settings, active_names: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Return the ``active_names`` parameters whose effective values differ from the requested values."""
+    """Return the parameters in ``active_names`` whose effective values differ from the requested
+    values.
+    """
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.deploy.boot_times import find_wait_limit
+from autotune.masking import mask_secrets
 from autotune.target.expected_answer import ANY_2XX
 
 Answer = tuple[int, bytes] | str  # status and body, or why the response is missing
+_MAX_READ_BYTES, _MAX_SHOWN_CHARACTERS = 2000, 60  # of a response body in a message
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
 
 
@@ -56,4 +58,7 @@ def wait_until_ready(
 
 def describe_answer(answer: Answer) -> str:
     """Return the status and the start of the body, or why the response is missing."""
-    return answer if isinstance(answer, str) else f"status {answer[0]}, body {answer[1][:200]!r}"
+    if isinstance(answer, str):
+        return answer
+    body = mask_secrets(answer[1][:_MAX_READ_BYTES].decode(errors="replace"))
+    return f"status {answer[0]}, body {body[:_MAX_SHOWN_CHARACTERS]!r}"

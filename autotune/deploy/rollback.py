@@ -45,14 +45,14 @@ def roll_back_hosts(
     """
 
     def prepare(host: RuntimeHost) -> _HostRollback:
-        state, refused = (good_state or (lambda _: host.original_state))(host.name), list[str]()
+        state, refusals = (good_state or (lambda _: host.original_state))(host.name), list[str]()
         observed = host.observe(state)
         if good_state is None:
-            state, refused = host.select_restorable(state, observed)
+            state, refusals = host.select_restorable(state, observed)
         state = extend_start_seconds(state, seconds)
         plan = plan_host(state, observed, {}, actions[host.name])
         host.stage(state, plan)
-        return _HostRollback(state, plan, tuple(refused))
+        return _HostRollback(state, plan, tuple(refusals))
 
     prepare_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(prepare_results.errors)

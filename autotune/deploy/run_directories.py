@@ -24,10 +24,10 @@ from autotune.account_key import find_state_directory, make_state_directory
 from autotune.errors import AutotuneError
 from autotune.strict_parsing import parse_json
 
-# directory with a record for each run directory, in the account's state directory
+# subdirectory of the account's state directory, with a record of each run directory
 RECORD_DIRECTORY = "runs"
 DIRECTORY_PREFIX = "autotune-"
-# contains the run directory's own name, so that no other directory is mistaken for it
+# file in a run directory that contains the directory's own name, so that autotune recognises it
 MARKER_FILE = ".run-directory"
 
 

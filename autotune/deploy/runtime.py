@@ -1,4 +1,4 @@
-"""The interface of a runtime and its hosts, through which a deployment uses every runtime."""
+"""The interface of runtimes and their hosts. Deployments use every runtime through this interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import ClassVar, Protocol, TypeVar
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import AdoptedConfig, Argv, ConfigFile, Settings, TrialStart, Value
+from autotune.services.base import (
+    AdoptedConfig,
+    Argv,
+    ConfigFile,
+    Service,
+    Settings,
+    TrialStart,
+    Value,
+)
 from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
@@ -21,12 +29,12 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # receives progress lines
-# Instances, each with its files by the paths that the service uses.
+# Instances, each with the contents of its files. The keys are the paths that the service uses.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The error's message is the software's own."""
+    """The software refuses the configuration. The error contains the software's own message."""
 
 
 class ApplyFailed(AutotuneError):
@@ -69,6 +77,10 @@ class RuntimeLayout:
     def unit_defined_by(self, path: str) -> str | None:
         """Return the unit whose definition contains a file. A change to the file restarts the unit."""
         return None
+
+    def can_reload(self, service: Service) -> bool:
+        """True if the service can reread its files without a restart."""
+        return service.reload_signal is not None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
         """Return the unit that runs ``instance``, or ``None`` if the instance has no process."""
@@ -222,8 +234,8 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """The way in which the services of a stack are run. A file in `autotune/runtimes` defines it as
-    ``RUNTIME``.
+    """The way in which the services of a stack are run. Each file in `autotune/runtimes` defines one
+    runtime as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
     Only such deployments can be exported or kept. ``service_manager`` starts and stops services on

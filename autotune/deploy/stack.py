@@ -93,7 +93,7 @@ class StackContext:
     """Directories, ports, accounts, programs and facts that are needed to build a stack.
 
     ``ports`` apply to private servers; other servers use the port of their tier or service.
-    ``programs`` are by host. ``adopted`` contains the hosts' own files by instance.
+    ``programs`` is keyed by host. ``adopted`` contains the hosts' own files by instance.
     """
 
     directory: str

@@ -71,7 +71,7 @@ def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
     return environment
 
 
-@lru_cache(maxsize=128)  # the hosts' own files are rendered in each trial
+@lru_cache(maxsize=128)  # the same files are rendered again in each trial
 def _compile(directories: tuple[Path, ...], text: str) -> Template:
     return _create_environment(directories).from_string(text)
 
@@ -98,5 +98,5 @@ def render_file(
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:
-    """Render a template from text as in deployments, and return the result."""
+    """Render a template in the same way as in deployments, and return the text."""
     return _compile((), template).render(values)

@@ -22,7 +22,7 @@ def describe_probed_start(
     ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
 ) -> UnitStart:
     """Return how an instance's unit starts and shows that it is ready. If the unit serves HTTP, the
-    readiness check requests the load's page.
+    readiness check requests a page of the load.
 
     Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
     used for readiness checks. ``interval`` is the shortest time between two requests in seconds.

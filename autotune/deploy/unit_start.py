@@ -12,7 +12,7 @@ from autotune.strict_parsing import is_uint
 # once.
 UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
-BOOT_FACTOR = 4.0  # a changed configuration may boot more slowly than the measured one
+BOOT_FACTOR = 4.0  # time limit as a multiple of the measured boot time
 MAX_START_SECONDS = 3600.0
 
 
@@ -21,7 +21,7 @@ class UnitStart:
     """The start of a unit, and how the unit shows that it is ready.
 
     - ``rank``: units of lower ranks are ready before this unit starts.
-    - ``address``: port or path of the socket at which it listens.
+    - ``address``: TCP port, or path of the Unix socket, on which the unit listens.
     - ``url``: page to which a ready unit responds without a server error; empty if there is none.
     - ``name``: Host header of the request for that page.
     - ``seconds``: longest time until the unit is ready. ``interval``: shortest time in seconds

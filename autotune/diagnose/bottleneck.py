@@ -23,8 +23,8 @@ class Bottleneck:
 
     The confidence depends on how directly the rule observes the bottleneck. The confidence is then
     multiplied by the fraction of the readings just above the peak that agree. ``gain`` is the estimated
-    factor on requests/s if the bottleneck is removed, or 0 if unknown. ``related`` are other shortages,
-    such as workers that wait because of this bottleneck.
+    factor by which requests/s rise if the bottleneck is removed, or 0 if unknown. ``related`` are other
+    shortages, such as workers that wait because of this bottleneck.
     """
 
     tier: str

@@ -32,7 +32,7 @@ COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 
 
 @dataclass(frozen=True)
-class ResourceUse:
+class ResourceUsage:
     """The share of an instance's resource in use (``used_share``) at ``rate`` served requests/s, with
     the ``sd`` of the share's logarithm.
     """
@@ -50,25 +50,27 @@ class ResourceUse:
         )
 
 
-def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
-    """Return the capacity of each part of a stack, pooled over all uses of the part."""
-    uses_by_part: dict[str, list[ResourceUse]] = {}
-    for use in uses:
-        if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
-            uses_by_part.setdefault(use.instance_name, []).append(use)
+def pool_capacities(usages: Iterable[ResourceUsage]) -> dict[str, InstanceCapacity]:
+    """Return the capacity of each part of a stack, pooled over all usages of the part's resources."""
+    usages_by_part: dict[str, list[ResourceUsage]] = {}
+    for usage in usages:
+        if usage.rate > 0 and usage.used_share >= MIN_USED_SHARE:
+            usages_by_part.setdefault(usage.instance_name, []).append(usage)
     capacities = {}
-    for instance, part_uses in uses_by_part.items():
-        pooled_estimate = Estimate.pool([use.capacity for use in part_uses])
+    for instance, part_usages in usages_by_part.items():
+        pooled_estimate = Estimate.pool([usage.capacity for usage in part_usages])
         capacities[instance] = InstanceCapacity(
-            pooled_estimate.log_mean, hypot(pooled_estimate.sd, COMMON_ERROR_SD), part_uses[0].tiers
+            pooled_estimate.log_mean,
+            hypot(pooled_estimate.sd, COMMON_ERROR_SD),
+            part_usages[0].tiers,
         )
     return capacities
 
 
-def list_uses(
+def list_resource_usages(
     contexts: Sequence[ReadingContext], called_tiers: Mapping[str, Sequence[str]]
-) -> list[ResourceUse]:
-    """Return the uses of all parts in the readings that met the SLO.
+) -> list[ResourceUsage]:
+    """Return the resource usages of all parts in the readings that met the SLO.
 
     ``called_tiers`` maps each tier to the tiers that it calls, directly or through others.
     """
@@ -76,17 +78,17 @@ def list_uses(
         context for context in contexts if context.met_slo and not context.reading.limited
     ]
     return [
-        use
+        usage
         for context in sustained_contexts
-        for use in (*_list_host_uses(context), *_list_pool_uses(context, called_tiers))
+        for usage in (*_list_cpu_usages(context), *_list_pool_usages(context, called_tiers))
     ]
 
 
-def build_host_uses(
+def build_cpu_usages(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
-) -> list[ResourceUse]:
-    """Return CPU uses by the utilisation law; among hosts with the same ``tiers``, only the busiest
-    host counts.
+) -> list[ResourceUsage]:
+    """Return CPU usages, computed with the utilisation law. Among hosts with the same ``tiers``, only
+    the busiest host counts.
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
@@ -95,12 +97,12 @@ def build_host_uses(
         if host_tiers := tuple(sorted(tiers.get(host, ()))):
             highest_shares[host_tiers] = max(share, highest_shares.get(host_tiers, 0.0))
     return [
-        ResourceUse(f"{'+'.join(tier_names)}.cpu", tier_names, rate, share, CPU_LOG_SD)
+        ResourceUsage(f"{'+'.join(tier_names)}.cpu", tier_names, rate, share, CPU_LOG_SD)
         for tier_names, share in highest_shares.items()
     ]
 
 
-def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
+def _list_cpu_usages(context: ReadingContext) -> list[ResourceUsage]:
     tiers: dict[str, set[str]] = {}
     for instance in context.instances:
         tiers.setdefault(instance.host, set()).add(instance.tier)
@@ -110,41 +112,41 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
         name: own_cpu[name] / host.cpus if own_cpu[name] else host.busy_share
         for name, host in context.hosts.items()
     }
-    return build_host_uses(
+    return build_cpu_usages(
         context.answered_rate, busy_shares, {host: tuple(names) for host, names in tiers.items()}
     )
 
 
-def _list_pool_uses(
+def _list_pool_usages(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
-) -> list[ResourceUse]:
-    """Return the uses of workers by Little's law, and of threads by the utilisation law, on the busiest
-    host of each service.
+) -> list[ResourceUsage]:
+    """Return the usages of workers (from Little's law) and of threads (from the utilisation law), on the
+    busiest host of each service.
     """
-    highest_uses: dict[str, ResourceUse] = {}
+    highest_usages: dict[str, ResourceUsage] = {}
     for instance in context.instances:
-        for use in (
-            _find_worker_use(context, instance, called_tiers),
-            _find_thread_use(context, instance),
+        for usage in (
+            _find_worker_usage(context, instance, called_tiers),
+            _find_thread_usage(context, instance),
         ):
-            if use and use.used_share > (
-                highest_uses[use.instance_name].used_share
-                if use.instance_name in highest_uses
+            if usage and usage.used_share > (
+                highest_usages[usage.instance_name].used_share
+                if usage.instance_name in highest_usages
                 else 0.0
             ):
-                highest_uses[use.instance_name] = use
-    return list(highest_uses.values())
+                highest_usages[usage.instance_name] = usage
+    return list(highest_usages.values())
 
 
-def _find_worker_use(
+def _find_worker_usage(
     context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
-) -> ResourceUse | None:
+) -> ResourceUsage | None:
     max_workers = _find_max_workers(context, instance)
     if not instance.runs_application or not max_workers or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers are working.
     tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
-    return ResourceUse(
+    return ResourceUsage(
         f"{instance.label}.workers",
         tiers,
         context.answered_rate,
@@ -165,11 +167,11 @@ def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> fl
         return None
 
 
-def _find_thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
+def _find_thread_usage(context: ReadingContext, instance: InstanceActivity) -> ResourceUsage | None:
     threads = context.count_threads(instance)
     if threads is None or instance.cpu <= 0:
         return None
     share = instance.cpu / threads
-    return ResourceUse(
+    return ResourceUsage(
         f"{instance.label}.threads", (instance.tier,), context.answered_rate, share, THREADS_LOG_SD
     )

@@ -31,7 +31,7 @@ MIN_WORK_SHARE = 0.1  # minimum share of a request's time that remains without t
 MAX_GAIN = 10.0  # maximum gain that a single reading can show
 
 
-def name_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
+def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
     """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
     if shortage.resource not in WAITING_RESOURCES:
         return _estimate_database_gain(context, shortage)
@@ -148,8 +148,8 @@ def _build_cache_cause(
 
 
 def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return ``shortage`` with its gain and the pools that wait if it is a slow database, else
-    unchanged.
+    """If ``shortage`` is a slow database, return it with its gain and the pools that wait for it.
+    Otherwise, return it unchanged.
     """
     roles = {(i.tier, i.service): i.role for i in context.instances}
     is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.causes import name_cause
+from autotune.diagnose.causes import find_cause
 from autotune.diagnose.context import ReadingContext, build_context, compute_latency_floor
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
@@ -19,7 +19,7 @@ from autotune.services.diagnosis import Resource
 from autotune.services.registry import SHIPPED, Catalogue
 from autotune.target.slo import Slo
 
-# maximum number of failed readings to use: overload hides the cause far above the peak
+# maximum number of failed readings to use, because overload far above the peak hides the cause
 MAX_FAILED_READINGS = 3
 
 
@@ -104,9 +104,11 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
-    """Return the finding of the first rule that applies to a reading, or the cause of that finding."""
+    """Return the finding of the first rule that applies to a reading. If a shortage in another tier
+    causes that finding, return the cause instead.
+    """
     finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
-    return None if finding is None else name_cause(context, finding)
+    return None if finding is None else find_cause(context, finding)
 
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
@@ -123,13 +125,13 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
 
 def list_recommended_changes(
     bottleneck: Bottleneck | None,
-    among: Container[str] | None = None,
+    existing_names: Container[str] | None = None,
     catalogue: Catalogue = SHIPPED,
 ) -> tuple[str, ...]:
     """Return the changes that a recorded bottleneck suggests, followed by those for related
     shortages.
 
-    ``among`` contains the full names of the existing parameters, if known, and ``catalogue`` the
+    ``existing_names`` contains the full names of the existing parameters, if known, and ``catalogue`` the
     services of the target.
 
     Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. The result is empty if no
@@ -142,7 +144,7 @@ def list_recommended_changes(
     # The evidence names the parameter that helps against this shortage, such as tmp_table_size.
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
-        _list_changes(*own_shortage, among, catalogue),
+        _list_changes(*own_shortage, existing_names, catalogue),
         key=lambda change: _parse_parameter(change).rpartition(".")[2] not in named_words,
     )
     recommended_changes = (
@@ -150,7 +152,7 @@ def list_recommended_changes(
         *(
             change
             for shortage in bottleneck.related
-            for change in _list_changes(*shortage, among, catalogue)
+            for change in _list_changes(*shortage, existing_names, catalogue)
         ),
     )
     return tuple(dict.fromkeys(recommended_changes))
@@ -160,7 +162,7 @@ def _list_changes(
     tier: str,
     service: str,
     resource: Resource,
-    among: Container[str] | None,
+    existing_names: Container[str] | None,
     catalogue: Catalogue,
 ) -> tuple[str, ...]:
     """Return the parameter changes that reduce a shortage of ``resource``."""
@@ -172,7 +174,7 @@ def _list_changes(
         f"{tier}.{name}.{change}"
         for name in names
         for change in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
-        if among is None or f"{tier}.{name}.{_parse_parameter(change)}" in among
+        if existing_names is None or f"{tier}.{name}.{_parse_parameter(change)}" in existing_names
     )
 
 

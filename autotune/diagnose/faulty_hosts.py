@@ -1,9 +1,9 @@
 """Find hosts that return wrong responses to direct requests. A wrong response without load means that a
 host is broken, not overloaded.
 
-Behind a load balancer, a host with fast but wrong responses looks fast. After a reading with such
-failures, autotune therefore requests the page of the load from each web server, on that server's own
-host. autotune tries several times, until the queues of an overload are gone.
+Behind a load balancer, a host with fast but wrong responses looks fast. Some failures in a reading may
+come from such a host. autotune then requests the page of the load from each web server, on that server's
+own host. autotune tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-# Minimum share of requests with such errors; fewer errors are not evidence of a broken host.
+# Minimum share of requests with errors that a broken host may cause. Fewer errors are not evidence of a
+# broken host.
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
 # seconds between tries, so that a queue of one or two seconds is gone by the last try
@@ -41,7 +42,7 @@ def find_faulty_instances(
     request: Request,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Return service instance → fault, for every web server without a correct response in any try.
+    """Return the fault of every web server without a correct response in any try, by service instance.
 
     ``transports`` maps host names to transports. Unreachable hosts are left out.
     """

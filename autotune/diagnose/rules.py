@@ -65,27 +65,27 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
-    """Report a server that refuses or delays clients at its limit of clients."""
+    """Report a server that refuses or delays clients, because it serves its maximum number of clients."""
     for instance in context.instances:
         client_limit = context.find_diagnosis(instance).client_limit
         if client_limit is None:
             continue
         complaint_counts = {**instance.log_complaints, **instance.counters}
-        refused, closed = (
+        refused_count, closed_count = (
             complaint_counts.get(client_limit.refused_counter, 0),
             complaint_counts.get(client_limit.closed_counter, 0),
         )
-        if not (refused or closed or instance.refusal):
+        if not (refused_count or closed_count or instance.refusal):
             continue
-        clients = sum(pool.workers for pool in context.application_pools)
-        demand_text = f", {clients} processes need a connection each" if clients else ""
+        client_count = sum(pool.workers for pool in context.application_pools)
+        demand_text = f", {client_count} processes need a connection each" if client_count else ""
         queue_text = (
             f", {instance.max_waiting} waited at its socket" if client_limit.queues_excess else ""
         )
         stop_text = (
-            f" and stopped accepting {closed:g} times" if client_limit.closed_counter else ""
+            f" and stopped accepting {closed_count:g} times" if client_limit.closed_counter else ""
         )
-        refusal = instance.refusal or f"it refused {refused:g}{stop_text}"
+        refusal = instance.refusal or f"it refused {refused_count:g}{stop_text}"
         return _build_bottleneck(
             instance,
             Resource.CONNECTIONS,
@@ -337,8 +337,8 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule that returns the first finding of the services' own rules, starting with the
-    rearmost instances.
+    """Return a rule that returns the first finding of the services' own rules. Instances at the back of
+    the stack come first.
     """
 
     def find_service_bottleneck(context: ReadingContext) -> Bottleneck | None:

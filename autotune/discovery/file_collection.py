@@ -5,9 +5,6 @@ these files reference.
 from __future__ import annotations
 
 import base64
-import gzip
-import tarfile
-import zlib
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from posixpath import dirname, normpath
@@ -16,14 +13,21 @@ from autotune.config_text import is_utf8
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
-from autotune.services.config_files import MAX_PATH_BYTES, FileTree, list_ancestors, unpack_tree
+from autotune.services.config_files import (
+    MAX_ARCHIVE_BYTES,
+    MAX_PATH_BYTES,
+    FileTree,
+    list_ancestors,
+    unpack_tree,
+)
 from autotune.services.registry import SHIPPED, Catalogue
+from autotune.strict_parsing import decompress_gzip
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
-MAX_TARGET_DEPTH = 3  # levels below the directory that a link points to
-MAX_LINK_ROUNDS = 6  # rounds that follow links to links
-MAX_NAMED_ROUNDS = 8  # rounds that fetch files named in other files
+MAX_TARGET_DEPTH = 3  # maximum depth below a directory that a link points to
+MAX_LINK_ROUNDS = 6  # maximum number of rounds, because links may point to links
+MAX_NAMED_ROUNDS = 8  # maximum number of rounds, because fetched files may name further files
 MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
 # Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a
@@ -78,14 +82,16 @@ def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterab
 
 
 def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
-    """Return the files in the output of a collecting command. Raises AutotuneError."""
+    """Return the files in the output of a command that collects files. Raises AutotuneError."""
     archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
         names = (
-            gzip.decompress(base64.b64decode(skipped, validate=True)) if skipped.strip() else b""
+            decompress_gzip(base64.b64decode(skipped, validate=True), MAX_ARCHIVE_BYTES)
+            if skipped.strip()
+            else b""
         )
-    except (ValueError, OSError, EOFError, zlib.error) as error:
+    except ValueError as error:
         raise AutotuneError(f"cannot unpack the list of files from {host}: {error}") from error
     unread: dict[str, str] = {}
     for line in names.decode("utf-8", "surrogateescape").split("\0"):
@@ -107,7 +113,7 @@ def unpack_archive(host: str, archive: str, root: str = "/") -> FileTree:
         return FileTree()
     try:
         return unpack_tree(base64.b64decode(archive, validate=True), root)
-    except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except ValueError as error:
         reason = f"cannot unpack the configuration files of {host}: {error}: {archive[:200]}"
         raise AutotuneError(reason) from error
 
@@ -190,9 +196,9 @@ def collect_named_files(
 def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
     """Run the adoption of every service, so that the tree records the requested paths."""
     for adoption in catalogue.list_programs():
-        for running in adoption.find_services(host):
-            if not isinstance(running, str):
-                adoption.adopt(running, lambda *_: True)
+        for running_service in adoption.find_services(host):
+            if not isinstance(running_service, str):
+                adoption.adopt(running_service, lambda *_: True)
 
 
 def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:

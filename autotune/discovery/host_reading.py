@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration, in few round trips and without any change."""
+"""Read the services on a host and their configuration in a few round trips. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -106,8 +106,6 @@ def read_host(
         )
     tree = follow_links(transport, unpack_collected(transport.name, files.stdout))
     host_names, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
-    if not is_uint(processors):
-        raise AutotuneError(f"{host.name}: `nproc` did not print the number of processors")
     discovered_host = DiscoveredHost(
         name=_shorten_name(host_names, host.address),
         address=host.address,
@@ -117,7 +115,7 @@ def read_host(
         facts=read_host_facts(transport, units=True),
         units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
         names=frozenset({host.address, *host_names}),
-        processors=int(processors),
+        processors=_parse_processors(host.name, processors),
         backlogs=_parse_backlogs(sockets.stdout),
         listeners=parse_listeners(listener_output.stdout),
         catalogue=catalogue,
@@ -130,7 +128,7 @@ def read_host(
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
     """Return the host with the names and versions of its installed software, for display.
 
-    The commands take most of a second of CPU time on a host with application servers.
+    On a host with application servers, the commands take almost a second of CPU time.
     """
     version_scripts = (adoption.version_script for adoption in host.catalogue.list_programs())
     script = "\n".join([_IS_ACTIVE_SCRIPT, *version_scripts, ":"])
@@ -195,9 +193,15 @@ def read_isolated_host(
         tree=reduce(FileTree.merge, trees, FileTree()),
         facts=read_host_facts(transport),
         units=dict.fromkeys(filter(None, units), "active"),
-        processors=int(processors.stdout),
+        processors=_parse_processors(transport.name, processors.stdout.strip()),
         catalogue=catalogue,
     )
+
+
+def _parse_processors(host: str, printed: str) -> int:
+    if not is_uint(printed):
+        raise AutotuneError(f"{host}: `nproc` did not print the number of processors")
+    return int(printed)
 
 
 def _parse_backlogs(output: str) -> dict[str, int]:

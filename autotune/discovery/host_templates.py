@@ -78,7 +78,7 @@ class HostTemplates:
 
     @property
     def to_record(self) -> dict[str, Any]:
-        """Return the record for a study's journal, which allows a resumed study to continue."""
+        """Return the record for a study's journal. A resumed study continues with this record."""
         return {
             "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
@@ -178,11 +178,11 @@ def _list_untuned(
     }
     running_on = {name: find_instances(host) for name, host in hosts.items()}
     yield from list_untuned_listeners(
-        (hosts[name], running) for name, (running, _) in running_on.items()
+        (hosts[name], running_instances) for name, (running_instances, _) in running_on.items()
     )
-    for name, (running, notes) in running_on.items():
+    for name, (running_instances, notes) in running_on.items():
         yield from notes
-        for instance in running:
+        for instance in running_instances:
             if (name, instance.deployment, instance.port) not in tuned_instances:
                 yield f"{name}: {instance.deployment} on port {instance.port} belongs to no tier"
 
@@ -236,15 +236,17 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the running deployment on ``host`` that the tier declares. If several match, the
-    tier's port decides.
+    """Return the running deployment on ``host`` that the tier declares. If several deployments match,
+    the tier's port decides.
     """
     tier = file.target.tiers[name]
-    running, notes = find_instances(host)
-    matching_instances = [instance for instance in running if instance.deployment in tier.service]
+    running_instances, notes = find_instances(host)
+    matching_instances = [
+        instance for instance in running_instances if instance.deployment in tier.service
+    ]
     if not matching_instances:
         unread_services = _list_unread_services(tier, host)
-        running_text = ", ".join(instance.deployment for instance in running)
+        running_text = ", ".join(instance.deployment for instance in running_instances)
         missing_text = f"no editable {' or '.join(tier.service)}"
         message = (
             f"{host.name} runs {f'{running_text}, but ' if running_text else ''}{missing_text}"

@@ -12,7 +12,7 @@ from autotune.services.registry import Catalogue
 
 _SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
-_MAX_NAME_LENGTH = 15  # characters of a process name that the kernel keeps
+_MAX_NAME_LENGTH = 15  # maximum number of characters that the kernel keeps of a process name
 
 
 def parse_listeners(output: str) -> tuple[Listener, ...]:
@@ -56,9 +56,11 @@ def list_untuned(
     """
     unowned_listeners = {
         host: [
-            listener for listener in all_listeners if not _find_owners(catalogue, listener, tuned)
+            listener
+            for listener in all_listeners
+            if not _find_owners(catalogue, listener, tuned_ports)
         ]
-        for host, (all_listeners, tuned) in listeners_by_host.items()
+        for host, (all_listeners, tuned_ports) in listeners_by_host.items()
     }
     listener_lists = list(unowned_listeners.values())
     common_listeners = (

@@ -85,8 +85,8 @@ def write_target(
     2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
     AutotuneError if there is nothing to tune, or if a file would be overwritten.
     """
-    discovered, notes = _find_tiers(hosts)
-    adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered]
+    discovered_tiers, notes = _find_tiers(hosts)
+    adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered_tiers]
     name = target_file.stem if target_file else hosts[0].name
     if not re.match(NAME_PATTERN, name):
         raise AutotuneError(
@@ -102,7 +102,9 @@ def write_target(
         name=name,
         hosts=hosts,
         tiers=adopted_tiers,
-        load_request=_choose_request(discovered, [request_path] if request_path else _USUAL_PATHS),
+        load_request=_choose_request(
+            discovered_tiers, [request_path] if request_path else _USUAL_PATHS
+        ),
         templates_path=f"templates/{name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
@@ -111,7 +113,11 @@ def write_target(
     target_file.write_text(format_target(stack), encoding="utf-8")
     parameters = sum(len(tier.baseline_values) for tier in adopted_tiers)
     return AdoptionSummary(
-        target_file, templates, tuple(map(_summarize_tier, discovered)), parameters, tuple(notes)
+        target_file,
+        templates,
+        tuple(map(_summarize_tier, discovered_tiers)),
+        parameters,
+        tuple(notes),
     )
 
 
@@ -139,7 +145,7 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
     results_by_host = [find_instances(host) for host in hosts]
     notes = [note for _, of_host in results_by_host for note in of_host]
     notes += list_untuned_listeners(
-        zip(hosts, (deployed for deployed, _ in results_by_host), strict=True)
+        zip(hosts, (instances for instances, _ in results_by_host), strict=True)
     )
     discovered_tiers = group_tiers(
         instance for of_host, _ in results_by_host for instance in of_host
@@ -154,8 +160,8 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
         )
     notes += [
         f"{host.name}: autotune found no service to tune, so the host belongs to no tier"
-        for host, (deployed, _) in zip(hosts, results_by_host, strict=True)
-        if not deployed
+        for host, (instances, _) in zip(hosts, results_by_host, strict=True)
+        if not instances
     ]
     if len(entries := [tier.name for tier in _find_entry_tiers(discovered_tiers)]) > 1:
         notes.append(
@@ -223,16 +229,18 @@ class LoadRequest:
     remark: str = ""
 
 
-def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
-    called_names = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
-    return [tier for tier in discovered if tier.name not in called_names] or list(discovered[:1])
+def _find_entry_tiers(discovered_tiers: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
+    called_names = {name for tier in discovered_tiers for name in (tier.forwards_to, *tier.uses)}
+    return [tier for tier in discovered_tiers if tier.name not in called_names] or list(
+        discovered_tiers[:1]
+    )
 
 
 def _choose_request(
-    discovered: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
+    discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
     """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
-    entry = _find_entry_tiers(discovered)[0]
+    entry = _find_entry_tiers(discovered_tiers)[0]
     host, front_instance = entry.instances[0].host.address, entry.instances[0]
     if front_instance.tls:
         return _choose_tls_request(host, front_instance, paths)

@@ -135,19 +135,19 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
         [i.host.effective.get((i.deployment, i.port, service), {}) for i in tier.instances],
     )
     for instance, host_result in zip(tier.instances, results_by_host, strict=True):
-        running, host = instance.services[service], instance.host
+        running_service, host = instance.services[service], instance.host
         files = []
-        for path, text in _build_templates(adoption, running, host_result.edits).items():
+        for path, text in _build_templates(adoption, running_service, host_result.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
             files.append(ConfigFile(path, template, mode, optional=is_new))
         adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
             tuple(files),
-            running.listen_address,
-            running.restart_loss,
-            running.unit,
-            running.config.main_file if running.unit else "",
+            running_service.listen_address,
+            running_service.restart_loss,
+            running_service.unit,
+            running_service.config.main_file if running_service.unit else "",
         )
     first_result = results_by_host[0]
     adopted.baseline_values.update(

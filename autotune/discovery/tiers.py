@@ -85,13 +85,17 @@ class DiscoveredTier:
 
 def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
     """Return the deployments on a host, and a note for each service that autotune does not tune."""
-    running, notes = _find_running(host)
+    running_services, notes = _find_running_services(host)
     deployable = host.catalogue.deployable
-    servers = [s for s in running if s.key in deployable and deployable[s.key].gateway_protocol]
-    front_services = [
-        s for s in running if s.key in deployable and not deployable[s.key].gateway_protocol
+    servers = [
+        s for s in running_services if s.key in deployable and deployable[s.key].gateway_protocol
     ]
-    setting_services = [service for service in running if service.key not in deployable]
+    front_services = [
+        s
+        for s in running_services
+        if s.key in deployable and not deployable[s.key].gateway_protocol
+    ]
+    setting_services = [service for service in running_services if service.key not in deployable]
     fronts_with_servers = [
         (front, _select_server(host, front, servers)) for front in front_services
     ]
@@ -116,9 +120,9 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
     return deployed_instances, tuple(notes)
 
 
-def _find_running(host: DiscoveredHost) -> tuple[list[RunningService], list[str]]:
+def _find_running_services(host: DiscoveredHost) -> tuple[list[RunningService], list[str]]:
     """Return the running services whose files were read, and notes about other services."""
-    running: list[RunningService] = []
+    running_services: list[RunningService] = []
     notes: list[str] = []
     for adoption in host.catalogue.list_programs():
         results = tuple(adoption.find_services(host))
@@ -128,10 +132,10 @@ def _find_running(host: DiscoveredHost) -> tuple[list[RunningService], list[str]
             elif reason := _explain_invalid_names(result):
                 notes.append(f"{host.name}: {adoption.title}: {reason}")
             else:
-                running.append(result)
+                running_services.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
         notes += list_unread(host, adoption)
-    return running, notes
+    return running_services, notes
 
 
 def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str:
@@ -208,16 +212,16 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     return lines
 
 
-def _explain_invalid_names(running: RunningService) -> str:
+def _explain_invalid_names(service: RunningService) -> str:
     """Return why a service's paths or addresses cannot appear in commands and records; empty if
     they can.
     """
     names = (
-        running.config.main_file,
-        running.unit,
-        running.listen_address,
-        running.hostname,
-        *running.backends,
+        service.config.main_file,
+        service.unit,
+        service.listen_address,
+        service.hostname,
+        *service.backends,
     )
     invalid_name = next((name for name in names if not is_utf8(name)), None)
     return (
@@ -228,20 +232,20 @@ def _explain_invalid_names(running: RunningService) -> str:
 
 
 def list_untuned_listeners(
-    running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
+    instances_by_host: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
 ) -> tuple[str, ...]:
     """Return a line for each listener on the hosts that belongs to none of the hosts' deployments."""
-    hosts = [*running]
+    hosts = [*instances_by_host]
     listeners_by_host = {
-        host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in hosts
+        host.name: (host.listeners, _list_tuned_ports(instances)) for host, instances in hosts
     }
     return tuple(list_untuned(hosts[0][0].catalogue, listeners_by_host)) if hosts else ()
 
 
-def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str, int]]:
+def _list_tuned_ports(instances: Iterable[DiscoveredInstance]) -> list[tuple[str, int]]:
     return [
         (s.key, instance.port)
-        for instance in deployed
+        for instance in instances
         for s in instance.services.values()
         if s.key in instance.host.catalogue.deployable
     ]
@@ -272,15 +276,17 @@ def _build_instance(
 ) -> DiscoveredInstance:
     catalogue = host.catalogue
     if server is None:
-        deployment, kind, running = (
+        deployment, kind, running_services = (
             catalogue.deployable[front.key].deployment,
             front.tier_kind,
             [front],
         )
     else:
-        deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
+        deployment, kind, running_services = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(catalogue.deployments[deployment])
-    services = {catalogue.deployable[s.key].name: replace(s, role=roles[s.key]) for s in running}
+    services = {
+        catalogue.deployable[s.key].name: replace(s, role=roles[s.key]) for s in running_services
+    }
     names_by_key = {
         s.key: s.name
         for s in select_companions(
@@ -310,12 +316,12 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
         instances_by_key.setdefault(
             (instance.tier_kind, instance.deployment, instance.port), []
         ).append(instance)
-    discovered: list[DiscoveredTier] = []
+    discovered_tiers: list[DiscoveredTier] = []
     for key in sorted(instances_by_key, key=lambda key: _KIND_ORDER.index(key[0])):
-        same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered)
+        same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered_tiers)
         name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
-        discovered.append(DiscoveredTier(name, tuple(instances_by_key[key])))
-    return tuple(_connect_tier(tier, discovered) for tier in discovered)
+        discovered_tiers.append(DiscoveredTier(name, tuple(instances_by_key[key])))
+    return tuple(_connect_tier(tier, discovered_tiers) for tier in discovered_tiers)
 
 
 def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> DiscoveredTier:

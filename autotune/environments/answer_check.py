@@ -24,10 +24,10 @@ from autotune.target.expected_answer import Expect
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-MAX_TOTAL_SAMPLES = 200  # maximum number of samples for all pages together
-MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of samples per page
+MAX_TOTAL_SAMPLES = 200  # maximum number of reference responses for all pages together
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # limits on the number of reference responses per page
 MAX_SAMPLE_RATE = 20.0
-ANSWER_TIMEOUT_SECONDS = 10.0  # seconds to wait for a response, because a cold stack is slow
+ANSWER_TIMEOUT_SECONDS = 10.0  # time limit of a request; long, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 NOT_COMPARED_NOTE = (
     "autotune stores no reference responses, because it does not know which pages the load requests. "
@@ -65,7 +65,7 @@ class AnswerCheck:
         *,
         errors: float,
         max_rate: float,
-        untouched: bool = False,
+        hosts_serve_site: bool = False,
     ) -> AnswerCheck:
         """Return the response check for a load. If only one body is correct, the check needs no
         reference responses.
@@ -80,7 +80,7 @@ class AnswerCheck:
                 is_learned=True,
             )
         validator = AnswerValidator(build_pages(load.list_steps(request), expect))
-        return cls(request, validator, host, errors, max_rate, hosts_serve_site=untouched)
+        return cls(request, validator, host, errors, max_rate, hosts_serve_site=hosts_serve_site)
 
     @property
     def statuses(self) -> frozenset[int]:
@@ -91,7 +91,7 @@ class AnswerCheck:
         return frozenset().union(*page_statuses) or self.request.statuses
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
-        """Restart the response checks, and take reference responses if they are due.
+        """Start new response checks, and take reference responses if they are due.
 
         Returns the reference responses that are not recorded yet. Raises the same errors as
         ``learn_references``.
@@ -122,7 +122,8 @@ class AnswerCheck:
                 hint=REPAIR_HINT,
             )
         wrong_pages = {page.name for page, _ in problems}
-        # Without a reference, only the load generator checks the few responses of these pages.
+        # Wrong pages get no reference response. Their share of the load is small, and the load
+        # generator still checks their status.
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))

@@ -42,7 +42,7 @@ def describe_size(file: TargetFile, space: SearchSpace) -> str:
 
 
 def describe_tunable(space: SearchSpace) -> str:
-    """Return a text with the numbers of parameters, tunable parameters and rules."""
+    """Return the numbers of parameters, tunable parameters and rules as text."""
     return (
         f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
         "of them tunable, "
@@ -55,8 +55,8 @@ class Preview:
     """Preview of a run: its entry, servers and rendered files.
 
     ``render_files(settings)`` maps ``instance/path`` to content. If ``is_installed`` is true, the
-    servers belong to the hosts, and ``host_settings`` (kernel and limits) are set too. In that
-    case, ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()``
+    servers belong to the hosts, and ``host_settings`` (kernel and limits) are set too. In that case,
+    ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()`` returns
     the current response of each entry by URL. ``restarted_units`` maps each unit that a trial may
     restart to its hosts. ``answer_checks`` describes how correct responses are recognized.
     """

@@ -16,7 +16,8 @@ from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-# share of the stack's latency limit, because a request to a cache is one of several steps
+# The caches' latency limit as a share of the stack's limit. It is low, because a request to a cache is
+# one of several steps of a request to the stack.
 SLO_LIMIT_FRACTION = 0.1
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
@@ -118,10 +119,10 @@ def _build_cache_peak(
     if capacity.peak <= 0:
         reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
         return CachePeak(load_shape.name, generator, failure=reason)
-    readings_below_peak = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
-    operations = sum(sampled.operations for sampled in readings_below_peak)
-    gets = sum(sampled.gets for sampled in readings_below_peak)
-    traffic = sum(sampled.traffic for sampled in readings_below_peak)
+    readings_below_peak = [reading for r, reading in readings if r.rate <= 1.05 * capacity.peak]
+    operations = sum(reading.operations for reading in readings_below_peak)
+    gets = sum(reading.gets for reading in readings_below_peak)
+    traffic = sum(reading.traffic for reading in readings_below_peak)
     return CachePeak(
         load_shape.name,
         generator
@@ -131,7 +132,7 @@ def _build_cache_peak(
         low=capacity.low,
         high=capacity.high,
         gigabits=8e-9 * capacity.peak * traffic / operations if operations else 0.0,
-        hit_share=1.0 - sum(sampled.misses for sampled in readings_below_peak) / gets
+        hit_share=1.0 - sum(reading.misses for reading in readings_below_peak) / gets
         if gets
         else 0.0,
     )

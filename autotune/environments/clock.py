@@ -10,7 +10,7 @@ ACTIVITIES = ("load", "deploy", "search")
 
 
 class StudyClock:
-    """A counter of the seconds of each activity since the last collection.
+    """A counter of the seconds that each activity has taken since the last collection.
 
     ``now`` returns the machine's time or a model's virtual time, in seconds. ``skip(seconds)``
     advances virtual time.
@@ -39,8 +39,8 @@ class StudyClock:
         return self.now() - self._last_collection
 
     def collect_seconds(self) -> dict[str, float]:
-        """Return the seconds of each activity since the last collection, and reset them. Unassigned
-        time is ``other``.
+        """Return the seconds that each activity has taken since the last collection, and reset the
+        counters. Time that belongs to no activity is returned as ``other``.
         """
         total_seconds = self.elapsed_seconds
         seconds_by_activity = {

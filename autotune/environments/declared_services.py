@@ -69,8 +69,8 @@ def _check_expression(
 
 def _find_missing_texts(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
     """Yield an error for each file that has no text in a tier that replaces files."""
-    for path, declared in file.target.services[service].files.items():
-        if declared.text is None and declared.template is None:
+    for path, declared_file in file.target.services[service].files.items():
+        if declared_file.text is None and declared_file.template is None:
             message = f"tier {tier} replaces files, but {path} lacks `text` and `template`"
             hint = "remove `replace:` and `templates:` to edit the file on its hosts"
             yield file.document.build_error(

@@ -17,7 +17,9 @@ from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 
-_TOLERANCE = 0.006  # maximum difference, because programs print fractions with two digits
+_TOLERANCE = (
+    0.006  # maximum difference between equal values; programs print only two decimal places
+)
 _MAX_ALTERNATIVES = 3
 _ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
@@ -31,7 +33,8 @@ class EditProof:
     does not take effect to the reason.
 
     ``unproven`` lists tunable parameters whose software cannot print the values in its files.
-    ``untested`` parameters can only keep their current value under the rules of the space.
+    ``untested`` lists parameters that can only keep their current value under the rules of the search
+    space.
     """
 
     proven: tuple[str, ...] = ()
@@ -242,12 +245,16 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
     return alternatives[:_MAX_ALTERNATIVES]
 
 
-def _build_settings(space: SearchSpace, suggested: Settings) -> Settings:
-    """Return complete settings with the ``suggested`` values, or empty settings if no settings satisfy
-    the rules.
+def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Settings:
+    """Return ``suggested_settings`` completed to valid settings, or empty settings if no settings
+    satisfy the rules.
     """
     try:
-        return space.build_candidate(suggested, keep=suggested).settings if suggested else {}
+        return (
+            space.build_candidate(suggested_settings, keep=suggested_settings).settings
+            if suggested_settings
+            else {}
+        )
     except AutotuneError:
         return {}
 

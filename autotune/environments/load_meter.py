@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.capacities import list_uses, pool_capacities
+from autotune.diagnose.capacities import list_resource_usages, pool_capacities
 from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bottleneck
 from autotune.diagnose.faulty_hosts import find_faulty_instances, is_host_suspected
 from autotune.environments.answer_check import AnswerCheck
@@ -31,12 +31,13 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
+# Limit on the seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
-# Longest wait until a backlog drains, as a multiple of the latency limit: with slow pages, it drains
-# slowly.
+# Maximum wait for a backlog to drain, as a multiple of the latency limit. A backlog of slow pages
+# drains slowly.
 DRAIN_LIMITS = 30.0
-# For each CPU of its quota, a generator is trusted with this share of one process's full rate.
+# Reliable rate per CPU of a load host's CPU quota, as a share of the maximum rate of one generator
+# process.
 TRUSTED_RATE_SHARE = 0.5
 
 
@@ -117,7 +118,8 @@ class LoadMeter:
 
     def _wait_for_ports(self, spec: LoadSpec) -> bool:
         """Wait until client ports for ``spec`` are free, and return true if they are."""
-        if self.load.limits.keeps_connections:  # later requests reuse open connections
+        # With persistent connections, only the first requests need a free client port.
+        if self.load.limits.keeps_connections:
             connection_count = self.load.limits.open_connections
             spec = replace(spec, rate=connection_count, seconds=1.0, ramp_seconds=0.0)
         return self.port_wait.wait_for_ports(self.load_hosts, self.request, spec)
@@ -162,7 +164,7 @@ class LoadMeter:
             hosts=self._select_active_hosts(settings),
             slo=self.slo,
         )
-        return pool_capacities(list_uses(contexts, stack.called_tiers))
+        return pool_capacities(list_resource_usages(contexts, stack.called_tiers))
 
     def _find_throttled_host(self, observations: Observations, spec: LoadSpec) -> str | None:
         """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""
@@ -176,7 +178,7 @@ class LoadMeter:
                 f"was throttled at its quota of {host.cpus:g} CPUs for "
                 f"{activity.throttled:.1f} s per second"
                 if activity
-                else f"was too busy with its {host.cpus:g} CPUs to report its CPU use"
+                else f"was too busy to report its CPU use ({host.cpus:g} CPUs)"
             )
             return (
                 f"load host {host.name} {reason}. It can reliably generate {ceiling:.0f} requests/s: give"
@@ -232,8 +234,8 @@ class LoadMeter:
         )
 
     def probe_latency(self) -> float | None:
-        """Return the longest latency among all entries, in seconds, or ``None`` if an entry
-        returned a wrong response.
+        """Return the latency of the slowest entry, in seconds, or ``None`` if an entry returned a wrong
+        response.
         """
         slowest_seconds = 0.0
         for entry_request in self.request.per_endpoint():

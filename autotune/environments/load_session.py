@@ -37,27 +37,29 @@ from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED, Catalogue
 from autotune.transports.base import ConnectionLost
 
-# A latency reading lasts until this many requests exceed the percentile, within these limits in
-# seconds.
+# A reading at today's rate lasts until about this many requests are slower than the SLO's percentile.
+# The limits on its duration are in seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for the latency reading
+TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for this reading
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
-# requests before the first load; the faster one counts, because the first one may be cold
+# number of single requests before the first load; the faster one counts, because caches may be cold
 LATENCY_PROBES = 2
-# The search may go down to this share of the rate that single sequential requests would reach.
+# If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
+# sequential requests.
 MIN_RATE_SHARE = 0.1
-WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
-# Target sd of the log peak, for a claim and for the search. Repeated measurements differ by at least
-# 5 % (`estimate.MEASUREMENT_LOG_SD`), so the search learns more from another configuration.
+WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation's time limit
+# A measurement ends once the sd of its log peak is this low. The first value applies if a verdict
+# depends on the measurement, the second one during the search. Repeated measurements differ by at least
+# 5 % (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# Target sd of the log peak if the peak is a multiple of the incumbent: 90 % of such estimates are
-# within 20 %. The finals and the proof measure the leaders again.
+# The same limit if the peak is a multiple of the incumbent's peak. The true peak is then within about
+# 20 % of 90 % of the estimates. In the finals and the proof, the leaders are measured again.
 ROUGH_SD = 0.13
-# The search ends a measurement after this many uninformative readings. Further readings would improve a
-# peak by less than repeated measurements differ, and leaders are measured again.
+# During the search, a measurement ends after this many readings that hardly reduced the sd. Repeated
+# measurements of a peak differ by more than the remaining sd, and leaders are measured again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
@@ -71,7 +73,7 @@ UNMEASURED_PEAK_SD = 0.5
 WINDOW_LIMITS = 5.0
 # Maximum seconds of load in one peak search of slow pages.
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up that show the settled stack
+SETTLED_WINDOWS = 2  # number of last warm-up windows in which the stack has settled
 # Maximum seconds of load in one peak search.
 MAX_LOAD_SECONDS = 60.0
 
@@ -157,8 +159,8 @@ class LoadSession:
         highest_rate: Callable[[], float] = lambda: inf,
         catalogue: Catalogue = SHIPPED,
     ) -> None:
-        """Create a session. ``highest_rate`` returns the highest allowed rate, once a stack is
-        deployed. ``catalogue`` contains the services of the stack.
+        """Create a session. ``highest_rate()`` returns the highest allowed rate, but only after a stack
+        was deployed. ``catalogue`` contains the services of the stack.
         """
         self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
@@ -224,8 +226,8 @@ class LoadSession:
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.find_bottleneck(settings, readings),
-            # Use only the last windows. Earlier misses, while caches were filling, would count
-            # against the tiers behind the caches.
+            # Use only the last warm-up windows. In earlier windows, the caches were filling, and their
+            # misses would lower the estimated capacity of the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
                 settings, [*self._windows[-SETTLED_WINDOWS:], *readings]
             ),
@@ -269,8 +271,9 @@ class LoadSession:
     def _find_start_rate(self) -> float:
         """Return the first rate to try, in requests/s, for a stack without an expected peak.
 
-        A single worker sustains this rate of one request per latency. A higher rate could fail a load
-        balancer's health checks. If pages are slow, the rate is below the usual minimum of the search.
+        The rate is one request per measured latency, which a single worker sustains. At a higher rate,
+        a load balancer's health checks could fail. If pages are slow, the rate is below the usual
+        minimum of the search.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]
@@ -283,14 +286,14 @@ class LoadSession:
         return min(UNKNOWN_START_RATE, sequential_rate)
 
     def _measure_today(
-        self, rate: float | None, expected: Estimate | None, record: Recorder, deadline: float
+        self, rate: float | None, expected_peak: Estimate | None, record: Recorder, deadline: float
     ) -> None:
         """Take a reading at ``rate`` if time allows and ``rate`` exceeds neither the expected peak
         nor the load's limit.
 
         At rates above the capacity, the latency would depend only on the duration of the load.
         """
-        highest_rate = expected.interval()[1] if expected is not None else inf
+        highest_rate = expected_peak.interval()[1] if expected_peak is not None else inf
         longest_seconds = TODAY_TIME_SHARE * (deadline - self.clock.now())
         if (
             rate is None
@@ -350,8 +353,8 @@ class LoadSession:
         """Send ``rate`` requests/s for ``seconds``, and record the reading with its excess CPU
         steal. If a connection to a host is lost, the load is sent once more.
 
-        Raises RateTooHigh if the rate exceeds the target's limit, ServersDown if a load balancer
-        still does not use all servers after the longest wait, and HostUnreachable.
+        Raises RateTooHigh if the rate exceeds the target's limit. Raises ServersDown if a load balancer
+        still does not use all servers after the longest wait. Raises HostUnreachable.
         """
         check_rate(rate, self.limits.max_rate)
         ramp_seconds = self._choose_ramp_seconds(rate, purpose)
@@ -402,32 +405,32 @@ class LoadSession:
 
 
 def compute_today_seconds(rate: float, slo: Slo) -> float:
-    """Return the duration, in seconds, of a reading at ``rate`` with enough requests above the
-    SLO's percentile.
+    """Return the duration, in seconds, of a reading at ``rate`` in which enough requests are slower
+    than the SLO's percentile.
     """
     tail_rate = max(slo.allowed_violations, 1e-6) * rate
     return min(max(MIN_TODAY_SECONDS, TODAY_TAIL_REQUESTS / tail_rate), MAX_TODAY_SECONDS)
 
 
 def update_expected_peak(
-    expected: Estimate | None, warm_up_result: WarmUpResult
+    expected_peak: Estimate | None, warm_up_result: WarmUpResult
 ) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
-    Without an expected peak, or if the sustained rate is below the expected peak, the stack probably
-    peaks somewhat above the sustained rate. A stack that fails at any load peaks near the lowest
-    offered rate. A search that starts near this rate finds the peak itself, and does not only prove
-    that the peak is below the best.
+    Without an expected peak, or if the stack limited the rate of the warm-up, the peak is probably
+    somewhat above the sustained rate. If the stack failed at every rate, the peak is probably near the
+    lowest of these rates. A search that starts there finds the peak itself, instead of only proving
+    that the peak is below the best one.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
     sustained_rate = warm_up_result.sustained_rate
     maximum = max((window.rate for window in warm_up_result.windows), default=0.0)
     if sustained_rate is not None and (
-        expected is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
+        expected_peak is None or sustained_rate < OVERLOAD_RATE_SHARE * maximum
     ):
         return Estimate.from_value(OVERLOAD_PEAK_FACTOR * sustained_rate, UNMEASURED_PEAK_SD)
-    return expected
+    return expected_peak
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
@@ -452,10 +455,10 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """Return the 99th percentile, in seconds, in the reading with the highest rate up to the peak
-    that met the SLO.
+    """Return the 99th-percentile latency at the peak, in seconds. The latency is that of the highest
+    rate up to the peak at which a reading met the SLO.
 
-    Readings below the peak that missed the SLO were disturbed, so they are ignored.
+    A reading that missed the SLO at a rate below the peak was disturbed, so it is ignored.
     """
     readings_at_peak = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
     return (

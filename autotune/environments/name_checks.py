@@ -13,7 +13,12 @@ from autotune.services.registry import SHIPPED, catalogue_of, choice_name
 from autotune.space.space import find_unknown_deployments
 from autotune.target.beds import needs_bed
 from autotune.target.messages import suggest_name
-from autotune.target.parameter_selection import is_wildcard, list_unmatched_patterns
+from autotune.target.parameter_selection import (
+    is_wildcard,
+    list_prefixes,
+    list_unmatched_patterns,
+    unknown_parameter_error,
+)
 from autotune.target.read_target import TargetFile
 
 
@@ -112,6 +117,7 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     ]
     for location in (*written_names, *tried_names):
         if location[-1] not in names:
-            yield file.document.unknown_name_error(location, "parameter", names)
+            yield unknown_parameter_error(file.document, location, names)
     for place, pattern in list_unmatched_patterns(file.target, names):
-        yield file.document.unknown_name_error(place, "parameter", names, pattern)
+        known_names = names | list_prefixes(names)
+        yield unknown_parameter_error(file.document, place, known_names, pattern)

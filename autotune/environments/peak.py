@@ -15,9 +15,9 @@ class Peak:
     """Result of one peak search: a rate in requests/s, its 90 % interval, and the standard
     deviation of its logarithm.
 
-    If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower
-    bound: the highest rate that met the SLO. ``p99`` is the 99th percentile, in seconds, in the
-    reading with the highest rate up to the peak that met the SLO.
+    If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower bound:
+    the highest rate that met the SLO. ``p99`` is the 99th-percentile latency in seconds. The latency is
+    that of the highest rate up to the peak at which a reading met the SLO.
     """
 
     peak: float

@@ -12,7 +12,7 @@ from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.diagnose.bottleneck import Bottleneck
-from autotune.diagnose.capacities import build_host_uses, pool_capacities
+from autotune.diagnose.capacities import build_cpu_usages, pool_capacities
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.clock import StudyClock
@@ -173,7 +173,7 @@ class ModelMeter:
             use
             for w in watched_readings
             if self.stack.slo.is_met(w.reading)
-            for use in build_host_uses(
+            for use in build_cpu_usages(
                 w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers
             )
         )

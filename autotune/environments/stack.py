@@ -186,7 +186,7 @@ class StackEnvironment:
         )
 
     def measure_headroom(self) -> str:
-        """Measure the maximum rate of each load host against its own trivial server, and return a
+        """Measure the maximum rate of each load host, with a trivial server on that host, and return a
         description of the result.
         """
         hosts = {host.name: host for host in self.load_hosts}
@@ -304,7 +304,7 @@ class StackEnvironment:
         """Prepare every host for changes. At the end, restore and release the hosts."""
         fleet = self.create_deployment(directory, note)
         try:
-            with self._fit_load_hosts(directory, note) as load_hosts:
+            with self._adjust_load_hosts(directory, note) as load_hosts:
                 fleet.check_load_hosts = load_hosts.assert_locked
                 fleet.lock_hosts()
                 yield self._create_session(fleet, history, note)
@@ -383,7 +383,7 @@ class StackEnvironment:
             self.load_hosts[0],
             errors=target.slo.objective.errors,
             max_rate=target.load.max_rate,
-            untouched=all(map(target.edits_host_files, target.tiers)),
+            hosts_serve_site=all(map(target.edits_host_files, target.tiers)),
         )
         if not answers.validator.pages:
             note(NOT_COMPARED_NOTE)
@@ -413,7 +413,9 @@ class StackEnvironment:
 
     @property
     def _dedicated_load_hosts(self) -> list[Transport]:
-        """Return the dedicated load hosts, which are neither tuned nor this machine."""
+        """Return the dedicated load hosts: all load hosts except this machine and the hosts of the
+        stack.
+        """
         tuned_hosts = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
         return [
             host
@@ -422,13 +424,13 @@ class StackEnvironment:
         ]
 
     @contextmanager
-    def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
+    def _adjust_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
         """Adjust the kernel settings of the dedicated load hosts, and restore the settings at the
         end.
         """
         hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
-            hosts.lock_and_fit_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
+            hosts.lock_and_adjust_kernel(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
             yield hosts
         finally:
             with ignore_stop_signals():

@@ -91,7 +91,7 @@ class StackFiles:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return the validation error of the instance's program for each of ``candidates``, or
+        """Return, for each of ``candidates``, the validation error of the instance's program or
         ``None``: see `SettingsValidator`.
         """
         cases = [(instance, self.render(instance, settings)) for settings in candidates]
@@ -133,7 +133,7 @@ def exclude_rejected_choices(
 ) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space without the choices that the installed programs do not support.
 
-    The second value contains a line for each removed choice.
+    The second part of the result contains a line for each removed choice.
     """
     remaining_space, excluded_lines = space, list(space.excluded)
     for dimension in space.tunable_dimensions:

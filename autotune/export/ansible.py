@@ -27,11 +27,13 @@ from autotune.export.export_error import ExportError
 from autotune.export.host_files import MODEL_NOTICE, SYSCTL_FILE, ExportedHosts, HostFile
 from autotune.export.scripts import build_script, format_title
 from autotune.report.studies import Study
+from autotune.study import ownership
 from autotune.study.study_state import Trial
 from autotune.target.model import Host, Target
 
 ROLE_DIRECTORY = "ansible/roles/autotune"
-SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # variables with the script's output
+# Ansible variables that contain the script's output.
+SHOWN_VARIABLE, WRITTEN_VARIABLE = "autotune_shown", "autotune_written"
 UNITS_VARIABLE = "autotune_units"  # variable with the units to stop, if they exist on the host
 # The module `service_facts` takes seconds, because it queries each of a host's hundreds of units. On a
 # host without systemd, this script prints nothing. The script is a single line, because the YAML writer
@@ -40,9 +42,9 @@ EXISTING_UNITS_SCRIPT = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
     'not-found|"") ;; *) echo "$u"; esac; done'
 )
-LOAD_KERNEL = "Load kernel values"
+LOAD_KERNEL_HANDLER = "Load kernel values"
 # Characters per line: the widths to try, and the maximum that linters allow.
-WIDTHS, LONGEST = (120, 112, 104, 96, 88, 80), 160
+LINE_WIDTHS, MAX_LINE_WIDTH = (120, 112, 104, 96, 88, 80), 160
 
 
 class Template(str):
@@ -111,7 +113,7 @@ def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, A
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
-    # Templates and commands contain the name, so their special characters are replaced.
+    # Templates and commands contain the study's name, so special characters in the name are replaced.
     name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 
@@ -162,6 +164,13 @@ def _build_inventory(study: Study) -> dict[str, Any]:
             raise ExportError(
                 study, f"its SSH configuration {config_path} is in the directory of studies"
             )
+        if not ownership.is_own_study(study.directory):
+            raise ExportError(
+                study,
+                f"its SSH configuration {config_path}, which can contain commands, was chosen by the "
+                "author of the study",
+                "use --format shell",
+            )
         all_hosts["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config_path))}"}
     return {"all": all_hosts}
 
@@ -177,8 +186,11 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     yield _build_preview_task()
     yield {
         "name": "Show what changes",
-        "ansible.builtin.debug": {"var": f"{SHOWN}.stdout_lines"},
-        "when": ["ansible_check_mode or ansible_diff_mode", f"{SHOWN}.stdout_lines | length > 0"],
+        "ansible.builtin.debug": {"var": f"{SHOWN_VARIABLE}.stdout_lines"},
+        "when": [
+            "ansible_check_mode or ansible_diff_mode",
+            f"{SHOWN_VARIABLE}.stdout_lines | length > 0",
+        ],
     }
     yield _build_host_script(
         "Validate all files, and back up the files that they replace", "--prepare", backup
@@ -211,7 +223,7 @@ def _build_preview_task() -> dict[str, Any]:
     fails if the script would refuse a file or path.
     """
     return _build_host_script("Compare the host with the configuration", "--check") | {
-        "register": SHOWN,
+        "register": SHOWN_VARIABLE,
         "changed_when": False,
         "check_mode": False,
     }
@@ -268,7 +280,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
     yield from _build_health_checks(running_units)
 
 
-def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
+def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
     return {
         "name": "Write kernel values",
         "ansible.builtin.lineinfile": {
@@ -282,15 +294,15 @@ def _build_kernel_task(running: Iterable[str]) -> dict[str, Any]:
         },
         "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog limit that applied when it was opened.
-        "notify": [LOAD_KERNEL, *(f"Restart {unit}" for unit in running)],
+        "notify": [LOAD_KERNEL_HANDLER, *(f"Restart {unit}" for unit in running_units)],
     }
 
 
-def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
     host changes.
     """
-    if running:
+    if running_units:
         yield {
             "name": "Wait for services that fail late",
             "ansible.builtin.wait_for": {"timeout": 2},
@@ -298,7 +310,7 @@ def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {
             "name": "Check that services run",
             "ansible.builtin.command": {"argv": ["systemctl", "is-active", Template("{{ item }}")]},
-            "loop": list(running),
+            "loop": list(running_units),
             "changed_when": False,
         }
     yield {
@@ -315,15 +327,15 @@ def _build_health_checks(running: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict[str, Any]:
-    """Return a task in which the script writes one file. In check mode, the script only compares
-    the file.
+    """Return a task in which the script writes one file. In check mode, the script only compares the
+    file with the new content.
     """
     request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
         **_build_host_script(f"Write {file.path}", request, backup, file.path),
-        "register": WRITTEN,
-        "changed_when": f"{WRITTEN}.stdout_lines[-1:] == ['changed']",
+        "register": WRITTEN_VARIABLE,
+        "changed_when": f"{WRITTEN_VARIABLE}.stdout_lines[-1:] == ['changed']",
         "check_mode": False,
         **({"notify": notified_handlers} if notified_handlers else {}),
     }
@@ -337,7 +349,7 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
     """Yield the handlers in the order in which they run."""
     if any(hosts.sysctls.values()):
         yield {
-            "name": LOAD_KERNEL,
+            "name": LOAD_KERNEL_HANDLER,
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
@@ -404,15 +416,16 @@ def _mark_templates_unsafe(document: Any) -> Any:
 
 
 def _format_document(document: Any) -> bytes:
-    """Return YAML with the first line width that linters accept, or else with the last width.
+    """Return YAML, wrapped at the first line width whose result linters accept, or else at the last
+    width.
 
     The YAML writer breaks a line only after the word that exceeds the width, and may leave a
     trailing space.
     """
-    for width in WIDTHS:
+    for width in LINE_WIDTHS:
         yaml_content = _dump_yaml(document, width)
         lines = yaml_content.decode().splitlines()
-        if all(len(line) <= LONGEST and line == line.rstrip() for line in lines):
+        if all(len(line) <= MAX_LINE_WIDTH and line == line.rstrip() for line in lines):
             break
     return yaml_content
 

@@ -45,7 +45,8 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # host facts affect values, but not names
+# Any facts suffice, because they affect values but no names.
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from autotune.errors import AutotuneError
 from autotune.report.studies import Study
 
 APPLY_HINT = "`autotune export` without --format, then `autotune apply`"
-RENDER_DIRECTORY = "/run/autotune"  # where hosts validate configurations
+RENDER_DIRECTORY = "/run/autotune"  # directory in which hosts validate configurations
 
 
 class ExportError(AutotuneError):

@@ -108,10 +108,12 @@ class ExportedHosts:
         return has_originals and needed_actions == {"reload"} and not self.needs_start(host, unit)
 
 
-def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) -> ExportedHosts:
+def list_changed_hosts(
+    study: Study, trial: Trial, *, include_unchanged: bool = False
+) -> ExportedHosts:
     """Return the changes that a trial makes to the hosts' state before the study.
 
-    With ``everything``, returns the trial's whole deployment.
+    With ``include_unchanged``, returns the trial's whole deployment.
 
     Raises AutotuneError if the trial ran private processes, or if a host is not in the target.
     """
@@ -144,7 +146,7 @@ def list_changed_hosts(study: Study, trial: Trial, *, everything: bool = False) 
         {host: setup.sysctls for host, setup in setups.items()},
         original_files,
     )
-    chosen_hosts = hosts if everything else _select_changed_hosts(hosts, setups)
+    chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups)
     for file in chosen_hosts.files:
         _check_words(study, file)
     return chosen_hosts

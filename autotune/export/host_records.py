@@ -14,8 +14,8 @@ from autotune.services.base import Settings
 from autotune.unified_diff import Hunk
 
 _DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
-_MAX_LINES = 1_000_000  # more lines than in any real configuration file
-_MAX_HUNKS = 1000  # more hunks than any service's edits
+_MAX_LINES = 1_000_000  # maximum number of lines; real configuration files are shorter
+_MAX_HUNKS = 1000  # maximum number of hunks; no service edits as many places
 
 
 def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:

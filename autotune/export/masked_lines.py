@@ -18,7 +18,7 @@ def find_placeholders(text: str) -> tuple[str, ...]:
 
 
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
-    """Split a hunk so that each line with masked words and its replacement are a separate hunk.
+    """Split a hunk so that each line with masked words and its replacement form a separate hunk.
 
     Raises ValueError if the host cannot fill in the masked words. The error's text is a clause that
     follows the line number.
@@ -79,5 +79,5 @@ def _check_exchange(hunk: Hunk) -> None:
     masked_texts = find_masked_parts(hunk)
     if not all(character.isprintable() or character == "\t" for character in "".join(masked_texts)):
         raise ValueError("contains control characters between masked words")
-    if any(f"{part}{following}" in removed for part, following in pairwise(masked_texts)):
+    if any(f"{part}{following_part}" in removed for part, following_part in pairwise(masked_texts)):
         raise ValueError("contains no text between masked words")

@@ -149,14 +149,14 @@ def _format_notice(notice: str | None) -> str:
     return f"# {notice}\n" if notice else ""
 
 
-def _build_diff(file: HostFile, recorded: bytes | None) -> str:
-    """Return the unified diff of a file against ``recorded``, its content in the baseline. Raises
+def _build_diff(file: HostFile, recorded_content: bytes | None) -> str:
+    """Return the unified diff of a file against ``recorded_content``, its content in the baseline. Raises
     AutotuneError.
     """
     relative_path = file.path.removeprefix("/")
     if file.edits is not None:
         return format_edit_diff(relative_path, file.edits)
-    old_content = None if file.original == ABSENT_DIGEST else recorded
+    old_content = None if file.original == ABSENT_DIGEST else recorded_content
     if old_content is not None and sha256(old_content).hexdigest() != file.original:
         raise AutotuneError(
             f"the original content of {file.path} on {file.host} is not recorded",

@@ -26,7 +26,8 @@ from autotune.unified_diff import Hunk
 
 MAX_LINE_LENGTH = 4096  # maximum number of characters in a changed line
 MAX_HUNK_LINES = 200  # maximum number of lines in a hunk; a service changes only a few
-# Aligning two lines takes cubic time in the worst case. With these limits, a file takes seconds.
+# Aligning two lines takes cubic time in the worst case. With these limits, checking one file takes at
+# most seconds.
 MAX_TOKENS = 150  # maximum number of tokens in a line that is compared word by word
 MAX_LINE_PAIRS = 400  # maximum number of line pairs that are compared in one file
 _TOKEN_PATTERN = re.compile(
@@ -117,7 +118,8 @@ def _is_safe_hunk(vocabulary: _Vocabulary, hunk: Hunk) -> bool:
     ):
         return False
     removed, added = hunk.removed, hunk.added
-    # Lines are paired in order. ``match_positions`` contains the pairs of prefix lengths that are safe.
+    # ``match_positions`` contains (i, j) if the first i removed lines and the first j added lines
+    # differ only in settings.
     match_positions = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):
@@ -190,10 +192,10 @@ def _find_last_masked(tokens: Sequence[str]) -> int:
 
 
 def _keeps_directives(
-    before: Sequence[str], after: Sequence[str], following: Sequence[str]
+    before: Sequence[str], after: Sequence[str], following_tokens: Sequence[str]
 ) -> bool:
-    """True if an edit does not change whether ``following`` starts a new directive."""
-    following_token = next((token for token in following if not token.isspace()), ";")
+    """True if an edit does not change whether ``following_tokens`` starts a new directive."""
+    following_token = next((token for token in following_tokens if not token.isspace()), ";")
     return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
 
 
@@ -237,8 +239,8 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     vocabulary: _Vocabulary, before: Sequence[str], naming_words: frozenset[str] | set[str]
 ) -> str:
-    """Return the name of the setting to which a value after the tokens ``before`` belongs, or an
-    empty string.
+    """Return the name of the setting that a value after the tokens ``before`` belongs to, or an empty
+    string.
     """
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:

@@ -1,8 +1,9 @@
 """Check that exported files do not make a service manager run commands as root.
 
-A unit file, or a file with a unit's variables, is exported in three cases. The file sets only limits
-and numbers, autotune's own template renders it, or an edit changes only limits and numbers. On the
-host, the script checks the lines that an edit removes, and keeps all other lines.
+Unit files, and files with a unit's variables, are checked. Such a file is exported if autotune's own
+template renders it, or if it sets only limits and numbers. An edited file is also exported if the edit
+changes only limits and numbers. On the host, the script checks the lines that an edit removes, and
+keeps all other lines.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def build_export(
 
 
 def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> ExportedHosts:
-    hosts = list_changed_hosts(study, trial, everything=include_unchanged)
+    hosts = list_changed_hosts(study, trial, include_unchanged=include_unchanged)
     if not hosts.units:
         raise AutotuneError(
             f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",

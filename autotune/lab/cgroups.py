@@ -29,8 +29,8 @@ _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
 # µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
 _PERIOD_MICROSECONDS = 10_000
-_MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
-_MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
+_MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum quota
+_MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum period
 # Kernels without swap accounting lack these files. In that case, hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # time to wait for a killed process
@@ -180,11 +180,12 @@ def list_host_processes(names: LabNames, host: str) -> tuple[int, ...]:
 def remove_groups(names: LabNames, host: str | None = None) -> None:
     """Kill all processes of the lab, or of one ``host``, and remove their control groups."""
     deadline = time.monotonic() + _KILL_TIMEOUT_SECONDS
-    while remaining := [path for path in _list_groups(names, host) if not _remove_group(path)]:
+    while busy_groups := [path for path in _list_groups(names, host) if not _remove_group(path)]:
         if time.monotonic() > deadline:
-            stuck_pids = sorted({pid for path in remaining for pid in _list_member_pids(path)})
+            stuck_pids = sorted({pid for path in busy_groups for pid in _list_member_pids(path)})
             raise AutotuneError(
-                f"control group {remaining[0]} cannot be removed: processes {stuck_pids} survived SIGKILL"
+                f"control group {busy_groups[0]} cannot be removed: "
+                f"processes {stuck_pids} survived SIGKILL"
             )
         time.sleep(0.005)
     if host is None:

@@ -27,7 +27,7 @@ _COMPLETE_MARKER = "made"
 #: installs.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Directories in / with software and settings. Hosts see no other directories.
+#: Directories in / with software and settings. Hosts see no other directories of this machine.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
@@ -61,8 +61,9 @@ MASKED_UNITS = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
-#: Generators for disks, consoles and kernel options, which hosts do not have. They would run at
-#: boot and at every `systemctl daemon-reload`. A link masks each generator (systemd.generator(7)).
+#: systemd generators for disks, consoles and kernel options. A lab host needs none of them, but they
+#: would run at boot and at every `systemctl daemon-reload`. A link masks each generator
+#: (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
@@ -245,9 +246,9 @@ def _list_hidden_entries(lower: Path) -> Iterator[DiskEntry]:
             yield _build_emptied_directories(lower, lower_path)
 
 
-def _build_emptied_directories(lower: Path, existing: Path) -> EmptyDirectory:
-    status = existing.stat()
-    path = str(existing.relative_to(lower))
+def _build_emptied_directories(lower: Path, existing_directory: Path) -> EmptyDirectory:
+    status = existing_directory.stat()
+    path = str(existing_directory.relative_to(lower))
     return EmptyDirectory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 

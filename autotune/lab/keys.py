@@ -58,7 +58,8 @@ def _make_key(private_key: Path, comment: str) -> None:
     if private_key.exists() and private_key.with_name(private_key.name + ".pub").exists():
         return
     private_key.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # an incomplete pair from an interrupted run
+    # An interrupted run may have left only one of the two files.
+    with contextlib.suppress(FileNotFoundError):
         private_key.unlink()
     run_checked(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private_key)]

@@ -14,10 +14,10 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
-_WAIT_SECONDS = 5.0  # time within which the programs of a killed process exit
-# Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
-# lasts until the last program exits, even if this process is killed. No other process therefore
-# cleans up while a program is still creating something.
+_WAIT_SECONDS = 5.0  # time in seconds within which the child programs of a killed process exit
+# Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock lasts
+# until the last program exits, even if this process is killed. Therefore, no other process cleans up
+# while a program is still creating something.
 _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 

@@ -39,8 +39,8 @@ exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "
 """
 # The script prints its PID and waits for a line of input, which means that its network interface
 # exists. It exits if the input ends. The disk is volatile, because waiting for this machine's disk
-# would disturb other hosts. The remaining words are pairs `name source` for control group trees
-# that this machine does not mount.
+# would disturb other hosts. The script's remaining arguments are pairs `name source` for control group
+# trees that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3
@@ -166,7 +166,7 @@ def list_cgroup_mounts(
     """Return the mounts that a host needs below /sys/fs/cgroup, or none if this machine's mounts
     suffice.
 
-    The words are pairs: a name (``.`` for the directory itself) and a source path.
+    The result consists of pairs of words: a name (``.`` for the directory itself) and a source path.
     """
     paths = [tree.path for tree in hierarchies]
     if not any(path.is_relative_to(private_directory) for path in paths):

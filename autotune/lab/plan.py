@@ -133,7 +133,7 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     if not hosts:
         raise AutotuneError(
             "the target contains no SSH hosts to create",
-            hint="use host addresses in 198.18.0.0/15 without `transport: local`",
+            hint="use host addresses in 198.18.0.0/15, and remove `transport: local`",
         )
     for host in hosts:
         _check_host(host)

@@ -94,7 +94,7 @@ def require_inotify(hosts: int, proc_directory: Path = PROC_DIRECTORY) -> None:
     Without free instances, systemd hangs at boot or starts with failed units, without any message.
     """
     limit = int((proc_directory / "sys/fs/inotify/max_user_instances").read_text())
-    # The limit applies to each account.
+    # The kernel limits the inotify instances of each account.
     used_count = sum(_count_inotify_instances(process) for process in proc_directory.glob("[0-9]*"))
     if used_count + hosts * INOTIFY_PER_HOST > limit:
         raise AutotuneError(

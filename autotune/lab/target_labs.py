@@ -99,7 +99,8 @@ def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
         hosts = list_host_status(location)
     lifecycle.remove_lab(location)
-    with contextlib.suppress(OSError):  # other labs, or backups of this machine, may remain
+    # The directory may also contain other labs, or backups of this machine.
+    with contextlib.suppress(OSError):
         LABS_DIRECTORY.rmdir()
         LABS_DIRECTORY.parent.rmdir()
     return Lab(name, location, hosts)

@@ -21,8 +21,7 @@ MIN_MARKERS = 6  # fewer markers do not identify a page
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
 _SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
 _SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
-# A size is far off, off, or not near if it is outside the samples' range by more than these
-# factors.
+# Factors by which a size must be outside the samples' range to count as far off, as off, or as not near.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
 _SIZE_SLACK_BYTES = 256  # smaller differences in size never matter
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
@@ -30,16 +29,16 @@ MAX_TITLE_LENGTH = 60  # maximum number of characters shown
 
 _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
-_TAG_PATTERN = re.compile(
-    r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S
-)
+_SCRIPT_TAG_PATTERN = re.compile(r"<(?P<end>/?)(?:script|style)\b", re.I)
+_TAG_PATTERN = re.compile(r"<[^<>]{0,1000}>")
 # Every sentence in `_ERROR_PATTERN` contains one of these words. Searching for single words first
 # is faster.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# How many hints are examined at the start and at the end, and how many characters around each hint.
+# Maximum number of hints examined at the start and at the end of a text, and of characters around each
+# hint.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -57,7 +56,7 @@ _ERROR_PATTERN = re.compile(
     | (?:under|down\ for|undergoing|performing)\ (?:\w{1,20}\ ){0,2}maintenance | be\ right\ back
     | an?\ (?:application|unexpected|unhandled)\ (?:error|exception)\ (?:has\ )?occurred
     | application\ error
-    | (?:^|[\s>])(?:\w{0,30}error):\ [^\n]{0,150}(?:\n|<br>|&nbsp;|\s){1,20}at\ \w """
+    | (?:^|[\s>])(?:\w{0,30}error):\ [^\n]{0,150}(?:<br>|&nbsp;|\s){1,20}at\ \w """
 )
 
 
@@ -170,11 +169,24 @@ def find_error(answer: ProbeAnswer) -> str | None:
         if heading_match
     ]
     is_cut_off = "<html" in answer.text.lower() and not find_ending(answer)
-    is_short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
+    is_short = len(_remove_tags(answer.text).split()) < SHORT_PAGE_WORDS
     explanation = next((match for match in error_sentences if "seeing" in match), None)
     if is_short or is_cut_off or any(map(find_error_sentence, heading_texts)) or explanation:
-        return _sanitize_text(_TAG_PATTERN.sub(" ", explanation or error_sentences[0]))
+        return _sanitize_text(_remove_tags(explanation or error_sentences[0]))
     return None
+
+
+def _remove_tags(text: str) -> str:
+    """Return a page without tags, scripts and styles, in linear time for any page."""
+    pieces, last_end = list[str](), 0
+    start: int | None = None
+    for tag in _SCRIPT_TAG_PATTERN.finditer(text):
+        if not tag["end"]:
+            start = tag.start() if start is None else start
+        elif start is not None:
+            pieces += [text[last_end:start], " "]
+            last_end, start = tag.start(), None
+    return _TAG_PATTERN.sub(" ", "".join([*pieces, text[last_end:]]))
 
 
 def find_error_sentence(text: str) -> str | None:
@@ -211,7 +223,7 @@ def describe_difference(
     title = find_title(answer)
     if title and title != reference_answer.title:
         phrases.append(f"title {_sanitize_text(title)!r}")
-    elif page_text := _sanitize_text(_TAG_PATTERN.sub(" ", answer.text[:4000])):
+    elif page_text := _sanitize_text(_remove_tags(answer.text[:4000])):
         phrases.append(f"text {page_text!r}")
     return ", ".join(phrases) or "other text"
 
@@ -279,9 +291,9 @@ def _is_outside_range(size: float, sizes: tuple[int, int], factor: float) -> boo
 
 def _find_common_markers(samples: Iterable[ProbeAnswer]) -> tuple[str, ...]:
     """Return texts that all samples contain, spread over the page."""
-    first, *further_samples = samples
+    first_sample, *further_samples = samples
     candidates = dict.fromkeys(
-        candidate.strip() for candidate in _MARKER_PATTERN.findall(first.text)
+        candidate.strip() for candidate in _MARKER_PATTERN.findall(first_sample.text)
     )
     common_markers = [
         candidate

@@ -25,13 +25,14 @@ from autotune.transports.request import Request
 
 WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
-MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2  # samples per second, and their share of the load
+# maximum number of samples per second, and their maximum share of the load
+MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2
 MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same limits if the only correct body is known
 MIN_PROBES = 2
 MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# If correct sizes differ by at most the first factor, a mean size reveals wrong responses. The mean
-# must deviate by more than the second value, a fraction.
+# If correct sizes differ by at most STABLE_SIZE_FACTOR, a mean size reveals wrong responses. The mean
+# must deviate by more than the fraction WRONG_SIZE_DEVIATION.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
 MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
 
@@ -212,7 +213,7 @@ class AnswerValidator:
         right_answers: list[ProbeAnswer] = []
         for index, answer in zip(pages, answers, strict=True):
             page = self.pages[index]
-            if answer is None or not is_counted_right(answer.status, page.statuses):
+            if answer is None or not has_correct_status_class(answer.status, page.statuses):
                 continue
             if reason := page.find_error(answer):
                 wrong_answers.append((f"{page.name}: {reason}", answer))
@@ -242,10 +243,10 @@ class AnswerValidator:
         low, high = (*ranges, inspection.sizes)[0]
         for size_range in (*ranges, inspection.sizes):
             low, high = min(low, size_range[0]), max(high, size_range[1])
-        samples = inspection.right_size_count + sum(r.sample_count for r in references if r)
+        sample_count = inspection.right_size_count + sum(r.sample_count for r in references if r)
         return (
             (low, high)
-            if high <= STABLE_SIZE_FACTOR * low and samples >= MIN_RIGHT_ANSWERS
+            if high <= STABLE_SIZE_FACTOR * low and sample_count >= MIN_RIGHT_ANSWERS
             else None
         )
 
@@ -281,7 +282,7 @@ class AnswerValidator:
         )
 
 
-def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
+def has_correct_status_class(status: int, statuses: frozenset[int]) -> bool:
     """True if a generator that distinguishes only classes of statuses would count this status as
     correct.
     """
@@ -289,14 +290,14 @@ def is_counted_right(status: int, statuses: frozenset[int]) -> bool:
 
 
 def count_wrong_sizes(
-    sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_size: float | None
+    sizes: Mapping[float, int], right_sizes: tuple[int, int], wrong_mean_size: float | None
 ) -> int:
     """Return a lower bound for the number of responses whose size is not in ``right_sizes``, a
     narrow range.
 
     ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
     the fraction f of the responses has a different size. The lower bound assumes that wrong
-    responses are empty. ``wrong_size`` is the mean size of sampled wrong responses, if known. Sizes
+    responses are empty. ``wrong_mean_size`` is the mean size of sampled wrong responses, if known. Sizes
     drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
     """
     wrong_count = 0.0
@@ -306,9 +307,9 @@ def count_wrong_sizes(
         if deviation_bytes <= WRONG_SIZE_DEVIATION * low:
             continue
         default_deviation = low if mean < low else high
-        has_mean = wrong_size is not None and (wrong_size < low) == (mean < low)
+        has_mean = wrong_mean_size is not None and (wrong_mean_size < low) == (mean < low)
         widest_deviation = (
-            abs((wrong_size or 0.0) - (low if mean < low else high))
+            abs((wrong_mean_size or 0.0) - (low if mean < low else high))
             if has_mean
             else default_deviation
         )

@@ -24,10 +24,10 @@ CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
 MIN_ACHIEVED_SHARE = 0.99  # minimum share of the intended requests, or of the rate
-# share of a reading; a generator that stalls for longer did not send the requested load
+# maximum share of a reading; a generator that stalls for longer did not send the requested load
 MAX_STALL_SHARE = 0.1
-# A result is invalid if the generator sends more than this factor times the requested number of
-# requests, plus this number.
+# A result is invalid if the generator sends more than MAX_MADE_FACTOR times the requested number of
+# requests plus MAX_EXTRA_REQUESTS.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
 # If more than this share of requests failed, the server has certainly failed. Failures that a
 # starved generator may have caused do not count.
@@ -35,8 +35,8 @@ PROVEN_FAILURE_SHARE = 0.05
 FELL_BEHIND_MESSAGE = (
     "the load generator fell behind: give the load host more CPU, or add load hosts"
 )
-# Errors on the load host, with their messages. A reading with such errors does not describe the
-# server.
+# Errors that the load host itself causes, with their messages. A reading with such errors does not
+# describe the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
     NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -314,7 +314,7 @@ class LoadGenerator(ABC):
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
-        """Return alternative executables by name, as for services."""
+        """Return the alternative executables of each program, in the same form as for services."""
         return {self.name: (self.name,)}
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:

@@ -154,9 +154,9 @@ class AbGenerator(ClosedLoopGenerator):
     packages = ("apache2-utils",)
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        bound_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
+        stop_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
         return (
-            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
+            "timeout", "--signal=INT", "--kill-after=1", str(stop_seconds),
             "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
             "-t", str(ceil(clients.seconds)), "-n", str(MAX_REQUESTS), "-s", str(ceil(clients.timeout)),
             "-e", "/dev/stdout", *build_options(request), request.url_by_address,
@@ -245,9 +245,9 @@ class WrkGenerator(ClosedLoopGenerator):
         return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
     def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
-        bound_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
+        stop_seconds = ceil(clients.seconds + 2 * clients.timeout + 2)
         return with_input_file((
-            "timeout", "--kill-after=1", str(bound_seconds),
+            "timeout", "--kill-after=1", str(stop_seconds),
             "wrk", "--threads", "1", "--connections", str(clients.concurrency),
             "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
             "--latency", *build_options(request), request.url_by_address,

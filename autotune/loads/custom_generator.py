@@ -40,7 +40,7 @@ from autotune.transports.request import Request, TlsOptions
 SCHEMA_VERSION = 1
 # share of the requested number of requests; a generator that misses more sent a different load
 MAX_MISSED_SHARE = 0.01
-# The program itself reports if it falls short.
+# The limits of the user's program are unknown. The program itself reports if it falls short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
 # multiple of the latency limit: the upper edge of the bin for late responses
 LATE_BIN_LIMITS = 10.0
@@ -62,7 +62,7 @@ class CustomGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        rate, bound_seconds = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
+        rate, stop_seconds = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
         request_record = {
             "schema": SCHEMA_VERSION,
             "url": request.url,
@@ -73,10 +73,10 @@ class CustomGenerator(LoadGenerator):
             **build_request_details(request),
         }
         process = LoadProcess(
-            ("timeout", "--kill-after=1", str(bound_seconds), *self.argv),
+            ("timeout", "--kill-after=1", str(stop_seconds), *self.argv),
             max(1, round(rate * spec.seconds)),
             spec.seconds,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             self.limits.open_connections,
             input=json.dumps(request_record).encode() + b"\n",
             max_rate=rate,
@@ -91,26 +91,26 @@ class CustomGenerator(LoadGenerator):
             return LoadResult.build_unsent_result(
                 process.request_count, f"cannot read the generator's output: {parsed_output}"
             )
-        intended, errors, latencies = (
+        intended_count, errors, latencies = (
             parsed_output["requests"],
             parsed_output["errors"],
             parsed_output["latencies"],
         )
         if latencies is None:
-            late_count = min(parsed_output["late"], intended - sum(errors.values()))
-            right_count = intended - sum(errors.values()) - late_count
+            late_count = min(parsed_output["late"], intended_count - sum(errors.values()))
+            right_count = intended_count - sum(errors.values()) - late_count
             latencies = {
                 spec.latency_limit: right_count,
                 LATE_BIN_LIMITS * spec.latency_limit: late_count,
             }
         limit_reason = parsed_output["limited"]
-        if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limit_reason:
+        if intended_count < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limit_reason:
             limit_reason = (
-                f"the generator planned only {intended} of {process.request_count} requests"
+                f"the generator planned only {intended_count} of {process.request_count} requests"
             )
         return LoadResult(
-            intended=intended,
-            sent=intended,
+            intended=intended_count,
+            sent=intended_count,
             errors=sort_counts(errors),
             histogram=sort_counts(latencies),
             duration=spec.seconds,

@@ -149,8 +149,8 @@ def measure_host_headroom(
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
-    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` unless it
-    is above all of them.
+    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` itself, unless
+    it exceeds the highest of them.
     """
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),
@@ -159,7 +159,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """Return why a reading against a trivial server failed; ``None`` if it was clean."""
+    """Return why a reading against a trivial server failed; ``None`` if it did not fail."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:

@@ -1,14 +1,14 @@
 """httperf: an open loop with one request per new connection and Poisson arrivals.
 
-Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a
-core. On a shared machine, the servers need that core. autotune therefore starts as few processes as
-suffice. A process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it
-to about a thousand open connections. They must suffice for the requests that arrive within
+Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a core.
+On a shared machine, the servers need that core. autotune therefore starts as few processes as suffice. A
+process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it to about a
+thousand open connections. These connections must suffice for the requests that arrive within
 ``MIN_HELD_LIMITS`` latency limits, not within the timeout. Once a server holds that many requests
-(``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits
-several latency limits (Little's law). Each request that is not sent because of this limit
-(``fd-unavailable``) is a violation, like the late response that it would have received. The limit
-also bounds the queue that a reading can build up.
+(``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits several
+latency limits (Little's law). Each request that is not sent because of this limit (``fd-unavailable``)
+is a violation, like the late response that it would have received. The limit also bounds the queue that
+a reading can build up.
 
 No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
 (``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
@@ -65,10 +65,12 @@ from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-# Below these limits, the number of requests is random. With more requests, the deviation exceeds 5 % only
-# rarely. At a higher rate (requests/s), the queue settles within the reading.
+# Below both limits (requests, and requests/s), a reading has a random number of requests. With
+# FEW_REQUESTS or more, the sd of a random number would be at most 5 %. At SLOW_RATE or more, the queue
+# settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
-CLIENT_NUMBERS = 1 << 16  # clients with different arrivals; the state uses 16 bits of a number
+# number of clients with different arrivals; the state uses 16 bits of a client's number
+CLIENT_NUMBERS = 1 << 16
 # Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
 # the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
@@ -217,8 +219,9 @@ ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-MIN_HELD_LIMITS = 5.0  # a process's connections must suffice for this many latency limits
-MAX_HELD_LIMITS = 10.0  # a process may hold connections for this many latency limits
+MIN_HELD_LIMITS = 5.0  # a process needs connections for the requests of this many latency limits
+# a process has connections for the requests of at most this many latency limits
+MAX_HELD_LIMITS = 10.0
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
 STOPPED_MESSAGE = "the load generator was stopped before it sent all requests"

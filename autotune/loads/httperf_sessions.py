@@ -94,7 +94,9 @@ class SessionGenerator(LoadGenerator):
             )
             count = max(hosts, ceil(rate * held_seconds / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
-            count = min(count, sessions)  # leaves out a kind if no complete session fits in
+            count = min(
+                count, sessions
+            )  # leaves out a kind if no complete session fits into the reading
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
                 client = (first_client + len(processes)) % CLIENT_NUMBERS

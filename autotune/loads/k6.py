@@ -39,7 +39,8 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-MIN_HELD_LIMITS = 5.0  # all clients together must suffice for this many latency limits
+# all clients together must suffice for the requests of this many latency limits
+MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
 # the growth factor applies to bins beyond the limit
@@ -128,13 +129,13 @@ class K6Generator(LoadGenerator):
             "grace": round(1000 * (spec.timeout + 1)),
             **self.describe_rate(offered_rate),
         }
-        bound_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
-        argv, scenario = self._build_run_command(request, spec, scenario_parameters, bound_seconds)
+        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
+        argv, scenario = self._build_run_command(request, spec, scenario_parameters, stop_seconds)
         return LoadProcess(
             argv,
             max(1, round(iterations * self.requests_per_visit)),
             spec.seconds,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             clients,
             input=scenario,
             max_rate=offered_rate,
@@ -149,9 +150,9 @@ class K6Generator(LoadGenerator):
         request: Request,
         spec: LoadSpec,
         scenario_parameters: Mapping[str, Any],
-        bound_seconds: int,
+        stop_seconds: int,
     ) -> tuple[Argv, bytes]:
-        """Return the command that runs a scenario and stops it after ``bound_seconds`` seconds, and its
+        """Return the command that runs a scenario and stops it after ``stop_seconds`` seconds, and its
         standard input.
         """
         document = {
@@ -164,7 +165,7 @@ class K6Generator(LoadGenerator):
         argv, scenario = self.build_run_command(
             f"const order = {json.dumps(document)};\n{read_source('k6.js')}"
         )
-        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound_seconds), *argv)
+        argv = ("timeout", "--signal=INT", "--kill-after=1", str(stop_seconds), *argv)
         # Go reads proxies from the environment, and uses HTTP/2 over TLS by default.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         return request.with_trusted_ca(

@@ -135,15 +135,15 @@ class K6ScriptGenerator(K6Generator):
             "counting": True,
             "enough": 1000 * LAST_START_SECONDS,
         }
-        bound_seconds = MAX_COUNTING_SECONDS + START_SECONDS
+        stop_seconds = MAX_COUNTING_SECONDS + START_SECONDS
         argv, scenario = self._build_run_command(
-            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, bound_seconds
+            request, LoadSpec(1.0, MAX_COUNTING_SECONDS), scenario_parameters, stop_seconds
         )
         return LoadProcess(
             argv,
             COUNTING_RUNS,
             MAX_COUNTING_SECONDS,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             1,
             input=scenario,
             max_rate=1000 / gap,
@@ -308,22 +308,26 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
     Raises UnusableWorkload.
     """
     texts: dict[Path, str] = {}
-    waiting_paths = [path]
-    while waiting_paths:
-        file = waiting_paths.pop(0).resolve()
-        if file in texts:
+    pending_paths = [path]
+    while pending_paths:
+        script_path = pending_paths.pop(0).resolve()
+        if script_path in texts:
             continue
         try:
-            texts[file] = foreign_files.read_named_file(file, MAX_SCRIPT_CHARACTERS).decode()
+            texts[script_path] = foreign_files.read_named_file(
+                script_path, MAX_SCRIPT_CHARACTERS
+            ).decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8"
-            raise UnusableWorkload(f"cannot read {file.name}: {reason}") from error
+            raise UnusableWorkload(f"cannot read {script_path.name}: {reason}") from error
         if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
                 f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
-        waiting_paths += (file.parent / name for name in find_imports(texts[file], file.name))
-    root = Path(os.path.commonpath([file.parent for file in texts]))
+        pending_paths += (
+            script_path.parent / name for name in find_imports(texts[script_path], script_path.name)
+        )
+    root = Path(os.path.commonpath([script_path.parent for script_path in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
     return K6ScriptGenerator(files=files, max_requests_per_run=max_requests)
 

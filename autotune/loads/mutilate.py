@@ -49,7 +49,8 @@ RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
 MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
 GET_SHARE = 0.9
-LATE_BIN_LIMITS = 10.0  # multiple of the latency limit: the bin for sets that may be late
+# multiple of the latency limit: the upper edge of the bin for sets that may be late
+LATE_BIN_LIMITS = 10.0
 NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
 _SAMPLES_MARK = "<autotune samples>"
@@ -155,7 +156,7 @@ def build_measure_command(
     rounded to whole seconds.
     """
     warm_up_options = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
-    bound_seconds = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
+    stop_seconds = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
     return (
         "sh",
         "-c",
@@ -163,7 +164,7 @@ def build_measure_command(
         "sh",
         "timeout",
         "--kill-after=1",
-        str(bound_seconds),
+        str(stop_seconds),
         "mutilate",
         *_repeat_option("-s", servers),
         *load_shape.data_options,
@@ -206,7 +207,7 @@ def parse_output(output: str, spec: LoadSpec) -> SampledReading:
 
 
 def _parse_samples(
-    summary_text: str, samples: str, spec: LoadSpec, intended: int
+    summary_text: str, samples: str, spec: LoadSpec, intended_count: int
 ) -> SampledReading | None:
     total, misses = _TOTAL_PATTERN.search(summary_text), _MISSES_PATTERN.search(summary_text)
     sample_rows = [line.split() for line in split_lines(samples) if line.strip()]
@@ -215,7 +216,9 @@ def _parse_samples(
     operations = parse_uint(total[1])
     late_set_share = _find_max_late_share(summary_text, "update", spec.latency_limit)
     get_latencies = [parse_decimal(micro) / 1e6 for _, micro in sample_rows]
-    result = _build_result(operations, get_latencies, late_set_share, intended, spec, summary_text)
+    result = _build_result(
+        operations, get_latencies, late_set_share, intended_count, spec, summary_text
+    )
     start_times = sorted(parse_decimal(start) for start, _ in sample_rows)
     return SampledReading(
         _check_result(result, start_times, spec),
@@ -231,7 +234,7 @@ def _build_result(
     operations: int,
     get_latencies: Sequence[float],
     late_set_share: float,
-    intended: int,
+    intended_count: int,
     spec: LoadSpec,
     summary_text: str,
 ) -> LoadResult:
@@ -242,16 +245,16 @@ def _build_result(
     of sets allow. With random arrivals, slightly more or fewer requests are made than the rate
     implies; the requests that were made count as intended.
     """
-    tolerated_difference = 3 * sqrt(intended)
-    if operations >= MIN_ACHIEVED_SHARE * intended - tolerated_difference:
-        intended = operations
+    tolerated_difference = 3 * sqrt(intended_count)
+    if operations >= MIN_ACHIEVED_SHARE * intended_count - tolerated_difference:
+        intended_count = operations
     skipped_match = _SKIPPED_PATTERN.search(summary_text)
     errors: Counter[str] = Counter()
-    if intended > operations:
-        errors["not sent"] = intended - operations
+    if intended_count > operations:
+        errors["not sent"] = intended_count - operations
     elif skipped_match and parse_uint(skipped_match[1]):
         errors["not sent"] = parse_uint(skipped_match[1])
-        intended += parse_uint(skipped_match[1])
+        intended_count += parse_uint(skipped_match[1])
     histogram: Counter[float] = Counter(build_histogram(get_latencies, spec.latency_limit))
     if operations > len(get_latencies):
         untimed_count = operations - len(get_latencies)
@@ -264,7 +267,7 @@ def _build_result(
         histogram[LATE_BIN_LIMITS * spec.latency_limit] += late_count
         histogram[spec.latency_limit] += untimed_count - late_count
     return LoadResult(
-        intended=intended,
+        intended=intended_count,
         sent=operations,
         errors=sort_counts(errors),
         histogram=sort_counts(histogram),

@@ -1,17 +1,17 @@
 """oha: an open loop with an even rate and connections that stay open.
 
-A request that is due waits while all connections are busy. ``--latency-correction`` counts its
+A request that is due waits while all connections are busy. ``--latency-correction`` counts a request's
 latency from its due time, so a stall counts for every request that became due during the stall. oha
 prints percentiles and eleven bins, which cannot be summed over processes. oha therefore also stores
 every response in an SQLite file (``--db-url``), which is appended to its output. From this file,
 autotune counts late responses, wrong statuses and bodies of a wrong size one by one.
 
-Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a
-server (Little's law), the objective is missed beyond doubt. More connections would only lengthen
-the queue. A request that is still waiting for a connection at the end is never sent. This is a
-violation that the server caused, provided that oha kept its schedule, which the file shows as well.
-A request's position in the file determines its due time, and its start is the time at which oha
-noticed that the request was due.
+Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a server
+(Little's law), the objective is missed beyond doubt. More connections would only lengthen the queue. A
+request that is still waiting for a connection at the end is never sent. Such a request is a violation
+that the server caused, provided that oha kept its schedule. The file also shows whether oha kept it. A
+request's position in the file determines its due time, and its start is the time at which oha noticed
+that the request was due.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = 5.0  # all connections must suffice for this many latency limits
+MIN_HELD_LIMITS = 5.0  # all connections must suffice for the requests of this many latency limits
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
@@ -155,10 +155,10 @@ class OhaGenerator(LoadGenerator):
         open_connections = min(
             self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * held_seconds))
         )
-        bound_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
+        stop_seconds = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
             "sh", "-c", _RUN_SCRIPT, "sh",
-            "timeout", "--signal=INT", "--kill-after=1", str(bound_seconds),
+            "timeout", "--signal=INT", "--kill-after=1", str(stop_seconds),
             "oha", "--no-tui", "-q", str(rate),
             "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
             "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms",
@@ -168,7 +168,7 @@ class OhaGenerator(LoadGenerator):
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))
             return LoadProcess(
-                argv, requests, spec.seconds, bound_seconds + 1.0, open_connections, max_rate=rate
+                argv, requests, spec.seconds, stop_seconds + 1.0, open_connections, max_rate=rate
             )
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
         argv = request.with_trusted_ca(with_input_file((*argv, "--urls-from-file"), ""))
@@ -176,7 +176,7 @@ class OhaGenerator(LoadGenerator):
             argv,
             requests,
             spec.seconds,
-            bound_seconds + 1.0,
+            stop_seconds + 1.0,
             open_connections,
             input=urls.encode(),
             max_rate=rate,
@@ -192,7 +192,8 @@ class OhaGenerator(LoadGenerator):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             reason = f"oha printed no result ({error!r}): {find_last_line(text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
-        if request.http2:  # errors of idle connections; unsent requests are counted below
+        # drop errors of idle connections; requests that were not sent are counted below
+        if request.http2:
             errors.pop("unanswered", None)
         return _check_result(
             _build_result(answers, errors, process, request, spec), answers, process, spec
@@ -217,13 +218,13 @@ def build_options(request: Request) -> Argv:
 
 def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of requests without a response by kind, from oha's JSON output."""
-    kinds: Counter[str] = Counter()
+    counts_by_kind: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
         kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
             raise ValueError(f"{count!r} is not a valid count")
-        kinds[kind] += count
-    return dict(kinds)
+        counts_by_kind[kind] += count
+    return dict(counts_by_kind)
 
 
 def read_stored_answers(text: str) -> list[OhaAnswer]:

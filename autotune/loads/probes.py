@@ -26,14 +26,14 @@ CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
 # Bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
-WHOLE_BODY_BYTES = 1 << 20  # likewise from the start, if `expect:` checks the body
+WHOLE_BODY_BYTES = 1 << 20  # bytes that are read from the start of a body if `expect:` checks it
 MAX_WORKERS = 8
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command's own time limit
 START_SECONDS = 2.0  # time for the programs to start
 
 # Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
-# bytes of a body's head and tail. Responses cannot imitate the titles of files in the output,
-# because the directory's name is random.
+# bytes of a body's head and tail. Responses cannot imitate the titles of files and sections in the
+# output, because the directory's name is random.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -49,17 +49,16 @@ done
 wait
 printf '%s\\n' "$temporary"
 cat marks.*
-printf '\\n<autotune bodies>\\n'
+printf '\\n<autotune bodies %s>\\n' "$temporary"
 find "$temporary" -name 'body.*' -exec head -v -c "$head" {{}} +
-printf '\\n<autotune ends>\\n'
+printf '\\n<autotune ends %s>\\n' "$temporary"
 find "$temporary" -name 'body.*' -size "+${{head}}c" -exec tail -v -c "$tail" {{}} +
-printf '\\n<autotune errors>\\n'
+printf '\\n<autotune errors %s>\\n' "$temporary"
 head -c 1000 errors
 """
 _ANSWER_PATTERN = re.compile(
     r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M | re.A
 )
-_SECTION_PATTERN = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
 ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
 
@@ -111,13 +110,13 @@ def build_command(
     # milliseconds between the requests of one worker
     pause = ceil(1000 * workers / per_second)
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    bound_seconds = ceil(span + timeout + START_SECONDS)
+    stop_seconds = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
         "sh",
         "-c",
         _PROBE_SCRIPT,
         "sh",
-        str(bound_seconds),
+        str(stop_seconds),
         f"{1 / rate:g}",
         str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES),
         str(TAIL_BYTES),
@@ -128,7 +127,7 @@ def build_command(
         build_config(requests, pause, timeout, workers),
         rate,
         span,
-        bound_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
+        stop_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
 
@@ -167,7 +166,7 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
 
 
 def parse_answers(
-    completed: CommandResult, requests: Sequence[Request]
+    command_result: CommandResult, requests: Sequence[Request]
 ) -> list[ProbeAnswer | None]:
     """Return the responses in the output, with ``None`` for each request without a complete
     response in time.
@@ -177,19 +176,22 @@ def parse_answers(
     # For HEAD, curl writes the headers to where the body would be.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-        for request, answer in zip(requests, _parse_sections(completed, len(requests)), strict=True)
+        for request, answer in zip(
+            requests, _parse_sections(command_result, len(requests)), strict=True
+        )
     ]
 
 
-def _parse_sections(completed: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
-    sections = _SECTION_PATTERN.split(completed.stdout)
-    if completed.returncode in MISSING_STATUSES or len(sections) != 4:
+def _parse_sections(command_result: CommandResult, request_count: int) -> list[ProbeAnswer | None]:
+    directory = command_result.stdout.partition("\n")[0]
+    mark = rf"\n<autotune (?:bodies|ends|errors) {re.escape(directory)}>\n"
+    sections = re.split(mark, command_result.stdout)
+    if command_result.returncode in MISSING_STATUSES or len(sections) != 4:
         raise LoadError(
-            f"curl did not run on the load host: {completed.error_text[:200] or 'no output'}",
+            f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    directory, _, transfer_lines = sections[0].partition("\n")
-    pieces = _ANSWER_PATTERN.split(transfer_lines)
+    pieces = _ANSWER_PATTERN.split(sections[0])
     answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
     if not answer_fields and sections[3].strip():
         raise LoadError(

@@ -1,14 +1,14 @@
 """Take one reading: all processes start together, and every intended request is counted exactly
 once.
 
-A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not
-counted. httperf prints one histogram for its whole run, so the first second could not be removed
-afterwards. If most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up
-is the result, as a truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS``
-latency limits, so a clearly overloaded ramp-up ends within about a second. The counted phase starts
-after the last response of the ramp-up. If the stack keeps up, that is milliseconds after the last
-request. During the counted phase, the generator limits the queue that can build up (see
-``httperf``), and ``spec.seconds`` limits the time.
+A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not counted.
+httperf prints one histogram for its whole run, so the first second could not be removed afterwards. If
+most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up is the result, as a
+truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
+clearly overloaded ramp-up ends within about a second. The counted phase starts after the last response
+of the ramp-up. If the stack keeps up, it starts milliseconds after the last request of the ramp-up.
+During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
+``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
 just sustained about this rate. Separate processes for the counted phase then start together with
@@ -40,7 +40,7 @@ from autotune.transports.base import CommandResult, Transport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
-MIN_CHECKED_RAMP = 0.5  # seconds
+MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
 RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
 # share of a ramp-up's requests; more errors and late responses end the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
@@ -239,8 +239,8 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
     """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
     the generator rejects the input.
     """
-    if inspection := load.inspection_command():
-        argv, standard_input = inspection
+    if inspection_command := load.inspection_command():
+        argv, standard_input = inspection_command
         results = run_on_all(
             transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()

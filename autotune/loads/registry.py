@@ -45,100 +45,105 @@ REQUEST_READERS: Mapping[str, Callable[[Path], tuple[WeightedVisit, ...]]] = {
 }
 
 
-def find_generator(file: TargetFile) -> LoadGenerator:
+def find_generator(target_file: TargetFile) -> LoadGenerator:
     """Return the generator that a target selects. Raises TargetError for an unknown generator."""
-    if file.target.load.command:
-        return _build_custom_generator(file, file.target.load.command)
-    load = LOAD_GENERATORS.get(file.target.load.generator)
+    if target_file.target.load.command:
+        return _build_custom_generator(target_file, target_file.target.load.command)
+    load = LOAD_GENERATORS.get(target_file.target.load.generator)
     if load is None:
-        name = file.target.load.generator
-        raise file.document.unknown_name_error(
+        name = target_file.target.load.generator
+        raise target_file.document.unknown_name_error(
             ["load", "generator"], "generator", LOAD_GENERATORS, name
         )
-    if load.supported_methods is not None and file.target.load.method not in load.supported_methods:
-        reason = f"{load.name} cannot send {file.target.load.method}"
-        raise file.document.build_error(["load", "method"], reason, hint="load: {generator: oha}")
-    if script := file.target.load.script:
-        with _locate_errors(file, "script", script):
+    if (
+        load.supported_methods is not None
+        and target_file.target.load.method not in load.supported_methods
+    ):
+        reason = f"{load.name} cannot send {target_file.target.load.method}"
+        raise target_file.document.build_error(
+            ["load", "method"], reason, hint="load: {generator: oha}"
+        )
+    if script := target_file.target.load.script:
+        with _locate_errors(target_file, "script", script):
             return k6_script.read_script(
-                _resolve_path(file, script), file.target.load.requests_per_run
+                _resolve_path(target_file, script), target_file.target.load.requests_per_run
             )
-    if file.target.load.http == "2" and not load.http2:
+    if target_file.target.load.http == "2" and not load.http2:
         names = [name for name, generator in LOAD_GENERATORS.items() if generator.http2]
         hint = f"load: {{generator: {' or '.join(names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
-        raise file.document.build_error(["load", "http"], reason, hint=hint)
+        raise target_file.document.build_error(["load", "http"], reason, hint=hint)
     for key, reader in REQUEST_READERS.items():
-        if path := getattr(file.target.load, key):
-            with _locate_errors(file, key, path):
-                visits = reader(_resolve_path(file, path))
-                return _with_visits(file, load, key, visits)
+        if path := getattr(target_file.target.load, key):
+            with _locate_errors(target_file, key, path):
+                visits = reader(_resolve_path(target_file, path))
+                return _with_visits(target_file, load, key, visits)
     return load
 
 
 def _with_visits(
-    file: TargetFile, load: LoadGenerator, key: str, visits: tuple[WeightedVisit, ...]
+    target_file: TargetFile, load: LoadGenerator, key: str, visits: tuple[WeightedVisit, ...]
 ) -> LoadGenerator:
     """Return the generator with the visits from a file. Raises UnusableWorkload and TargetError."""
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
-        _check_sessions(file, key)
+        _check_sessions(target_file, key)
         load = SessionGenerator()
     return load.with_visits(visits)
 
 
-def _check_sessions(file: TargetFile, key: str) -> None:
+def _check_sessions(target_file: TargetFile, key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
     While a connection stays open, httperf does not read the rest of a long TLS record. httperf then
     counts a timeout that the server did not cause.
     """
-    if file.target.load.uses_tls:
+    if target_file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"
-        raise file.document.build_error(
+        raise target_file.document.build_error(
             ["load", key], reason, hint="load: {generator: k6, requests: FILE}"
         )
 
 
-def compute_request_digests(file: TargetFile) -> dict[str, str]:
+def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
     """Return SHA-256 digests of the files with requests, by name in the target. The digest of a
     missing file is empty.
     """
-    load = file.target.load
+    load = target_file.target.load
     names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _resolve_path(file, name) for name in names}
+    paths = {name: _resolve_path(target_file, name) for name in names}
     return {
         name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for name, path in paths.items()
     }
 
 
-def _resolve_path(file: TargetFile, path: str) -> Path:
+def _resolve_path(target_file: TargetFile, path: str) -> Path:
     """Return the path of a file that the target names, resolved relative to the target."""
-    return file.path.resolve().parent / path
+    return target_file.path.resolve().parent / path
 
 
 @contextmanager
-def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
+def _locate_errors(target_file: TargetFile, key: str, path: str) -> Iterator[None]:
     """Report an error in a file at the position in the target that names the file."""
     try:
         yield
     except OSError as error:
         reason = f"cannot read {path}: {error.strerror}"
-        raise file.document.build_error(["load", key], reason) from error
+        raise target_file.document.build_error(["load", key], reason) from error
     except ValueError as error:
-        raise file.document.build_error(["load", key], f"{path}: {error}") from error
+        raise target_file.document.build_error(["load", key], f"{path}: {error}") from error
 
 
-def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
+def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
     """Return the user's generator. On this machine, the command's path is relative to the
     target.
     """
-    program = _resolve_path(file, command[0])
-    is_local_path = not file.target.load.hosts and "/" in command[0]
+    program = _resolve_path(target_file, command[0])
+    is_local_path = not target_file.target.load.hosts and "/" in command[0]
     if is_local_path and not program.exists():
-        raise file.document.build_error(
+        raise target_file.document.build_error(
             ["load", "command", 0],
             f"{command[0]!r} does not exist",
-            hint=f"write the path relative to {file.path.name}",
+            hint=f"write the path relative to {target_file.path.name}",
         )
     return CustomGenerator((str(program), *command[1:]) if is_local_path else command)

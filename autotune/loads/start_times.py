@@ -75,10 +75,12 @@ def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
     """
     clocks = run_on_all(transports, read_host_clock).unwrap()
     slowest_round_trip = max(2 * clock.error_seconds for clock in clocks.values())
-    start = time.monotonic() + min(
+    start_time = time.monotonic() + min(
         LEAD_SECONDS + LEAD_ROUND_TRIPS * slowest_round_trip, MAX_LEAD_SECONDS
     )
-    return {name: round((start + clock.offset_seconds) * 1e9) for name, clock in clocks.items()}
+    return {
+        name: round((start_time + clock.offset_seconds) * 1e9) for name, clock in clocks.items()
+    }
 
 
 def delay_command(seconds: float, argv: Argv, start_nanoseconds: int | None = None) -> Argv:

@@ -28,7 +28,7 @@ _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
 
 def build_request(
-    file: TargetFile,
+    target_file: TargetFile,
     stack: Stack,
     expected_body: bytes | None = None,
     variables: Mapping[str, str] | None = None,
@@ -36,20 +36,20 @@ def build_request(
     """Return the request that a target's load sends to the stack. Raises TargetError for a missing
     certificate or variable.
     """
-    load, url = file.target.load, urlsplit(file.target.load.url or "")
+    load, url = target_file.target.load, urlsplit(target_file.target.load.url or "")
     entries = (stack.entry, *stack.other_entries)
     if load.vip:
         entries = (Endpoint(load.vip, stack.entry.port),)
     if url.hostname:
-        is_installed = file.target.tiers[entry_tiers(file.target)[0]].installed
+        is_installed = target_file.target.tiers[entry_tiers(target_file.target)[0]].installed
         port = url.port or (DEFAULT_PORTS[url.scheme] if is_installed else stack.entry.port)
         entries = tuple(Endpoint(entry.host, port) for entry in entries)
     first, *further_entries = entries
-    headers = _build_headers(file, os.environ if variables is None else variables)
+    headers = _build_headers(target_file, os.environ if variables is None else variables)
     if load.body is not None and not any(name.lower() == "content-type" for name, _ in headers):
         headers = (*headers, FORM_HEADER)
     host_name = load.host or (
-        None if url.hostname in list_load_addresses(file.target) else url.hostname
+        None if url.hostname in list_load_addresses(target_file.target) else url.hostname
     )
     return Request(
         first,
@@ -60,13 +60,13 @@ def build_request(
         method=load.method,
         headers=headers,
         body=load.body,
-        tls=TlsOptions(_read_ca(file), load.insecure) if url.scheme == "https" else None,
+        tls=TlsOptions(_read_ca(target_file), load.insecure) if url.scheme == "https" else None,
         http2=load.http == "2",
         statuses=load.expect.expected_statuses
         if load.expect and not load.has_request_file
         else ANY_2XX,
         expectations=None if load.has_request_file else load.expect,
-        timeout=file.target.request_timeout,
+        timeout=target_file.target.request_timeout,
     )
 
 
@@ -86,27 +86,32 @@ def list_load_addresses(target: Target) -> tuple[str, ...]:
     return (target.load.vip,) if target.load.vip else tuple(hosts)
 
 
-def find_foreign_address(file: TargetFile) -> Iterator[TargetError]:
+def find_foreign_address(target_file: TargetFile) -> Iterator[TargetError]:
     """Yield an error if the URL's address does not belong to the entry tier."""
-    host_name, allowed = (
-        urlsplit(file.target.load.url or "").hostname or "",
-        list_load_addresses(file.target),
+    host_name, allowed_addresses = (
+        urlsplit(target_file.target.load.url or "").hostname or "",
+        list_load_addresses(target_file.target),
     )
-    host_addresses = {host.address for host in file.target.hosts.values()}
-    if host_name in allowed or not (host_name in host_addresses or is_ip_address(host_name)):
+    host_addresses = {host.address for host in target_file.target.hosts.values()}
+    if host_name in allowed_addresses or not (
+        host_name in host_addresses or is_ip_address(host_name)
+    ):
         return
-    yield file.document.build_error(
+    yield target_file.document.build_error(
         ["load", "url"],
         f"{host_name} is not an address of the entry tier, so autotune sends no load to it",
-        hint=f"use {' or '.join(allowed)}, or declare a shared address: `load: {{vip: {host_name}}}`",
+        hint=f"use {' or '.join(allowed_addresses)}, or declare a shared address:"
+        f" `load: {{vip: {host_name}}}`",
     )
 
 
-def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _build_headers(
+    target_file: TargetFile, variables: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
     def expand_header(name: str, text: str) -> str:
         def read_variable(match: re.Match[str]) -> str:
             if match[1] not in variables:
-                raise file.document.build_error(
+                raise target_file.document.build_error(
                     ["load", "headers", name],
                     f"the environment variable {match[1]} is not set",
                     hint=f"export {match[1]}=…",
@@ -116,25 +121,25 @@ def _build_headers(file: TargetFile, variables: Mapping[str, str]) -> tuple[tupl
         return _VARIABLE_PATTERN.sub(read_variable, text)
 
     return tuple(
-        (name, expand_header(name, text)) for name, text in file.target.load.headers.items()
+        (name, expand_header(name, text)) for name, text in target_file.target.load.headers.items()
     )
 
 
-def _read_ca(file: TargetFile) -> str | None:
+def _read_ca(target_file: TargetFile) -> str | None:
     """Return the certificates that the target trusts, in PEM format."""
-    name = file.target.load.ca
+    name = target_file.target.load.ca
     if name is None:
         return None
     try:
         certificates = foreign_files.read_named_file(
-            file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
+            target_file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
         reason = f"cannot read {name}: {getattr(error, 'strerror', None) or 'not PEM'}"
-        raise file.document.build_error(["load", "ca"], reason) from error
+        raise target_file.document.build_error(["load", "ca"], reason) from error
     if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
         hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
-        raise file.document.build_error(
+        raise target_file.document.build_error(
             ["load", "ca"], f"{name} is not a certificate in PEM", hint=hint
         )
     return certificates

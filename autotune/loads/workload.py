@@ -43,7 +43,7 @@ class SessionKind:
 
 
 def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
-    """Return a visit for each path. Paths are on lines, or separated by NUL. Raises
+    """Return a visit for each path. Paths are separated by line ends or by NUL. Raises
     UnusableWorkload.
     """
     paths = [word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip()]
@@ -88,11 +88,14 @@ def _parse_step(line: str) -> SessionStep:
     _check_path(path)
     options = {key: _unquote(value) for key, value in _WORD_PATTERN.findall("".join(word_texts))}
     try:
-        think = parse_decimal(options.get("think", "0"))
+        pause_seconds = parse_decimal(options.get("think", "0"))
     except ValueError as error:
         raise UnusableWorkload(f"a pause is not a number of seconds: {error}") from error
     return SessionStep.model_construct(
-        path=path, method=options.get("method", "GET"), body=options.get("contents"), think=think
+        path=path,
+        method=options.get("method", "GET"),
+        body=options.get("contents"),
+        think=pause_seconds,
     )
 
 

@@ -184,7 +184,8 @@ class Benchmark:
             tempfile.TemporaryFile() as output_file,
             tempfile.TemporaryFile() as error_file,
         ):
-            # Use files, because a pipe could block: on input that is not read or output left open.
+            # Use files, because a pipe blocks if the command does not read its input, or if another
+            # process keeps the output open.
             request_file.write(json.dumps(request).encode() + b"\n")
             request_file.seek(0)
             try:

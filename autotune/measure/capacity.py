@@ -2,10 +2,10 @@
 
 Method: the search keeps a posterior over the log peak on a grid. The posterior also covers the shape of
 the onset of violations and the noise of the capacity, which are both unknown. The *fraction* of
-violations in a reading shows how far its rate was from the peak (graded, not pass or fail). Capacity
-noise blurs this relation. A one-sided noise term allows for disturbed readings, which show less than the
-server's capacity. CPU steal during a reading reduces the capacity, by an amount that the search learns
-from the readings.
+violations in a reading shows how far its rate was from the peak (not only whether the reading passed or
+failed). Capacity noise blurs this relation. A one-sided noise term allows for disturbed readings, which
+show less than the server's capacity. CPU steal during a reading reduces the capacity, by an amount that
+the search learns from the readings.
 
 The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
 passed), rates grow (or shrink) in ever larger steps. Readings set no fixed lower or upper bounds: a
@@ -98,7 +98,8 @@ CapacityVerdict = Literal["measured", "rough", "screened", "limited", "unmeetabl
 # Value of ``limit`` if the maximum rate limited the load, not the generator.
 MAX_RATE_KEY = "load.max_rate"
 
-_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate; doubles after each further pass
+# first log step above a passed rate; the step doubles after each further pass
+_LOG_STEP_UP: Final = 0.4
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
 _HARDLY_WIDER: Final = 0.5
 # The peak is hardly known if the log distance between the highest passed and the lowest failed rate
@@ -107,7 +108,8 @@ _WIDE_BRACKET: Final = 0.25
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
 _STEEP_LOG_STEP: Final = log(2.0)
-# A rough peak leads the incumbent by at least this many sds, so it is certainly better.
+# A rough peak suffices only if it is at least this many sds above the incumbent, so that the
+# configuration is certainly better.
 _ROUGH_LEAD_SDS: Final = 3.3
 # At this sd of the log peak, readings have their full length. At twice this sd, half the length and
 # fewer violations are enough.
@@ -115,20 +117,21 @@ _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
 # At 10 % overload, a queue takes this many times the latency limit to reach that limit.
 _FULL_LENGTH_LIMITS: Final = 10.0
-# A reading shows a settled queue after this many times the latency limit, or if the SLO allows this many
-# violations in it. Shorter readings start with an empty queue and hide violations.
+# A queue has settled once the reading lasts _SETTLED_LIMITS times the latency limit. It has also settled
+# once the SLO allows _SETTLED_VIOLATIONS violations in the reading. Shorter readings start with an empty
+# queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
 # The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
 _LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as no rate has passed
-_MAX_STEP_DOWN: Final = log(5.0)  # step down if probably no rate meets the objective
+_MAX_STEP_DOWN: Final = log(5.0)  # log step down if probably no rate meets the objective
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
-# At this sd of the peak, in units of one reading's noise, a further reading would reduce the sd by only
-# about 10 %.
+# If the sd of the log peak is this multiple of one reading's noise, a further reading would reduce it by
+# only about 10 %.
 _SETTLED_SD_RATIO: Final = 0.46
-# A search is stalled if its sd is above this share of an earlier sd, and below this multiple of the
-# target.
+# A search has stalled if its sd is at least _STALLED_SD_RATIO times an earlier sd, and at most
+# _NEAR_TARGET_RATIO times the target sd.
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 # an objective that is not met at 1 / 100 of the first rate is unmeetable
@@ -167,7 +170,9 @@ class PeakSearch:
         noise: Noise,
         is_exploration: bool = False,
     ) -> PeakSearch:
-        """Return the state before the first reading, whose rate is the expected or incumbent's peak."""
+        """Return the state before the first reading. The rate of that reading is the expected peak, or
+        else the incumbent's.
+        """
         expected_peak = prior or incumbent
         expected_rate = expected_peak.value if expected_peak else limits.start_rate
         first_rate = min(max(expected_rate, limits.min_rate), limits.max_rate)
@@ -402,7 +407,8 @@ class PeakSearch:
 
     def _has_passed_highest_rate(self) -> bool:
         """True if a reading near the highest rate that can be offered met the objective."""
-        # The generator's limit is an estimate, so 90 % of it suffice. ``max_rate`` is no estimate.
+        # The generator's limit is an estimate, so the stack must sustain only 90 % of it. ``max_rate``
+        # is exact, so the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
         return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
 

@@ -30,8 +30,8 @@ The loss is 1 if the CPU is the limit and is used evenly. It is 0 if there is en
 above 1 if latency rises.
 """
 
-_STEAL_EFFECT_SD = 0.5  # sd of the initial estimate of the effect of steal; that estimate is 1
-# Weight of earlier trials in the estimate of the effect: high, because the CPUs do not change.
+_STEAL_EFFECT_SD = 0.5  # sd of the initial estimate (1) of the effect of CPU steal on the capacity
+# Weight of earlier trials in the estimate of the effect of steal: high, because the CPUs do not change.
 _EFFECT_MEMORY_WEIGHT = 0.95
 # Initial estimate of the noise's sd, and the possible error of this estimate as a factor.
 _PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = 0.045, 6.0
@@ -42,7 +42,7 @@ _MEAN_DISTURBANCE_LOSS = 0.3
 _NOISE_MEMORY_WEIGHT = 0.8
 # FFT length: enough for table plus kernel, so that the convolution does not wrap around.
 _FFT_LENGTH = 1600
-# Number of grid steps that the kernel covers towards less and towards more capacity.
+# Number of grid steps by which the loss kernel extends towards lower and towards higher capacities.
 _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = 380, 180
 
 

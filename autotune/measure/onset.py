@@ -2,10 +2,10 @@
 
 Near saturation, the wait in a queue is close to a reflected Brownian motion with drift ``u - 1`` at
 utilisation ``u``. This holds for any distribution of arrivals and service times (Kingman 1962; Harrison
-1985, §1.8). The probability that the wait exceeds the latency limit, or the part of the limit that a
-request's service leaves, has a closed form. The formula also holds for the first seconds from an empty
-queue, and for overload, in which a backlog grows. Only the steepness of the fraction's rise at the peak
-is unknown. The steepness determines the length of the bursts of violations.
+1985, §1.8). The probability that the wait exceeds a limit has a closed form. The limit is the latency
+limit, or what remains of it after a request's service time. The formula also holds for the first seconds
+after the queue was empty, and for overload, in which a backlog grows. Only the steepness of the
+fraction's rise at the peak is unknown. The steepness determines the length of the bursts of violations.
 
 On some servers, violations do not come in bursts, and the long-run fraction shows immediately. Some
 servers have a minimum of violations at any load, because service times have a long tail. Some do not
@@ -89,8 +89,9 @@ FLAT_FRACTIONS: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
 allowed fraction.
 """
 
-# Prior weights of shapes, relative to a queue with long service times and the same slope. The shapes are
-# a queue with short service times, no queue, and no queue with a floor.
+# Prior weights of shapes, relative to a queue with long service times and the same slope. The other
+# shapes are a queue with short service times, a server without a queue, and a server without a queue but
+# with a floor.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
@@ -103,20 +104,23 @@ def _get_prior_weight(onset_shape: OnsetShape) -> float:
 _PRIOR_WEIGHTS: Final[Array] = np.array([_get_prior_weight(shape) for shape in ONSET_SHAPES])
 # Expected slope, relative to the slope for Poisson arrivals and exponential service times.
 _SLOPE_RATIO = 0.9
-# The expected slope is divided by 1 + this * floor, because service times vary more with a floor.
+# The expected slope is divided by 1 + _FLOOR_SLOPE_EFFECT * floor. A latency floor means that service
+# times have a larger variance, which makes the rise of violations less steep.
 _FLOOR_SLOPE_EFFECT = 2.0
 _LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected one
 _MIN_SHAPE_WEIGHT = 0.1  # minimum weight of a shape, however unlikely its slope
 _MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # beyond these slopes, shapes hardly differ
 _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses in overload
-# Effective number of independent periods of a queue in a reading: at saturation, and for each relaxation
-# time below and above saturation. The numbers were fitted to queues with 1 to 8 servers, simulated
-# request by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
+# Effective number of independent periods of a queue in a reading. At saturation, it is
+# _SATURATED_RENEWALS. Each relaxation time adds _UNDERLOAD_RENEWALS below saturation, or
+# _OVERLOAD_RENEWALS above it. The numbers were fitted to queues with 1 to 8 servers, simulated request
+# by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
-# Gradual onset: sd of the logit of a reading's violation fraction, for a length of 60 latency limits and
-# a decay of 30. The sd falls with the length and with spare utilisation, and grows with the decay. All
-# values were fitted by likelihood to queues with 1 to 8 servers, simulated request by request. Service
-# times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
+# Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. It applies
+# to a reading of 60 latency limits in which waits decay at a rate of 30 per limit. The sd falls with the
+# length and grows with the decay; their constants are the exponents. The sd falls exponentially with the
+# spare utilisation. All values were fitted by likelihood to queues with 1 to 8 servers, simulated
+# request by request. Service times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
     2.0,
     0.34,
@@ -182,8 +186,8 @@ class GradualOnset:
 def compute_onset(
     allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected outcome of readings of ``seconds``. Errors (if ``is_latency`` is false) are
-    assumed not to come in busy periods.
+    """Return the expected outcome of readings that last ``seconds``. Errors (if ``is_latency`` is false)
+    are assumed not to come in busy periods.
     """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]

@@ -42,7 +42,7 @@ _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0
 def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
-    # density 2.5 f**1.5
+    # prior density of the fraction f: 2.5 f**1.5
     failing_weight = 2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
     overload_weights, beta_table = _build_independent_terms(expected)
     if (gradual := expected.gradual_onset) is None:
@@ -417,7 +417,7 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
     values.
     """
-    # The table's column of the first point; later points have earlier columns.
+    # The column of the table for the first grid point. Later grid points use earlier columns.
     peak_count, first = weights.shape[2], offset + TABLE_REACH_STEPS
     reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
     end = max(min(first + 1, peak_count), reach_start)

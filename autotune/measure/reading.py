@@ -26,8 +26,8 @@ class Reading:
       hosts. If either is set, the reading is not a valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
     - ``looked_at``: number of complete responses to additional requests, which are sent during the
-      reading to check the content. ``wrong``: number of wrong ones among them. ``example``: the error
-      in one wrong response. The other counts exclude these additional requests.
+      reading to check the content. ``wrong``: number of wrong responses among them. ``example``: the
+      error in one wrong response. The other counts exclude these additional requests.
     """
 
     rate: float

@@ -40,7 +40,9 @@ class CpuSteal:
         )
 
     def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
-        """Return the history with one more reading; ``hosts`` contains the host usage during it."""
+        """Return the history with one more reading; ``hosts`` contains the host usage during that
+        reading.
+        """
         return (
             CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:])
             if hosts

@@ -12,10 +12,12 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
 
 WINDOW_SECONDS = 1.0
-# At low rates, a window lasts until this many requests, but at most this many seconds.
+# At low rates, a window lasts until MIN_WINDOW_REQUESTS requests are sent, but at most
+# MAX_WINDOW_SECONDS.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
 SETTLED_WINDOW_REQUESTS = 12  # requests in a low-rate window, if they arrive in `settling_seconds`
-SLOWEST_START_DIVISOR = 8.0  # the rate does not fall below a low first rate divided by this
+# if the first rate is low, all rates stay above the first rate divided by this
+SLOWEST_START_DIVISOR = 8.0
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
 UNKNOWN_START_RATE = 200.0  # first rate in requests/s if no peak is expected
@@ -27,8 +29,8 @@ RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not 
 PREFILLED_RISE_WINDOWS = 2  # the same number for caches that were filled before the warm-up
 MIN_HIT_RISE = 0.001  # a hit rate that rises by at most this much has settled
 LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
-# Each of this many windows has half the load of the previous one. If the failed fraction stays above
-# this share of the first window's, less load does not help.
+# The load is halved from window to window, over FUTILE_WINDOWS windows. If the last failed fraction is
+# above FUTILE_FAILURE_RATIO times the first one, less load does not help.
 FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 
 
@@ -57,7 +59,9 @@ class WarmUpWindow:
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """The result of a warm-up; ``is_settled`` is false if it ran out of windows first."""
+    """The result of a warm-up; ``is_settled`` is false if the maximum number of windows was reached
+    first.
+    """
 
     is_settled: bool
     windows: tuple[WarmUpWindow, ...]
@@ -191,7 +195,8 @@ def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_W
     """True if the cache is still filling: its hit rate did not fall over the last windows.
 
     At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
-    settled hit rate rises and falls. With too few windows, the cache is assumed to be filling.
+    settled hit rate falls about as often as it rises. With too few windows, the cache is assumed to be
+    filling.
     """
     hit_rates = [window.hit_rate for window in windows[-rise_windows - 1 :]]
     known_rates = [hit for hit in hit_rates if hit is not None]

@@ -159,7 +159,7 @@ def _add_process_activity(
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
-        # PSS divides shared memory among processes. It is read before and after the load.
+        # PSS divides shared memory among processes. PSS is read before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)
         or max((g.max_rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
@@ -225,7 +225,7 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of counters, and the maximum of the counters in ``levels``, which can also
+    """Return the growth of each counter, or its maximum if the counter is in ``levels`` and can also
     fall.
     """
     if not answers:

@@ -51,8 +51,8 @@ class WatchedHost:
 class Observations:
     """Everything that was observed during one reading.
 
-    ``samples`` and the ``sampling_cpu_seconds`` that they cost are by host, ``counters`` and
-    ``log_complaints`` by service instance. ``faults`` describes instances that respond wrongly even
+    ``samples`` and ``sampling_cpu_seconds`` (the CPU time of sampling) are by host. ``counters`` and
+    ``log_complaints`` are by service instance. ``faults`` describes instances that respond wrongly even
     without load.
     """
 

@@ -71,7 +71,7 @@ class HostSample:
     - ``cpu``: seconds by kind, summed over all CPUs that the kernel shows (in a container, the CPUs of
       the machine).
     - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
-      ``throttled_seconds``: seconds for which the quota throttled it.
+      ``throttled_seconds``: seconds for which the quota throttled the group.
     - ``memory``: bytes. Keys that start with ``Group`` describe the control group.
     - ``tcp``: the kernel's counters by their names in the kernel.
     - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.

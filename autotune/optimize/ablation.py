@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
+from autotune.errors import AutotuneError
 from autotune.estimate import SDS_WITHIN_90, Estimate
 from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshold
 
@@ -36,8 +37,10 @@ KEPT_GAIN_SHARE = 0.95
 # Probability that reverting a set costs no more than the allowed loss. Above DROP_PROBABILITY the set is
 # dropped, below KEEP_PROBABILITY it is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-FINAL_DROP_PROBABILITY = 0.5  # above this, a set is dropped once no measurements are left
-ESSENTIAL_PROBABILITY = 0.02  # below this, a change is certain to matter
+# once no measurements are left, a set is dropped if this probability is reached
+FINAL_DROP_PROBABILITY = 0.5
+# a change certainly matters if the probability that it is unnecessary is lower
+ESSENTIAL_PROBABILITY = 0.02
 # Minimum and maximum number of measurements per set.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
 # Minimum number of measurements of the winner before anything is compared with it.
@@ -48,7 +51,8 @@ ESTIMATION_SHARE = 0.75
 # Share of the draws that must agree about each change before estimation stops early.
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
-LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement, nearly flat
+# prior sd of the winner's log peak around the highest measurement, so wide that it hardly matters
+LEVEL_SD = 2.0
 # The model was fitted to a search with few trials near the winner, so its sds are too small.
 MODEL_SD_FACTOR = 1.5
 
@@ -69,9 +73,9 @@ class EffectPosterior:
     mean: Array
     covariance: Array
 
-    def loss_of(self, reverted: RevertedChanges) -> tuple[float, float]:
+    def estimate_loss(self, reverted_changes: RevertedChanges) -> tuple[float, float]:
         """Return the log loss from reverting all of these changes, and its sd."""
-        reverted_mask = np.array([name in reverted for name in self.names], float)
+        reverted_mask = np.array([name in reverted_changes for name in self.names], float)
         variance = float(reverted_mask @ self.covariance @ reverted_mask)
         return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
@@ -82,8 +86,8 @@ class EffectPosterior:
 
 @dataclass
 class EffectRegression:
-    """Bayesian linear regression of the effects on all measurements; ``noise`` is the sd of one log
-    peak.
+    """Bayesian linear regression that estimates the effects from all measurements; ``noise`` is the sd
+    of one log peak.
     """
 
     predicted: Mapping[str, PredictedEffect]
@@ -91,8 +95,8 @@ class EffectRegression:
     reverted_sets: list[RevertedChanges] = field(default_factory=list)
     log_peaks: list[float] = field(default_factory=list)
 
-    def add_measurement(self, reverted: RevertedChanges, log_peak: float) -> None:
-        self.reverted_sets.append(reverted)
+    def add_measurement(self, reverted_changes: RevertedChanges, log_peak: float) -> None:
+        self.reverted_sets.append(reverted_changes)
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
@@ -121,15 +125,17 @@ def _solve_regression(
     design: Array, observations: Array, prior_mean: Array, prior_sd: Array, noise: float
 ) -> tuple[Array, Array]:
     """Return the posterior mean and covariance of the coefficients."""
-    information = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
+    precision_matrix = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
     covariance = np.asarray(
-        np.linalg.inv(information + design.T @ design / noise**2), dtype=np.float64
+        np.linalg.inv(precision_matrix + design.T @ design / noise**2), dtype=np.float64
     )
-    return covariance @ (information @ prior_mean + design.T @ observations / noise**2), covariance
+    return covariance @ (
+        precision_matrix @ prior_mean + design.T @ observations / noise**2
+    ), covariance
 
 
 def select_affordable(losses: Sequence[float] | Array, max_loss: float) -> npt.NDArray[np.bool_]:
-    """Return a mask of the changes with the smallest losses whose sum does not exceed ``max_loss``."""
+    """Return a mask of the changes to drop: the smallest losses first, up to a sum of ``max_loss``."""
     order = np.argsort(losses)
     cumulative_losses = np.cumsum(np.asarray(losses)[order])
     chosen_mask = np.zeros(len(order), bool)
@@ -164,32 +170,41 @@ class Ablation:
 
     def __init__(
         self,
-        predicted: Mapping[str, PredictedEffect],
+        predicted_effects: Mapping[str, PredictedEffect],
         gain: float,
         noise: float,
         measure: MeasureReverted,
         max_measurements: int,
     ) -> None:
-        self._predicted, self._gain, self._noise = predicted, gain, noise
+        self._predicted, self._gain, self._noise = predicted_effects, gain, noise
         self._measure, self._max_measurements = measure, max_measurements
-        self._regression = EffectRegression(predicted, noise)
+        self._regression = EffectRegression(predicted_effects, noise)
         self._log_peaks: dict[RevertedChanges, list[float]] = {}
         self._failed_sets: set[RevertedChanges] = set()
         self._reverted_names: RevertedChanges = frozenset()
         self._measurement_count = 0
-        self._rng = np.random.default_rng(len(predicted))
+        self._rng = np.random.default_rng(len(predicted_effects))
         self._max_loss = (1.0 - KEPT_GAIN_SHARE) * gain
 
     def run(self) -> AblationResult:
-        """Measure until the smallest set of changes is found or the measurements are spent."""
+        """Measure until the smallest set of changes is found or the measurements are spent.
+
+        Raises AutotuneError if the winner itself cannot be measured.
+        """
         try:
             for _ in range(WINNER_MEASUREMENTS):
                 self._measure_set(frozenset())
+            if not self._log_peaks:
+                raise AutotuneError(
+                    f"the winner met the objective in none of {WINNER_MEASUREMENTS} measurements",
+                    hint="`autotune report STUDY` shows the failures; fix their cause, then repeat",
+                )
             removable_names = self._screen_changes()
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
         except MeasurementsSpent:
-            # Too few measurements remain to verify a set, so one that probably costs little is dropped.
+            # Too few measurements remain to verify a set, so a set that probably costs little is dropped
+            # unverified.
             likely_sets = [
                 s
                 for s in self._regression.reverted_sets
@@ -227,23 +242,26 @@ class Ablation:
                 removable_names.append(name)
         return removable_names
 
-    def _estimate_effects(self, removable: Sequence[str]) -> None:
+    def _estimate_effects(self, removable_names: Sequence[str]) -> None:
         """Revert half of the removable changes at a time, until it is clear which can be reverted
         together.
         """
         max_count = self._measurement_count + ESTIMATION_SHARE * (
             self._max_measurements - self._measurement_count
         )
-        half_size = (len(removable) + 1) // 2
+        half_size = (len(removable_names) + 1) // 2
         while (
-            len(removable) > 1
+            len(removable_names) > 1
             and self._measurement_count + 2 <= max_count
             and not self._draws_agree()
         ):
-            random_half = frozenset(self._rng.permutation(list(removable))[:half_size].tolist())
-            # Measure both halves: an error in the winner's log peak affects both equally, and cancels.
+            random_half = frozenset(
+                self._rng.permutation(list(removable_names))[:half_size].tolist()
+            )
+            # Measure both halves: an error in the winner's log peak affects both equally, and cancels
+            # out.
             self._measure_set(random_half)
-            self._measure_set(frozenset(removable) - random_half)
+            self._measure_set(frozenset(removable_names) - random_half)
 
     def _draws_agree(self) -> bool:
         """True if ``AGREEMENT_SHARE`` of the posterior's draws agree on whether to drop each
@@ -255,13 +273,17 @@ class Ablation:
         )
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
-    def _verify_largest_set(self, removable: Sequence[str]) -> None:
-        """Revert the largest set whose measured loss is within the limit, the smallest losses first."""
+    def _verify_largest_set(self, removable_names: Sequence[str]) -> None:
+        """Find and revert the largest set of changes whose measured loss is within the limit. Changes
+        with the smallest losses come first.
+        """
         affordable_mask = select_affordable(
-            [self._compute_expected_loss(name) for name in removable], self._max_loss
+            [self._compute_expected_loss(name) for name in removable_names], self._max_loss
         )
         chosen_names = frozenset(
-            n for n, is_affordable in zip(removable, affordable_mask, strict=True) if is_affordable
+            n
+            for n, is_affordable in zip(removable_names, affordable_mask, strict=True)
+            if is_affordable
         )
         refused_names: set[str] = set()
         while chosen_names and not self._is_verified(chosen_names):
@@ -270,23 +292,23 @@ class Ablation:
             chosen_names = chosen_names - {costliest_name}
         self._reverted_names = chosen_names
         for name in sorted(
-            set(removable) - chosen_names - refused_names, key=self._compute_expected_loss
+            set(removable_names) - chosen_names - refused_names, key=self._compute_expected_loss
         ):
             wider_set = self._reverted_names | {name}
             if self._compute_drop_probability(wider_set) > KEEP_PROBABILITY and self._is_verified(
                 wider_set
             ):
                 self._reverted_names = wider_set
-        self._recheck_essential_changes(set(self._predicted) - set(removable))
+        self._recheck_essential_changes(set(self._predicted) - set(removable_names))
 
-    def _recheck_essential_changes(self, essential: Iterable[str]) -> None:
+    def _recheck_essential_changes(self, essential_names: Iterable[str]) -> None:
         """Drop changes that mattered alone but no longer do, for example because the parameter that
         they depend on was reverted.
 
         The regression has no interactions between changes, so only measurements of exactly the same set
         count.
         """
-        for name in sorted(essential, key=self._compute_expected_loss):
+        for name in sorted(essential_names, key=self._compute_expected_loss):
             wider_set = self._reverted_names | {name}
             while wider_set not in self._failed_sets:
                 count = len(self._log_peaks.get(wider_set, ()))
@@ -304,12 +326,12 @@ class Ablation:
             ):
                 self._reverted_names = wider_set
 
-    def _is_verified(self, reverted: RevertedChanges) -> bool:
+    def _is_verified(self, reverted_changes: RevertedChanges) -> bool:
         """True if measurements of the winner without these changes show a loss within the limit."""
-        while reverted not in self._failed_sets:
-            count = len(self._log_peaks.get(reverted, ()))
+        while reverted_changes not in self._failed_sets:
+            count = len(self._log_peaks.get(reverted_changes, ()))
             if count >= MIN_SET_MEASUREMENTS:
-                probability = self._compute_drop_probability(reverted)
+                probability = self._compute_drop_probability(reverted_changes)
                 if (
                     probability > DROP_PROBABILITY
                     or probability < KEEP_PROBABILITY
@@ -317,45 +339,50 @@ class Ablation:
                 ):
                     return probability > FINAL_DROP_PROBABILITY
             is_less_measured = count <= len(self._log_peaks[frozenset()])
-            self._measure_set(reverted if is_less_measured else frozenset())
+            self._measure_set(reverted_changes if is_less_measured else frozenset())
         return False
 
-    def _compute_measured_loss(self, reverted: RevertedChanges) -> tuple[float, float]:
+    def _compute_measured_loss(self, reverted_changes: RevertedChanges) -> tuple[float, float]:
         """Return the log loss relative to the winner and its sd, from measurements of exactly
         this set.
         """
-        reverted_peaks, winner_peaks = self._log_peaks[reverted], self._log_peaks[frozenset()]
+        reverted_peaks, winner_peaks = (
+            self._log_peaks[reverted_changes],
+            self._log_peaks[frozenset()],
+        )
         loss = _compute_undisturbed_mean(winner_peaks, self._noise) - _compute_undisturbed_mean(
             reverted_peaks, self._noise
         )
         return loss, self._noise * sqrt(1 / len(reverted_peaks) + 1 / len(winner_peaks))
 
     def _compute_expected_loss(self, name: str) -> float:
-        return self._regression.fit_effects().loss_of(frozenset({name}))[0]
+        return self._regression.fit_effects().estimate_loss(frozenset({name}))[0]
 
-    def _compute_drop_probability(self, reverted: RevertedChanges) -> float:
+    def _compute_drop_probability(self, reverted_changes: RevertedChanges) -> float:
         """Return the probability that reverting these changes costs no more than the limit, given all
         measurements.
         """
-        loss, sd = self._regression.fit_effects().loss_of(reverted)
+        loss, sd = self._regression.fit_effects().estimate_loss(reverted_changes)
         return float(ndtr((self._max_loss - loss) / sd))
 
-    def _measure_set(self, reverted: RevertedChanges, *, with_regression: bool = True) -> None:
+    def _measure_set(
+        self, reverted_changes: RevertedChanges, *, with_regression: bool = True
+    ) -> None:
         if self._measurement_count >= self._max_measurements:
             raise MeasurementsSpent
         self._measurement_count += 1
-        log_peak = self._measure(reverted)
+        log_peak = self._measure(reverted_changes)
         if log_peak is None:
-            self._failed_sets.add(reverted)
+            self._failed_sets.add(reverted_changes)
         else:
-            self._log_peaks.setdefault(reverted, []).append(log_peak)
+            self._log_peaks.setdefault(reverted_changes, []).append(log_peak)
             if with_regression:
-                self._regression.add_measurement(reverted, log_peak)
+                self._regression.add_measurement(reverted_changes, log_peak)
 
     def _build_result(self) -> AblationResult:
         reverted_names = self._reverted_names
         effects = self._regression.fit_effects()
-        loss, sd = effects.loss_of(reverted_names) if reverted_names else (0.0, 0.0)
+        loss, sd = effects.estimate_loss(reverted_names) if reverted_names else (0.0, 0.0)
         if reverted_names in self._log_peaks and reverted_names:
             loss, sd = self._compute_measured_loss(reverted_names)
         ranked_names = sorted(self._predicted, key=self._compute_expected_loss, reverse=True)
@@ -376,7 +403,7 @@ class Ablation:
                 if name in measured_names
             },
             {
-                name: effects.loss_of(frozenset({name}))[1]
+                name: effects.estimate_loss(frozenset({name}))[1]
                 for name in kept_names
                 if name in measured_names
             },
@@ -384,7 +411,7 @@ class Ablation:
 
 
 def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
-    """Return the logarithm of the mean without values far below the median, which were disturbed."""
+    """Return the logarithm of the mean peak. Disturbed peaks, far below the median, are left out."""
     peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
     threshold = find_outlier_threshold(peaks)
     return fmean(peak.log_mean for peak in peaks if peak.value >= threshold)

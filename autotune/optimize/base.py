@@ -34,10 +34,10 @@ def build_distribution(dimension: Dimension) -> BaseDistribution:
     assert dimension.low is not None
     assert dimension.high is not None
     # Optuna's logarithmic scale requires a positive low end, so a range from 0 gets a linear scale.
-    log = dimension.is_logarithmic and dimension.low > 0
+    is_log_scale = dimension.is_logarithmic and dimension.low > 0
     if dimension.is_integer:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=log)
-    return FloatDistribution(float(dimension.low), float(dimension.high), log=log)
+        return IntDistribution(int(dimension.low), int(dimension.high), log=is_log_scale)
+    return FloatDistribution(float(dimension.low), float(dimension.high), log=is_log_scale)
 
 
 def build_distributions(dimensions: Iterable[Dimension]) -> dict[str, BaseDistribution]:
@@ -91,7 +91,7 @@ class SamplerTask:
 
 
 class NarrowingSampler(BaseSampler):
-    """A sampler that accepts a new task, because a study may find values that have no effect."""
+    """A sampler whose task can be replaced, because a study may find values that have no effect."""
 
     def narrow(self, task: SamplerTask) -> None:
         """Suggest values from this task's space from now on."""

@@ -1,5 +1,5 @@
-"""Differences between test beds: the offset and the noise of each, from configurations measured on
-several beds.
+"""Differences between test beds: the offset and the noise of each bed, estimated from configurations
+measured on several beds.
 
 A log peak is the sum of the configuration's level, the bed's offset, and noise:
 
@@ -59,11 +59,11 @@ def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dic
         design, log_peaks, own_variances + noise_variances[bed_indices], len(beds)
     )
     for _ in range(ESTIMATION_PASSES):
-        mean, covariance, residuals, freedom = _solve_offsets(
+        mean, covariance, residuals, degrees_of_freedom = _solve_offsets(
             design, log_peaks, own_variances + noise_variances[bed_indices], len(beds), offset_sd
         )
         noise_variances = _estimate_noise_variances(
-            residuals, freedom, own_variances, bed_indices, len(beds)
+            residuals, degrees_of_freedom, own_variances, bed_indices, len(beds)
         )
     reading_count_by_bed = Counter(bed_indices.tolist())
     centring_matrix = np.eye(len(beds)) - 1.0 / len(beds)
@@ -137,12 +137,16 @@ def _solve_offsets(
 
 
 def _estimate_noise_variances(
-    residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, bed_count: int
+    residuals: Array,
+    degrees_of_freedom: Array,
+    own_variances: Array,
+    bed_indices: Array,
+    bed_count: int,
 ) -> Array:
     """Return each bed's variance of readings beyond the variance that the readings' sds explain."""
-    surplus_variance = residuals**2 - own_variances * freedom
+    surplus_variance = residuals**2 - own_variances * degrees_of_freedom
     sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=bed_count)
-    weights = np.bincount(bed_indices, weights=freedom, minlength=bed_count)
+    weights = np.bincount(bed_indices, weights=degrees_of_freedom, minlength=bed_count)
     return np.asarray(
         np.maximum(
             (PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums_by_bed) / (PRIOR_WEIGHT + weights),

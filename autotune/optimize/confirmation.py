@@ -1,4 +1,4 @@
-"""The gain of a winner over the baseline, from alternating readings taken after it was chosen.
+"""The gain of a winner over the baseline, from alternating readings taken after the winner was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
 neighbours gives one log ratio. The variance of the ratios has a scaled inverse-chi-square prior, from the
@@ -8,8 +8,9 @@ chance are therefore not taken as certain. The interval uses Student's t distrib
 the median of its side was disturbed, and its pair is left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
-corrected. If the gain is proven, the measured ratio is above or below the corrected one equally often.
-The interval is not corrected, and contains the corrected ratio.
+corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would
+then measure a higher ratio than this study, and half a lower one. The interval is not corrected, and
+contains the corrected ratio.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from autotune.optimize.outliers import compute_max_repeat_difference, find_outli
 
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
-# Checks after every pair that stop at the first success would claim an improvement too often, and
-# overstate its size. Checks before the last one therefore need stronger evidence.
+# Checking after every pair and stopping at the first success would claim improvements too often and
+# overstate their size. Checks before the last one therefore need stronger evidence.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
-# A gain is claimed if the interval with this coverage is above 1. With the assumed noise, one claim in
-# forty is wrong, and slightly more with interim checks.
+# A gain is claimed if the interval with this coverage is above 1. Without a true gain, the probability
+# of a claim is one in forty under the assumed noise. Interim checks raise this probability slightly.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# test beds disagree if equal beds would differ as much with a probability below this
+# Test beds disagree if the probability that equal beds differ this much is lower.
 DISAGREEMENT_PROBABILITY = 0.05
 
 
@@ -92,9 +93,11 @@ class _PairMean:
         count = len(ratios)
         mean = sum(ratio.log_mean for ratio in ratios) / count
         scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
-        freedom = PRIOR_WEIGHT + count - 1
+        degrees_of_freedom = PRIOR_WEIGHT + count - 1
         prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
-        return cls(mean, sqrt((prior + scatter) / freedom / count), freedom, pairs)
+        return cls(
+            mean, sqrt((prior + scatter) / degrees_of_freedom / count), degrees_of_freedom, pairs
+        )
 
     def _compute_half_width(self, coverage: float) -> float:
         """Return half the width of the interval with this coverage, as a log ratio."""
@@ -249,8 +252,14 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
         for side in (True, False)
     }
     ratios = []
-    for first, second in zip(measurements[::2], measurements[1::2], strict=False):
-        winner, baseline = (first, second) if first.is_winner else (second, first)
+    for first_measurement, second_measurement in zip(
+        measurements[::2], measurements[1::2], strict=False
+    ):
+        winner, baseline = (
+            (first_measurement, second_measurement)
+            if first_measurement.is_winner
+            else (second_measurement, first_measurement)
+        )
         if (
             winner.peak.value >= threshold_by_side[True]
             and baseline.peak.value >= threshold_by_side[False]

@@ -22,7 +22,7 @@ Array = npt.NDArray[np.float64]
 DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
 MIN_REFERENCES = 3  # minimum number of measurements of the reference to estimate drift
-_LEVEL_VARIANCE = 4.0  # variance of the unknown level
+_LEVEL_VARIANCE = 4.0  # prior variance of the unknown level
 
 
 @dataclass(frozen=True)
@@ -58,24 +58,24 @@ EMPTY_DRIFT = StudyDrift({}, 0.0, Estimate(0.0, 0.0))
 
 
 def estimate_drift(
-    reference: Mapping[int, Estimate],
+    reference_peaks: Mapping[int, Estimate],
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
     """Return the drift of a study, with a shift for each of ``trial_numbers`` relative to the last one.
 
-    ``reference`` contains the measured peaks of the reference, by trial number.
+    ``reference_peaks`` contains the measured peaks of the reference, by trial number.
     """
-    if len(reference) < MIN_REFERENCES or not trial_numbers:
+    if len(reference_peaks) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
-    reference_positions = np.array([float(number) for number in reference])
-    log_means = np.array([estimate.log_mean for estimate in reference.values()])
-    variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
-    first, last = float(reference_positions.min()), float(max(trial_numbers))
+    reference_positions = np.array([float(number) for number in reference_peaks])
+    log_means = np.array([estimate.log_mean for estimate in reference_peaks.values()])
+    variances = np.array([estimate.sd**2 + noise**2 for estimate in reference_peaks.values()])
+    first_position, last_position = float(reference_positions.min()), float(max(trial_numbers))
     # Before the first reading, drift is assumed constant, because a later trend is not evidence about
     # earlier times.
-    positions = [max(float(trial_number), first) for trial_number in trial_numbers]
-    queried_positions = np.array([*positions, *reference_positions, first, last])
+    positions = [max(float(trial_number), first_position) for trial_number in trial_numbers]
+    queried_positions = np.array([*positions, *reference_positions, first_position, last_position])
     span = max(float(queried_positions.max() - queried_positions.min()), 1.0)
     reference_weights = np.zeros(len(queried_positions))
     reference_weights[len(trial_numbers) : -2] = 1.0 / len(reference_positions)

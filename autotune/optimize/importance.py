@@ -51,7 +51,7 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Return the posterior sd of each parameter's effect, as returned by `compute_effects`."""
+    """Return the posterior sd of each effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     sds = {}
     for d, (name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
@@ -98,7 +98,7 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
 
     Parameters are left out if the 90 % interval of their effect contains zero.
     """
-    too_narrow, sds = [], compute_effect_sds(surrogate)
+    range_edges, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
         name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
     }
@@ -107,19 +107,19 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         if not axis.is_ordered or is_unmoved or axis.dimension.name not in clear_effects:
             continue
         unit_position = float(axis.unit_positions[best_point[d]])
-        for end, is_near in (
+        for end, is_at_end in (
             ("low", unit_position <= EDGE_SHARE),
             ("high", unit_position >= 1 - EDGE_SHARE),
         ):
-            if not is_near:
+            if not is_at_end:
                 continue
             inner_point, size = best_point.copy(), len(axis.values)
             step = max(1, round(MIN_EDGE_SLOPE * size))
             inner_point[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
             mean, _ = surrogate.predict(np.array([best_point, inner_point]))
             if mean[0] > mean[1]:
-                too_narrow.append(_suggest_wider_range(axis, best_point[d], end))
-    return tuple(too_narrow)
+                range_edges.append(_suggest_wider_range(axis, best_point[d], end))
+    return tuple(range_edges)
 
 
 def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
@@ -161,15 +161,15 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
 def build_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's results for the parameters."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
-    ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
+    effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
             ParameterEffect(name, round(effect, 4), round(sds[name], 4))
-            for name, effect in ranked.items()
+            for name, effect in effects.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
         edges=tuple(find_range_edges(surrogate, best_point)),
-        slices={name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
+        slices={name: _build_slice(surrogate, name) for name in list(effects)[:MAX_SLICES]},
     )
 
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-# A repeat counts as disturbed if it is below the median by this many sds, and by this log difference.
+# A repeat counts as disturbed if it is below the median by more than both MAX_REPEAT_SDS sds and a log
+# difference of MIN_OUTLIER_DIFFERENCE.
 MAX_REPEAT_SDS, MIN_OUTLIER_DIFFERENCE = 4.0, 0.15
-MAX_PREDICTION_SDS = 3.0  # a measurement farther from its prediction (in sds) is not noise
+MAX_PREDICTION_SDS = 3.0  # a measurement that differs from its prediction by more sds is not noise
 MIN_REPEATS = 3  # with fewer repeats, a disturbed one cannot be recognized
 
 

@@ -15,7 +15,7 @@ from autotune.estimate import MEASUREMENT_LOG_SD, MIN_LOG_SD, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
-# another configuration replaces the best preset if it is better with this probability
+# another configuration replaces the best preset if it is better with at least this probability
 REPLACE_PRESET_PROBABILITY = 0.8
 DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at this probability
 
@@ -23,7 +23,7 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return the pooled peaks of the trials with ``repeats``, best first; of all trials if none was
+    """Return pooled peaks, best first: of the trials with ``repeats``, or of all trials if none was
     repeated.
     """
     estimates = {
@@ -65,19 +65,23 @@ def find_rivals(
     The latter is the best of ``presets``, or else the second best trial. Return ``None`` if a
     preset leads, because it needs no proof to win.
     """
-    leader, *others = estimates or (None,)
-    if leader is None or not others or leader in presets:
+    leader, *other_numbers = estimates or (None,)
+    if leader is None or not other_numbers or leader in presets:
         return None
-    return leader, next((trial for trial in others if trial in presets), others[0])
+    return leader, next((trial for trial in other_numbers if trial in presets), other_numbers[0])
 
 
-def is_undecided(first: Estimate, second: Estimate) -> bool:
-    """True if it is not clear enough whether ``first`` or ``second`` is better."""
-    return 1 - DECIDED_PROBABILITY < compute_win_probability(first, second) < DECIDED_PROBABILITY
+def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:
+    """True if it is not clear enough whether ``first_peak`` or ``second_peak`` is better."""
+    return (
+        1 - DECIDED_PROBABILITY
+        < compute_win_probability(first_peak, second_peak)
+        < DECIDED_PROBABILITY
+    )
 
 
 def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
-    """Return the probability that the challenger sustains more than the preset."""
+    """Return the probability that the challenger sustains a higher rate than the preset."""
     lead_ratio = challenger.ratio_to(preset)
     return NormalDist().cdf(lead_ratio.log_mean / max(lead_ratio.sd, MIN_LOG_SD))
 
@@ -105,12 +109,12 @@ class PosteriorPeaks:
 
 MAX_TRANSFERRED = 3
 # A configuration is transferred only if the new space has the parameters of at least this fraction of
-# its changes. The rest would be a different configuration.
+# its changes. With fewer changes, the result would be a different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 
 def transfer_settings(
-    ranked: Sequence[Settings],
+    ranked_configurations: Sequence[Settings],
     baseline: Settings,
     space: SearchSpace,
     max_settings: int = MAX_TRANSFERRED,
@@ -122,7 +126,7 @@ def transfer_settings(
     """
     configurations: list[dict[str, Value]] = []
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    for settings in ranked:
+    for settings in ranked_configurations:
         changed_settings = {n: v for n, v in settings.items() if v != baseline.get(n)}
         applicable_values = {
             n: dimensions[n].clip(v) for n, v in changed_settings.items() if n in dimensions

@@ -146,8 +146,8 @@ class CoreFirstSampler(NarrowingSampler):
     keep the values of the best configuration.
     """
 
-    def __init__(self, inner: BaseSampler, task: SamplerTask) -> None:
-        self._inner, self._task = inner, task
+    def __init__(self, inner_sampler: BaseSampler, task: SamplerTask) -> None:
+        self._inner, self._task = inner_sampler, task
         self._core = {dimension.name for dimension in task.space.core_dimensions}
 
     def narrow(self, task: SamplerTask) -> None:

@@ -86,7 +86,7 @@ class Suggestion:
 class Outcome:
     """The peak in requests/s (``None`` if infeasible), and notes for readers of the storage.
 
-    ``notes["trial"]`` is the trial's number in the study, which prevents recording a trial twice.
+    ``notes["trial"]`` is the trial's number in the study, so that no trial is recorded twice.
     """
 
     peak: float | None
@@ -97,8 +97,8 @@ class Searcher:
     """One Optuna study over the flat space.
 
     No other process may write this study to ``storage``, and the caller closes ``storage``. ``chosen``
-    names the sampler. ``several`` is true if several configurations are measured concurrently. With
-    ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
+    names the sampler. ``has_several_beds`` is true if several configurations are measured concurrently.
+    With ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
     parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
     the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
@@ -112,12 +112,12 @@ class Searcher:
         seed: int,
         trials: int = 40,
         *,
-        several: bool = False,
+        has_several_beds: bool = False,
         is_condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._condensed = is_condensed
-        self._use_sampler(SamplerTask(space, trials, seed, several))
+        self._use_sampler(SamplerTask(space, trials, seed, has_several_beds))
         self.chosen = choose_sampler(kind, self._task)
         # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
         self._numbers_elsewhere: dict[int, int] = {}
@@ -270,14 +270,14 @@ class Searcher:
         )
 
     def _tell_outcome(
-        self, suggested: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
+        self, suggested_trial: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
     ) -> None:
-        trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
+        trial = optuna.trial.Trial(self._study, suggested_trial._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
             trial.set_user_attr(name, note)
         # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
         # the value.
-        if FEASIBLE_KEY not in suggested.constraints:
+        if FEASIBLE_KEY not in suggested_trial.constraints:
             trial.set_constraint(FEASIBLE_KEY, violation)
         self._study.tell(trial, value)
 
@@ -285,15 +285,15 @@ class Searcher:
         """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
         return frozenset(self._recorded)
 
-    def add_pending(self, pending: Mapping[int, Settings]) -> None:
+    def add_pending(self, pending_settings: Mapping[int, Settings]) -> None:
         """Add the suggestions that other processes are measuring now, by trial number in the study.
 
         The model assumes that they will give the predicted results.
         """
-        for number in self._numbers_elsewhere.keys() - pending.keys():
+        for number in self._numbers_elsewhere.keys() - pending_settings.keys():
             self.discard_trial(self._numbers_elsewhere.pop(number))
-        for number in sorted(pending.keys() - self._numbers_elsewhere.keys()):
-            self._numbers_elsewhere[number] = self._add_pending(pending[number])
+        for number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
+            self._numbers_elsewhere[number] = self._add_pending(pending_settings[number])
 
     def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
         """Return an Optuna trial for values that the sampler did not suggest."""

@@ -28,16 +28,16 @@ from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
-# The maximum loss from all reverted changes: a share of the gain or a log ratio of the capacity,
-# whichever is larger.
+# The maximum loss from all reverted changes: the share MAX_LOSS of the gain, or MIN_LOSS as a log ratio
+# of the capacity, whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# Minimum probabilities that a block stays within this loss, according to the model. At
-# PROMISING_PROBABILITY, the block is measured. At ACCEPTED_PROBABILITY, it may be reverted after its
-# measurement.
+# Minimum probabilities, according to the model, that a block stays within this loss. With at least
+# PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its measurement,
+# it may be reverted.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
-# The log capacity that one change fewer is worth. A block is reverted only if its expected loss is not
-# larger than this per change, because one measurement hardly shows the loss. An uncertain loss is
-# acceptable for twenty fewer changes, but not for one or two.
+# The loss (as a log ratio) that is acceptable for one change fewer. A block is reverted only if its
+# expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
+# is acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
 RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
@@ -45,7 +45,7 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """The winner's ``settings`` with the ``reverted`` changes back at the baseline.
+    """The winner's ``settings`` with the ``reverted`` changes back at their baseline values.
 
     ``probability`` is the model's probability that reverting them costs almost nothing.
     """
@@ -59,25 +59,25 @@ def simplify_winner(
     surrogate: SurrogateModel,
     space: SearchSpace,
     winner: Settings,
-    accepted: Collection[str] = (),
-    rejected: Sequence[Collection[str]] = (),
+    accepted_changes: Collection[str] = (),
+    rejected_sets: Sequence[Collection[str]] = (),
 ) -> SimplifiedWinner:
     """Return the next configuration to measure: ``winner`` with more changes reverted than
-    ``accepted``.
+    ``accepted_changes``.
 
-    The reverted changes do not contain all changes of any set in ``rejected``. They equal ``accepted``
-    if no larger set is promising.
+    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes in
+    ``accepted_changes`` are reverted.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
     ]
-    chosen_names, probability, best_promise = frozenset(accepted), 1.0, (False, 0.0)
+    chosen_names, probability, best_promise = frozenset(accepted_changes), 1.0, (False, 0.0)
     first_names = chosen_names | _find_unimportant(space, winner, changed_names)
     weights = {name: _get_change_weight(space, name) for name in changed_names}
     active_names, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def is_allowed(names: frozenset[str]) -> bool:
-        return keeps_rules(names) and not any(names >= set(block) for block in rejected)
+        return keeps_rules(names) and not any(names >= set(block) for block in rejected_sets)
 
     blocks = _list_blocks(surrogate, space, winner, changed_names, chosen_names, is_allowed)
     candidate_sets = [
@@ -90,7 +90,7 @@ def simplify_winner(
         compute_keep_probabilities(surrogate, space, winner, candidate_sets),
         strict=True,
     ):
-        weight = sum(weights[name] for name in names - frozenset(accepted))
+        weight = sum(weights[name] for name in names - frozenset(accepted_changes))
         promise = (names == first_names, keep_probability * weight)
         if keep_probability >= PROMISING_PROBABILITY and promise > best_promise:
             chosen_names, probability, best_promise = names, keep_probability, promise
@@ -114,16 +114,19 @@ def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str])
 
 
 def compute_keep_probabilities(
-    surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
+    surrogate: SurrogateModel,
+    space: SearchSpace,
+    winner: Settings,
+    change_sets: Sequence[Collection[str]],
 ) -> list[float]:
     """Return, for each set of changes, the probability that ``winner`` loses almost nothing
     without that set.
     """
-    if not sets:
+    if not change_sets:
         return []
     log_peaks = draw_log_peaks(
         surrogate,
-        [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)],
+        [winner, space.baseline, *(revert_changes(space, winner, names) for names in change_sets)],
     )
     gains = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
     max_losses = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gains)), MIN_LOSS)
@@ -138,15 +141,15 @@ def is_expendable(
     space: SearchSpace,
     winner: Settings,
     block: Collection[str],
-    accepted: Collection[str],
+    accepted_changes: Collection[str],
 ) -> bool:
-    """True if a measured ``block`` should be reverted, in addition to the ``accepted`` changes."""
+    """True if a measured ``block`` should be reverted, in addition to ``accepted_changes``."""
     if compute_keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
-    configurations = [revert_changes(space, winner, names) for names in (accepted, block)]
+    configurations = [revert_changes(space, winner, names) for names in (accepted_changes, block)]
     accepted_log_peak, block_log_peak = draw_log_peaks(surrogate, configurations).mean(axis=0)
     return bool(
-        accepted_log_peak - block_log_peak <= CHANGE_PRICE * len(set(block) - set(accepted))
+        accepted_log_peak - block_log_peak <= CHANGE_PRICE * len(set(block) - set(accepted_changes))
     )
 
 
@@ -155,7 +158,7 @@ def _list_blocks(
     space: SearchSpace,
     winner: Settings,
     changed_names: Sequence[str],
-    accepted: frozenset[str],
+    accepted_changes: frozenset[str],
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
     """Yield sets of changes to revert, each including the accepted changes.
@@ -164,25 +167,29 @@ def _list_blocks(
     ``is_allowed`` rejects the set with that change.
     """
     dimensions = {d.name: d for d in space.tunable_dimensions}
-    remaining_names = [name for name in changed_names if name not in accepted]
+    remaining_names = [name for name in changed_names if name not in accepted_changes]
     if not remaining_names:
         return
     restart_names = [n for n in remaining_names if dimensions[n].parameter.action is Action.RESTART]
-    yield accepted | _find_unimportant(space, winner, remaining_names)
+    yield accepted_changes | _find_unimportant(space, winner, remaining_names)
     for group in (restart_names, remaining_names):
         for service in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
-            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == service}
+            yield accepted_changes | {
+                n for n in group if ParameterName.parse(n).service_prefix == service
+            }
     for effect in Effect:
-        yield accepted | {n for n in remaining_names if dimensions[n].parameter.effect is effect}
+        yield accepted_changes | {
+            n for n in remaining_names if dimensions[n].parameter.effect is effect
+        }
     reverted_settings = [
-        revert_changes(space, winner, accepted | {name}) for name in remaining_names
+        revert_changes(space, winner, accepted_changes | {name}) for name in remaining_names
     ]
     log_peaks = draw_log_peaks(
-        surrogate, [revert_changes(space, winner, accepted), *reverted_settings]
+        surrogate, [revert_changes(space, winner, accepted_changes), *reverted_settings]
     )
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     ranked_indices = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
-    names = accepted
+    names = accepted_changes
     for index in ranked_indices:
         larger_block = names | {remaining_names[index]}
         if is_allowed(larger_block):
@@ -208,7 +215,8 @@ def _get_change_weight(space: SearchSpace, name: str) -> float:
 
 
 def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Return a predicate: reverting a set of changes breaks no rule by more than ``winner`` does.
+    """Return a predicate for sets of changes: true if reverting the set breaks no rule by more than
+    ``winner`` does.
 
     The winner breaks only rules about sizes that were measured after it was suggested.
     """

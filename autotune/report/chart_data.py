@@ -61,7 +61,7 @@ class ReadingColumns(TypedDict):
 
 
 class Today(TypedDict):
-    """The request rate of today's users, and the latencies of baseline and best at that rate, as text."""
+    """Today's request rate, and the latencies of baseline and best at that rate, as text."""
 
     rate: float
     answers: Mapping[str, str]
@@ -80,7 +80,9 @@ class FittedCurve(TypedDict):
 
 
 class ParameterColumn(TypedDict):
-    """A setting that varied, with its value in each trial; ``None`` if it had no effect in the trial."""
+    """A setting that varied, with its value in each trial; ``None`` for trials in which it had no
+    effect.
+    """
 
     name: str
     unit: str

@@ -49,7 +49,7 @@ from autotune.unified_diff import FileContents, format_file_diff
 MAX_TABLE_COLUMNS = 24  # maximum number of settings with a column in the table of trials
 
 
-def _build_objective(slo: Slo) -> ChartSlo:
+def _build_chart_slo(slo: Slo) -> ChartSlo:
     return {
         "percentile": fmt.format_percentile(slo),
         "limit": 1000 * slo.limit,
@@ -67,7 +67,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
     chart_data: ChartData = {
-        "slo": _build_objective(slo),
+        "slo": _build_chart_slo(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",
@@ -86,7 +86,7 @@ def build_chart_data(view: StudyView) -> ChartData:
         "fitted": {
             side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
         },
-        "today": _build_today(view.latency),
+        "today": _build_today_latencies(view.latency),
         "columns": shown_names,
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": parameter_columns,
@@ -135,15 +135,15 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     }
 
 
-def _build_today(latency: TodayLatency | None) -> Today | None:
+def _build_today_latencies(latency: TodayLatency | None) -> Today | None:
     """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
-    answers = {
+    latency_texts = {
         label: f"{side} ({side.why})" if side.why else str(side)
         for label, side in latency.sides.items()
     }
-    return {"rate": latency.rate, "answers": answers}
+    return {"rate": latency.rate, "answers": latency_texts}
 
 
 def _build_importance(view: StudyView, model: ModelView) -> Importance:
@@ -244,7 +244,8 @@ def _build_parameter_column(
 def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]:
     """Return the rows of the table of trials; a repeat refers to the trial that it repeats.
 
-    ``values`` contains a value for each of the settings in ``columns``, or ``null`` without effect.
+    ``values`` contains a value for each of the settings in ``columns``, or ``null`` if the setting has
+    no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
@@ -267,7 +268,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "verdict": "failed" if trial.failure else _format_verdict(trial),
             "bottleneck": describe_bottleneck(finding) if finding else "",
             "limit": describe_bottleneck(finding, with_evidence=False) if finding else "",
-            "values": _list_values(trial, columns, declared_parameters),
+            "values": _list_setting_values(trial, columns, declared_parameters),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
@@ -294,7 +295,7 @@ def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
     )
 
 
-def _list_values(
+def _list_setting_values(
     trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
 ) -> list[Value | None]:
     settings = trial.effective_settings

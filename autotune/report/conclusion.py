@@ -44,6 +44,11 @@ class MeasuredConfiguration:
         return self.repeated_peak or self.selection_peak
 
     @property
+    def has_failed(self) -> bool:
+        """True if no trial of the configuration was measured, for example because it does not start."""
+        return all(trial.peak is None for trial in (self.trial, *self.repeats))
+
+    @property
     def repeat_count(self) -> int:
         """Return the number of measurements that ``repeated_peak`` pools."""
         return len(self._feasible_repeats)
@@ -52,8 +57,10 @@ class MeasuredConfiguration:
     def deciding_trials(self) -> tuple[int, ...]:
         """The numbers of the trials whose readings determine ``best_estimate``."""
         repeats = {t.number: t.peak for t in self._feasible_repeats if t.peak}
-        plausible = select_plausible(list(repeats.values()))
-        return tuple(n for n, peak in repeats.items() if peak in plausible) or (self.trial.number,)
+        plausible_peaks = select_plausible_peaks(list(repeats.values()))
+        return tuple(n for n, peak in repeats.items() if peak in plausible_peaks) or (
+            self.trial.number,
+        )
 
     @property
     def _feasible_repeats(self) -> list[Trial]:
@@ -137,7 +144,7 @@ def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredCo
     preset = ranking.find_best_preset(state)
     if preset is None:
         return None
-    number = state.configuration_number(preset)
+    number = state.find_configuration_number(preset)
     if best is not None and best.trial.number in (preset.number, number):
         return best
     repeats = ranking.list_final_trials(state, number)
@@ -176,17 +183,19 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 
 
 def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
-    """Pool several peaks into one (`Estimate.pool`), without peaks lowered by a disturbance.
+    """Pool several peaks into one (`Estimate.pool`), and leave out peaks that a disturbance lowered.
 
     A single peak keeps its own interval. The result is ``None`` if ``peaks`` is empty.
     """
     if len(peaks) < 2:
         return peaks[0] if peaks else None
-    return Peak.from_estimate(Estimate.pool([peak.estimate for peak in select_plausible(peaks)]))
+    return Peak.from_estimate(
+        Estimate.pool([peak.estimate for peak in select_plausible_peaks(peaks)])
+    )
 
 
-def select_plausible(peaks: Sequence[Peak]) -> list[Peak]:
-    """Return the peaks without low outliers, which come from disturbed measurements."""
+def select_plausible_peaks(peaks: Sequence[Peak]) -> list[Peak]:
+    """Return the peaks except low outliers, because a disturbance lowered these."""
     if len(peaks) < 2:
         return list(peaks)
     lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])

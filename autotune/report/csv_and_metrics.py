@@ -112,7 +112,7 @@ def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples
         ),
         (
             "ratio",
-            "Best capacity divided by the baseline's; proven once the study is finished.",
+            "Best capacity divided by the baseline's: an estimate, unless the verdict is `improved`.",
             [({}, status["ratio"])],
         ),
         (

@@ -38,13 +38,13 @@ def sum_deciding_readings(
     readings: Iterable[RecordedReading], trial_numbers: Iterable[int] | None = None
 ) -> DecidingReadings:
     """Sum the requests in the readings of these trials, or of all trials if none are given."""
-    numbers = None if trial_numbers is None else set(trial_numbers)
+    selected_numbers = None if trial_numbers is None else set(trial_numbers)
     deciding_readings = [
         reading
         for reading in readings
         if reading.purpose not in (WARM_UP_PURPOSE, TODAY_PURPOSE)
         and not (reading.limited or reading.disturbed)
-        and (numbers is None or reading.trial in numbers)
+        and (selected_numbers is None or reading.trial in selected_numbers)
     ]
     return DecidingReadings(
         sum(reading.intended for reading in deciding_readings),

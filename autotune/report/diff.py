@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path, PurePath
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError, UsageError
-from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
+from autotune.foreign_files import ForeignFileError
+from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, outline_unknown_syntax
 from autotune.report import format as fmt
 from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
@@ -96,20 +97,26 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
 
 
 def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The instance in the file's ``name`` ends with
-    the service.
+    """Return the function that masks a file's secrets. The ``name`` of the file starts with
+    ``tier.host.service``.
     """
     services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
-    return next(filter(None, (find_outliner(service, path) for service in services)), mask_nothing)
+    return next(
+        filter(None, (find_outliner(service, path) for service in services)), outline_unknown_syntax
+    )
 
 
 def find_trial(state: State, name: str) -> Trial:
     """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
     if name in ("baseline", "best"):
-        side = find_conclusion(state).sides.get(name)
-        if side is None:
-            raise AutotuneError(f"this study has no {name} yet", hint=_format_known_names(state))
-        return side.trial
+        sides = find_conclusion(state).sides
+        if name not in sides:
+            names = [side for side in ("baseline", "best") if side in sides]
+            raise AutotuneError(
+                f"no configuration of this study is its {name}",
+                hint=_format_known_names(state, names),
+            )
+        return sides[name].trial
     for trial in state.trials:
         if str(trial.number) == name.removeprefix("#"):
             return trial
@@ -122,11 +129,11 @@ def find_trial(state: State, name: str) -> Trial:
     raise UsageError(f"unknown trial {name!r}", hint=hint)
 
 
-def _format_known_names(state: State) -> str:
+def _format_known_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "the study has no trials yet"
-    return f"expected one of: baseline, best, {min(numbers)} to {max(numbers)}"
+    return f"expected one of: {', '.join([*names, f'{min(numbers)} to {max(numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
@@ -138,12 +145,7 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     for number in (trial.number, trial.source_trial):
         config_directory = PurePath("configs", str(number))
         if number is not None and foreign_files.exists(directory, config_directory):
-            contents = {
-                path: foreign_files.read_bytes(
-                    directory, config_directory / path, foreign_files.MAX_RECORD_BYTES
-                )
-                for path in foreign_files.list_files_below(directory, config_directory)
-            }
+            contents = _read_files_below(directory, config_directory)
             _check_digests(trial, directory / config_directory, contents)
             return {path: mask_secret_bytes(content) for path, content in contents.items()}
     reason = f": {trial.failure}" if trial.failure else ""
@@ -151,6 +153,23 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
         f"trial {trial.number} was not deployed{reason}",
         hint="use `--parameters` to compare its settings",
     )
+
+
+def _read_files_below(study: Path, directory: PurePath) -> dict[str, bytes]:
+    """Return the files below a directory of a study. Their total size is limited, because the study may
+    come from someone else.
+    """
+    contents, size = dict[str, bytes](), 0
+    for path in foreign_files.list_files_below(study, directory):
+        contents[path] = foreign_files.read_bytes(
+            study, directory / path, foreign_files.MAX_TEMPLATE_BYTES
+        )
+        size += len(contents[path])
+        if size > foreign_files.MAX_RECORD_BYTES:
+            raise ForeignFileError(
+                study / directory, f"is larger than {foreign_files.MAX_RECORD_BYTES:,} bytes"
+            )
+    return contents
 
 
 def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:

@@ -49,8 +49,11 @@ class Side(CapacityObject):
 
 
 class Configuration(Side):
-    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``."""
+    """``requests`` counts the requests behind ``peak``; their rates are at least ``lowest_rate``. With a
+    ``limit``, the load did not reach the capacity.
+    """
 
+    limit: str | None
     requests: int
     lowest_rate: float | None
     parameters: Settings
@@ -71,8 +74,8 @@ class GainObject(Interval):
 class Finding(TypedDict):
     """The bottleneck of a configuration; ``confidence`` is from 0 to 1.
 
-    ``gain`` is the estimated factor on requests/s if the cause is removed, or 0 if unknown. ``related``
-    are other shortages: tier, service and resource.
+    ``gain`` is the estimated factor by which requests/s rise if the cause is removed, or 0 if unknown.
+    ``related`` are other shortages: tier, service and resource.
     """
 
     trial: NotRequired[int]
@@ -96,7 +99,9 @@ class Ratio(Interval):
 
 
 class GainSharesObject(TypedDict):
-    """``preset``: the best preset over the baseline; ``search``: the best over that preset."""
+    """``preset``: gain of the best preset over the baseline; ``search``: gain of the best over that
+    preset.
+    """
 
     preset: Ratio | None
     search: Ratio | None
@@ -235,7 +240,7 @@ class RateAnswer(TypedDict):
 
 
 class TodayLatencyObject(RateAnswer):
-    """Latency at the rate of today's users. If ``today`` is false, the target declares no rate."""
+    """Latency at today's request rate. If ``today`` is false, the target does not declare this rate."""
 
     today: bool
 
@@ -472,7 +477,7 @@ class RequiredCapacity(TypedDict):
 
 
 class MeasuredLatency(TypedDict):
-    """Latency at the rate of today's users. ``comparison`` is the latency of the other side."""
+    """Latency at today's request rate. ``comparison`` is the latency of the other side."""
 
     rate: float
     configuration: LatencyAnswer | None
@@ -488,6 +493,8 @@ class MeasurementObject(VersionedObject):
     at_least: NotRequired[RequiredCapacity]
     peaks: NotRequired[Sequence[MeasuredSide]]
     peak: NotRequired[float]
+    low: NotRequired[float | None]
+    high: NotRequired[float | None]
     limit: NotRequired[str | None]
     spread: NotRequired[float | None]
     ladder: NotRequired[Sequence[MeasuredLoadStep]]

@@ -129,7 +129,9 @@ def format_explanation(view: StudyView, explanation: Explanation) -> str:
         lines += ["", f"{count} measured: too few to estimate the effect of single settings."]
     else:
         lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
-    return "\n".join([*lines, "", *_format_minimal_changes(view)])
+    if minimal_lines := list(_format_minimal_changes(view)):
+        lines += ["", *minimal_lines]
+    return "\n".join(lines)
 
 
 def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
@@ -169,6 +171,8 @@ def format_effect(row: ImportanceRow) -> str:
 
 def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     minimal_changes = view.state.minimal_changes
+    if minimal_changes is None and (view.gain is None or view.verdict != "improved"):
+        return  # only a proven gain can be reduced
     if minimal_changes is None:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return

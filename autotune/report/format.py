@@ -8,10 +8,11 @@ from autotune.services.base import Value
 from autotune.target.slo import Slo
 
 MIN_FACTOR_RATIO = 11.0  # larger ratios are unreadable in per cent and shown as factors
+MIN_WHOLE_SECONDS = 9.95  # longer latencies are shown in whole seconds
 
 
 def format_rate(value: float | None) -> str:
-    """Return requests/s as text with significant digits: ``1,706``, ``84.2``."""
+    """Return requests/s as text, rounded to significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -33,6 +34,8 @@ def format_latency(seconds: float | None) -> str:
     """Return text such as ``38 ms`` or ``1.2 s``; a dash for ``None``."""
     if seconds is None:
         return "–"
+    if seconds >= MIN_WHOLE_SECONDS:
+        return f"{seconds:,.0f} s"
     return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
@@ -53,7 +56,7 @@ def format_duration(seconds: float) -> str:
 def format_change(ratio: float) -> str:
     """Return a ratio as text: ``+41 %`` for 1.41, ``×132`` for 132."""
     if ratio >= MIN_FACTOR_RATIO:
-        return f"×{ratio:.3g}"
+        return f"×{_format_factor(ratio)}"
     text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
     return text.replace("-", "+") if not float(text[:-2]) else text
 
@@ -61,10 +64,14 @@ def format_change(ratio: float) -> str:
 def format_change_interval(ratio: float, low: float, high: float) -> str:
     """Return a ratio and its interval as text: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
     if ratio >= MIN_FACTOR_RATIO:
-        return f"{format_change(ratio)} [{low:.3g}, {high:.3g}]"
+        return f"{format_change(ratio)} [{_format_factor(low)}, {_format_factor(high)}]"
     end_texts = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]
     unsigned_ends = [end if float(end) else end.removeprefix("-") for end in end_texts]
     return f"{format_change(ratio)} [{', '.join(unsigned_ends)}]"
+
+
+def _format_factor(factor: float) -> str:
+    return f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
 
 
 def _count_decimals(ratio: float) -> int:
@@ -78,8 +85,9 @@ def format_share(part: float, whole: float) -> str:
 
 
 def format_objective(slo: Slo) -> str:
-    """Return text such as ``p99 ≤ 50 ms``."""
-    return f"{format_percentile(slo)} ≤ {format_latency(slo.limit)}"
+    """Return text such as ``p99 ≤ 50 ms``, with the exact limit of the target."""
+    limit = f"{slo.limit:g} s" if slo.limit >= 1 else f"{1000 * slo.limit:g} ms"
+    return f"{format_percentile(slo)} ≤ {limit}"
 
 
 def format_percentile(slo: Slo) -> str:

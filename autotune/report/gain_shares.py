@@ -22,8 +22,8 @@ class PeakMeasurement:
 
 @dataclass(frozen=True)
 class GainShares:
-    """The shares of a gain: ``preset`` is the best preset over the baseline, ``search`` the winner over
-    that preset.
+    """The shares of a gain: ``preset`` is the gain of the best preset over the baseline, ``search`` the
+    gain of the winner over that preset.
 
     A share is ``None`` if one of its peaks was not measured. If the preset itself won, ``search`` is
     ``None`` and ``preset_won`` is true.

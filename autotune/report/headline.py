@@ -48,16 +48,18 @@ def _format_verdict(view: StudyFigures) -> str:
         case "improved" if view.gain:
             text = _format_gain(view)
         case "improved":
-            # A baseline without a capacity gives no ratio.
+            # Without a capacity of the baseline, no ratio can be computed.
             is_stack = isinstance(view.units, RequestUnits)
             problem = "does not meet the SLO at any rate" if is_stack else "returned no value"
+            if view.conclusion.baseline and view.conclusion.baseline.trial.failure:
+                problem = "could not be measured"
             best_text = view.units.format_amount(view.capacities["best"].peak)
             text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
             text = _format_no_improvement(view)
         case "unmeetable":
             text = _format_unmeetable(view)
-        case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
+        case _ if view.state.purpose:
             suffix = view.units.objective_suffix
             text = f"no verdict: {view.name} compared no configurations{suffix}"
         case _:

@@ -33,7 +33,7 @@ class ImportanceRow:
 
 
 def format_edge(edge: RangeEdge) -> str:
-    """Return a sentence on a parameter that is best at the end of its range, with the range to try."""
+    """Return a sentence about a parameter that is best at the end of its range, with the range to try."""
     low, high = edge.try_range
     return (
         f"{edge.parameter} is best at the {edge.end} end of its range ({edge.value}): "
@@ -52,12 +52,12 @@ def build_importance_rows(
     for effect in effects:
         trial_values = [trial.effective_settings.get(effect.parameter) for trial in trials]
         groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
-    rows = [_build_row(group, trials, baseline) for group in groups.values()]
+    rows = [_build_importance_row(group, trials, baseline) for group in groups.values()]
     relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant_rows, key=lambda row: -row.effect))
 
 
-def _build_row(
+def _build_importance_row(
     group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> ImportanceRow:
     names = tuple(effect.parameter for effect in group)

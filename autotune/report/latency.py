@@ -1,4 +1,4 @@
-"""Latency: measured at the rate of today's users, and estimated at any other rate by a fitted curve.
+"""Latency: measured at today's request rate, and estimated at any other rate by a fitted curve.
 
 The proof measures the latency of both sides at one rate. The mean and its interval are computed as
 for the pairs of the proof, from the logarithm of each reading's percentile.
@@ -74,7 +74,7 @@ class LatencyEstimate:
 
 @dataclass(frozen=True)
 class TodayLatency:
-    """The latency of ``baseline`` and ``best`` at ``rate`` requests/s, the load of today's users.
+    """The latency of ``baseline`` and ``best`` at today's request ``rate`` (requests/s).
 
     A latency is ``None`` if it was not measured. If the target does not declare the rate,
     ``is_declared`` is false.
@@ -88,7 +88,7 @@ class TodayLatency:
 
     @property
     def sides(self) -> Mapping[str, LatencyEstimate]:
-        """The known latencies, by ``baseline`` and ``best``."""
+        """The known latencies of ``baseline`` and ``best``."""
         sides = {"baseline": self.baseline, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
@@ -173,9 +173,7 @@ def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
 
 
 def find_today_rate(figures: StudyFigures) -> float | None:
-    """Return the rate of today's users from the target, or else the rate of the proof's latency
-    readings.
-    """
+    """Return today's request rate from the target, or else the rate of the proof's latency readings."""
     if figures.target.command_goal is not None or figures.target.load.today is not None:
         return figures.target.load.today
     rates = [record.rate for record in figures.study.readings if record.purpose == TODAY_PURPOSE]
@@ -183,8 +181,8 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at ``rate`` of each side that was measured at it or reached a lower
-    capacity.
+    """Return the percentile at ``rate`` by side: as measured, or a lower bound if ``rate`` exceeds the
+    side's capacity.
     """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
@@ -199,7 +197,7 @@ def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, Latenc
 def measure_latency(
     records: Iterable[RecordedReading], rate: float, slo: Slo, timeout_seconds: float
 ) -> LatencyEstimate | None:
-    """Return the percentile as measured at exactly this rate; ``None`` if no reading was taken at it."""
+    """Return the percentile as measured at exactly this rate; ``None`` if no reading has this rate."""
     estimates = [
         _estimate_percentile(record.reading, slo, timeout_seconds)
         for record in records
@@ -220,7 +218,7 @@ def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> 
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
         for sds in (-1, 0, 1)
     )
-    return Estimate(log(middle), log(high / low) / 2).add_noise(READING_LOG_SD)
+    return Estimate(log(middle), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
@@ -258,9 +256,9 @@ def fit_curve(
     ]
     if len(readings) < MIN_READINGS:
         return None
-    points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
+    points = sorted(_build_log_point(reading, slo, timeout_seconds) for reading in readings)
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
-    anchor = crossing_estimate if _is_latency_bound(readings, slo) else None
+    capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
     grid = [
         lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
@@ -270,7 +268,10 @@ def fit_curve(
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
         _fit_log_curve(
-            sorted(rng.choices(points, k=sample_size)), grid, _draw_capacity(anchor, rng), slo
+            sorted(rng.choices(points, k=sample_size)),
+            grid,
+            _draw_capacity(capacity_estimate, rng),
+            slo,
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
@@ -283,7 +284,7 @@ def fit_curve(
     return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
 
 
-def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
+def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
     latency = _find_percentile(reading, slo.quantile, timeout_seconds)
     return log(reading.rate), log(latency), max(reading.seconds, 1e-3)
 
@@ -297,26 +298,33 @@ def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     return 2 * len(slow_readings) >= len(violating_readings)
 
 
-def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
-    return None if anchor is None else random.gauss(anchor.log_mean, anchor.sd)
+def _draw_capacity(capacity_estimate: Estimate | None, random: Random) -> float | None:
+    return (
+        None
+        if capacity_estimate is None
+        else random.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
+    )
 
 
 def _fit_log_curve(
-    points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
+    points: Sequence[LogPoint], grid: Sequence[float], crossing_log_rate: float | None, slo: Slo
 ) -> list[float]:
-    """Return the curve's log seconds on the grid: never falling, and the SLO's limit at log rate
-    ``crossing``.
+    """Return the curve's log seconds at the rates of the grid. The curve never falls, and reaches the
+    SLO's limit at the log rate ``crossing_log_rate``.
     """
     rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
-    if crossing is not None:
-        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing)
-        below, above = log_seconds[:crossing_index], log_seconds[crossing_index:]
+    if crossing_log_rate is not None:
+        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing_log_rate)
+        lower_log_seconds, upper_log_seconds = (
+            log_seconds[:crossing_index],
+            log_seconds[crossing_index:],
+        )
         log_seconds = [
-            *(min(v, log_limit) for v in below),
+            *(min(v, log_limit) for v in lower_log_seconds),
             log_limit,
-            *(max(v, log_limit) for v in above),
+            *(max(v, log_limit) for v in upper_log_seconds),
         ]
-        rates = [*rates[:crossing_index], crossing, *rates[crossing_index:]]
+        rates = [*rates[:crossing_index], crossing_log_rate, *rates[crossing_index:]]
     return [_interpolate(rates, log_seconds, rate) for rate in grid]
 
 

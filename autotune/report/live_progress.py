@@ -39,10 +39,11 @@ from autotune.terminal import StyledLine, create_console, style_text
 
 MAX_SHOWN_READINGS = 10  # maximum number of readings shown for the current trial
 MAX_SHOWN_TRIALS = 8  # maximum number of finished trials shown
-BORDER_COLUMNS, BORDER_LINES = 4, 3  # size of the border, with a line for the cursor
+# columns and lines of the border; the lines include one for the cursor
+BORDER_COLUMNS, BORDER_LINES = 4, 3
 MAX_STEP_LINES = 3  # maximum number of lines for the current step, and for the best result so far
 MIN_TRIAL_LINES = 3  # minimum number of lines for finished trials
-CELL_PADDING = 8  # columns between and after the cells of a row
+CELL_PADDING = 8  # total number of columns between and after the cells of a row
 MIN_TABLE_COLUMNS = 60  # a narrower terminal shows trials without their intervals
 MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
@@ -81,8 +82,8 @@ class LiveProgress:
         self._show_step("deploying")
 
     @ignore_errors
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        self._show_step(f"{format_deployed_line(deployed)}; warming up")
+    def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
+        self._show_step(f"{format_deployed_line(deploy_result)}; warming up")
 
     @ignore_errors
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
@@ -131,19 +132,19 @@ class LiveProgress:
         latest_readings = sorted(
             self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate
         )
-        space = PanelSpace(*self._console.size)
-        step = space.reserve(trial + self._step, "bold")
-        outlook_lines = space.reserve_outlook(outlook, self._format_steal())
-        readings = space.reserve_readings(latest_readings, self._readings[-1:], slo)
-        parts: list[RenderableType] = [
-            *space.build_trials(state, outlook),
+        panel_space = PanelSpace(*self._console.size)
+        step = panel_space.reserve_text(trial + self._step, "bold")
+        outlook_lines = panel_space.reserve_outlook(outlook, self._format_steal())
+        readings = panel_space.reserve_readings(latest_readings, self._readings[-1:], slo)
+        panel_parts: list[RenderableType] = [
+            *panel_space.build_trials(state, outlook),
             *step,
             *readings,
             *outlook_lines,
         ]
         progress_text = f"configuration {outlook.trial_count} of {budget.trials}"
-        title = space.choose_title(self._target.name, outlook.units.objective, progress_text)
-        return Panel(Group(*parts), title=style_text(title), title_align="left")
+        title = panel_space.choose_title(self._target.name, outlook.units.objective, progress_text)
+        return Panel(Group(*panel_parts), title=style_text(title), title_align="left")
 
 
 class PanelSpace:
@@ -156,23 +157,27 @@ class PanelSpace:
     def __init__(self, width: int, height: int) -> None:
         self._width, self._free_lines = max(width - BORDER_COLUMNS, 1), height - BORDER_LINES
 
-    def reserve(self, text: str, style: str) -> list[Text]:
+    def reserve_text(self, text: str, style: str) -> list[Text]:
         """Return the lines of a text, and count them as used."""
-        return self._reserve_lines([(line, style) for line in self._wrap(text)[:MAX_STEP_LINES]])
+        return self._reserve_lines(
+            [(line, style) for line in self._wrap_text(text)[:MAX_STEP_LINES]]
+        )
 
-    def reserve_outlook(self, outlook: StudyOutlook, steal: str) -> list[Text]:
+    def reserve_outlook(self, outlook: StudyOutlook, steal_text: str) -> list[Text]:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
-        if len(line := f"{outlook}{steal}") <= self._width:
-            return self.reserve(line, "cyan")
-        texts = (outlook.best_text, outlook.time_left_text, steal.strip())
-        return [line for part in texts if part for line in self.reserve(part, "cyan")]
+        if len(line := f"{outlook}{steal_text}") <= self._width:
+            return self.reserve_text(line, "cyan")
+        texts = (outlook.best_text, outlook.time_left_text, steal_text.strip())
+        return [line for part in texts if part for line in self.reserve_text(part, "cyan")]
 
     def reserve_readings(
         self, readings: Sequence[Reading], newest_readings: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
         shown_readings = list(newest_readings)
-        lines = {id(r): self._wrap("  " + format_reading_line(r, "peak", slo)) for r in readings}
+        lines = {
+            id(r): self._wrap_text("  " + format_reading_line(r, "peak", slo)) for r in readings
+        }
         used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
         for reading in reversed([r for r in readings if r not in newest_readings]):
             used_lines += len(lines[id(reading)])
@@ -194,12 +199,19 @@ class PanelSpace:
         if self._width >= MIN_TABLE_COLUMNS:
             count = self._free_lines - 1  # one line is the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []
-        rows = [(self._fit(_format_row(t, outlook)), _select_style(t, outlook)) for t in trials]
+        rows = [
+            (self._fit_to_line(_format_trial_row(t, outlook)), _select_style(t, outlook))
+            for t in trials
+        ]
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
-    def choose_title(self, name: str, objective: str, count: str) -> str:
-        """Return the title; on a narrow terminal without the objective, or without the name."""
-        titles = (f"{name} · {objective} · {count}", f"{name} · {count}", count)
+    def choose_title(self, name: str, objective: str, progress_text: str) -> str:
+        """Return the title. On a narrow terminal, the title omits the objective or the name."""
+        titles = (
+            f"{name} · {objective} · {progress_text}",
+            f"{name} · {progress_text}",
+            progress_text,
+        )
         return next((title for title in titles if len(title) <= self._width - 2), "")
 
     def _build_table(self, trials: Sequence[Trial], outlook: StudyOutlook) -> Table:
@@ -224,13 +236,13 @@ class PanelSpace:
         self._free_lines -= len(lines)
         return [style_text(line, style) for line, style in lines]
 
-    def _wrap(self, text: str) -> list[str]:
+    def _wrap_text(self, text: str) -> list[str]:
         indent = " " * (len(text) - len(text.lstrip()))
         return textwrap.wrap(
             text.replace("\n", " "), self._width, subsequent_indent=indent, break_on_hyphens=False
         )
 
-    def _fit(self, text: str) -> str:
+    def _fit_to_line(self, text: str) -> str:
         """Return the words of a text that fit on a line."""
         return textwrap.shorten(text, self._width, placeholder=" …")
 
@@ -242,7 +254,7 @@ def _format_interval(trial: Trial, outlook: StudyOutlook) -> str:
     return outlook.units.format_interval(low, high)
 
 
-def _format_row(trial: Trial, outlook: StudyOutlook) -> str:
+def _format_trial_row(trial: Trial, outlook: StudyOutlook) -> str:
     return f"{format_trial_label(trial)} {format_outcome(trial, outlook.units).strip()}"
 
 

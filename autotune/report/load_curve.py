@@ -21,7 +21,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-# Host usage is averaged over this number of readings, the highest that met the SLO.
+# Host usage is averaged over this many readings: those with the highest rates that met the SLO.
 READINGS_AT_CAPACITY = 3
 
 
@@ -79,9 +79,9 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     for record in readings:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
             continue
-        bucket = round(log(record.rate) / STEP_LOG_WIDTH)
+        step_number = round(log(record.rate) / STEP_LOG_WIDTH)
         invalid_reason = record.limited or ("disturbed" if record.disturbed else "")
-        readings_by_step.setdefault((bucket, record.truncated, invalid_reason), []).append(
+        readings_by_step.setdefault((step_number, record.truncated, invalid_reason), []).append(
             record.reading
         )
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in readings_by_step.values()]
@@ -94,7 +94,7 @@ def to_milliseconds(seconds: float | None) -> float | None:
 
 
 def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
-    """Return the usage of each host, averaged over the highest readings that met the SLO.
+    """Return the usage of each host, averaged over the readings with the highest rates that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
     bytes/s. The result is empty without host data or without a reading that met the SLO.

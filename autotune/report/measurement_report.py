@@ -26,14 +26,14 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, return both sides and the
-    ``gain``.
+    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of its 90 % interval,
+    and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain`` instead.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
     ``against`` is the name of the other side. The measurements of the other side are under ``baseline``
-    for the baseline, and under ``other`` for a preset or an export. If the target declares the rate of
-    today's users, ``latency`` is the latency at this rate.
+    for the baseline, and under ``other`` for a preset or an export. If the target declares today's
+    request rate, ``latency`` is the latency at this rate.
 
     Peaks are in requests/s or a benchmark's values; ``sd`` is the sd of a peak's logarithm. Each peak
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
@@ -69,10 +69,18 @@ def build_measurement_json(
         **envelope,
         "peaks": configuration_trials,
         "peak": units.from_peak(measurement.peak) if measurement.peak else 0.0,
+        **_build_interval_json(measurement, units),
         "limit": measurement.limit,
         "spread": measurement.spread,
         "ladder": _build_load_curve_json(measurement.trials, study),
     }
+
+
+def _build_interval_json(measurement: Measurement, units: Units) -> documents.Interval:
+    if measurement.interval is None:
+        return {"low": None, "high": None}
+    low, high = sorted(map(units.from_peak, measurement.interval))
+    return {"low": units.round_value(low), "high": units.round_value(high)}
 
 
 def _build_latency_json(measurement: Measurement, study: Study) -> documents.MeasuredLatency | None:
@@ -87,7 +95,7 @@ def _build_latency_json(measurement: Measurement, study: Study) -> documents.Mea
 
 
 def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
-    """Return the latency at the rate of today's users; ``None`` if it was not measured."""
+    """Return the latency at today's request rate; ``None`` if it was not measured."""
     rate, slo, timeout = (
         study.target.load.today,
         study.target.slo.objective,
@@ -185,7 +193,7 @@ def format_measurement(
 
 
 def _format_latency(measurement: Measurement, study: Study) -> Iterator[str]:
-    """Yield the latency at the rate of today's users; for a comparison, of both sides."""
+    """Yield the latency at today's request rate; for a comparison, the latency of both sides."""
     sides = [
         _measure_latency(trials, study)
         for trials in (measurement.comparison_trials, measurement.trials)
@@ -204,11 +212,16 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
         comparison_peak = _list_peaks(measurement.comparison_trials)[0].peak
         gain_text = units.build_gain(gain, comparison_peak).text
         pairs_text = format_count(gain.pairs, "alternating pair")
-        yield f"{gain_text}{units.objective_suffix} against {against.phrase}, {pairs_text}"
+        yield f"{gain_text}{units.objective_suffix} against {against.name_in_sentence}, {pairs_text}"
         return
     for trial in measurement.trials:
         if trial.peak is not None:
             yield _format_capacity(trial.number, trial.peak, study, units)
+    if measurement.interval is not None:
+        mean = units.format_amount(units.from_peak(measurement.peak))
+        interval = units.format_interval(*map(units.from_peak, measurement.interval))
+        count_text = format_count(len(measurement.trials), "measurement")
+        yield f"mean of {count_text}: {mean} {interval}"
     if measurement.spread is not None:
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
 

@@ -25,7 +25,8 @@ MIN_SHOWN_BYTES = 1_000_000  # smaller changes are shown as zero
 
 @dataclass(frozen=True)
 class MemoryCosts:
-    """Changes of memory in bytes, summed over all hosts. ``None`` and missing changes are unknown.
+    """Changes of memory in bytes, summed over all hosts. A change that is ``None`` or missing is
+    unknown.
 
     - ``modelled``: the change of the maximum use that the memory rules allow, from baseline to best.
       The rules use the process sizes that the study measured, if any.
@@ -92,7 +93,7 @@ def compute_memory_costs(
             baseline_settings, best_settings, [change.name for change in changes]
         )
         by_change = dict(_model_single_changes(model, changes, best_settings))
-    return MemoryCosts(modelled_cost, by_change, _measure_change(study, readings))
+    return MemoryCosts(modelled_cost, by_change, _measure_memory_change(study, readings))
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class MemoryModel:
         """Return the change of the maximum memory use in bytes, on the hosts of the parameters
         ``names``.
 
-        The result is ``None`` unless memory rules cover all of these hosts, with both settings.
+        The result is ``None`` unless memory rules cover all of these hosts, before and after the change.
         """
         tiers = {ParameterName.parse(name).tier for name in names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
@@ -133,7 +134,7 @@ def _model_single_changes(
             yield change.name, cost
 
 
-def _measure_change(
+def _measure_memory_change(
     study: Study, readings: Mapping[str, Sequence[RecordedReading]]
 ) -> float | None:
     """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""

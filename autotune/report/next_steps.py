@@ -12,6 +12,8 @@ from autotune.report.figures import StudyFigures
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
 
+STORAGE_OPTION = " --storage URL"
+
 
 @dataclass(frozen=True)
 class NextSteps:
@@ -40,58 +42,72 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 
 
 def _list_steps(view: StudyFigures) -> NextSteps:
-    name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
-        return NextSteps(resume=() if view.study.running_process else (f"autotune resume {name}",))
+    name = _format_study(view)
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
+        resume = f"autotune resume {_format_resumed_study(view)}"
+        return NextSteps(resume=() if view.study.running_process else (resume,))
     if view.verdict != "improved":
         return NextSteps()
-    output = shlex.quote(f"{view.name}-best")
+    output_directory = shlex.quote(f"{view.name}-best")
     minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {name}{minimal_option} --out {output}"
+    export = f"autotune export {name}{minimal_option} --out {output_directory}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)
     if view.target.command is not None:
         return NextSteps(
-            apply=(export,), note=f"Use the parameters in {output}/manifest.json for your command."
+            apply=(export,),
+            note=f"Use the parameters in {output_directory}/manifest.json for your command.",
         )
     if not all(tier.installed for tier in view.target.tiers.values()):
-        guide_text = f"{output}/README.md shows how to install the files."
+        guide_text = f"{output_directory}/README.md shows how to install the files."
         note = f"The servers of this study were private. {guide_text}"
         return NextSteps(apply=(export,), note=note)
     target = shlex.quote(str(_shorten_path(view.study.target_path)))
     return NextSteps(
-        apply=(export, f"autotune apply {output} {target}"), undo=(f"autotune restore {target}",)
+        apply=(export, f"autotune apply {output_directory} {target}"),
+        undo=(f"autotune restore {target}",),
     )
 
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    name = shlex.quote(view.name)
-    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+    name = _format_study(view)
+    if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
         yield f"autotune status {name}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
-        measure_option = "" if view.state.minimal_changes else " --measure"
+        is_measurable = not (view.state.minimal_changes or view.state.is_shared)
+        measure_option = " --measure" if is_measurable else ""
         yield f"autotune explain {name}{measure_option}"
     if view.conclusion.best:
         yield f"autotune diff {name}"
     if view.verdict != "improved":
-        yield f"autotune report {name} --open"
+        page_option = "--html report.html" if view.study.is_database_copy else "--open"
+        yield f"autotune report {name} {page_option}"
     yield f"autotune report {name} --json"
 
 
 def _choose_status_command(view: StudyFigures) -> str:
     if view.study.running_process:
         return ""
-    if view.state.purpose:
-        command = "restore" if view.state.purpose == APPLY_PURPOSE else "report"
-    else:
-        command = "report" if view.state.is_over else "resume"
-    return f"autotune {command} {shlex.quote(view.name)}"
+    if view.state.purpose == APPLY_PURPOSE:
+        return f"autotune restore {_format_study(view)}"
+    if view.state.purpose or view.state.is_over:
+        return f"autotune report {_format_study(view)}"
+    return f"autotune resume {_format_resumed_study(view)}"
+
+
+def _format_study(view: StudyFigures) -> str:
+    """Return the study's name for a command. A copy from a shared database was made for one command."""
+    return shlex.quote(view.name) + (STORAGE_OPTION if view.study.is_database_copy else "")
+
+
+def _format_resumed_study(view: StudyFigures) -> str:
+    return shlex.quote(view.name) + (STORAGE_OPTION if view.state.is_shared else "")
 
 
 def _shorten_path(path: Path) -> Path:

@@ -94,10 +94,13 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
     trial_seconds = schedule.compute_average_trial_seconds(state)
     if not trial_seconds:
         return remaining_seconds
-    finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
+    finalists, confirmation_trials = (
+        state.list_finished(Phase.FINALIST),
+        state.list_finished(Phase.CONFIRM),
+    )
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
-    missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmed))
-    is_search_over = finalists or confirmed or state.stop_reason or state.posterior
+    missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
+    is_search_over = finalists or confirmation_trials or state.stop_reason or state.posterior
     searched_count = budget.trials if is_search_over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(

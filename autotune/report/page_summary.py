@@ -11,13 +11,13 @@ from autotune.report.memory_costs import format_memory_change
 from autotune.report.parameters import SettingChange
 from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.studies import Study
-from autotune.report.text_report import format_change_memory, sort_changes
+from autotune.report.text_report import format_change_memory, select_best_label, sort_changes
+from autotune.report.trial_outcomes import format_no_result
 from autotune.report.units import RequestUnits
 from autotune.report.view import StudyView
 from autotune.study.winner_changes import MinimalChanges
 from autotune.target.messages import format_count
 
-AFTER_TITLES = {"improved": "After", STOPPED_VERDICT: "Best so far"}
 KEPT_LABEL, DROPPED_LABEL = "needed for the gain", "reverted without loss"
 
 
@@ -65,7 +65,7 @@ def build_cards(view: StudyView) -> list[Card]:
     titles = {
         "baseline": "Before",
         **presets,
-        "best": AFTER_TITLES.get(view.verdict, "Best tried"),
+        "best": "After" if view.verdict == "improved" else select_best_label(view),
     }
     return [
         *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
@@ -97,16 +97,20 @@ def _build_capacity_card(
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
         figure = units.format_amount(units.from_peak(side.selection_peak.peak))
-        return Card(title, figure, "search result, not re-measured")
-    return Card(title, "–", units.no_result_text)
+        note = "no repeat succeeded" if side.repeats else "not re-measured"
+        return Card(title, figure, f"search result, {note}")
+    return Card(title, "–", format_no_result(side, units))
 
 
 def _build_gain_card(view: StudyView) -> Card:
     split_text = f"; {view.gain_split}" if view.gain_split else ""
+    if view.gain is None and view.verdict == "improved":
+        is_stack = isinstance(view.units, RequestUnits)
+        figure = "from zero" if is_stack else "no ratio"
+        return Card("Gain", figure, f"the baseline has no {view.units.quantity_name}{split_text}")
     if view.gain is None:
-        figure_by_verdict = {"improved": "from zero", STOPPED_VERDICT: "none yet"}
-        note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
-        return Card("Gain", figure_by_verdict.get(view.verdict, "none"), f"{note}{split_text}")
+        figure = "none yet" if view.verdict == STOPPED_VERDICT else "none"
+        return Card("Gain", figure, f"not proven{split_text}")
     figure, _, interval_rest = view.gain.text.partition(" [")
     pairs_text = format_count(view.gain.pairs, "alternating pair")
     note = f"[{interval_rest.partition(']')[0]}], {pairs_text}{split_text}"
@@ -116,7 +120,7 @@ def _build_gain_card(view: StudyView) -> Card:
 
 
 def _build_latency_cards(view: StudyView) -> list[Card]:
-    """Return a card with the latency at the rate of today's users, if it is known."""
+    """Return a card with the latency at today's request rate, if this latency is known."""
     latency = view.latency
     if latency is None:
         return []
@@ -127,7 +131,7 @@ def _build_latency_cards(view: StudyView) -> list[Card]:
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:
-    """Return a card with the memory that the changes need, if it is known."""
+    """Return a card with the memory that the changes need, if this amount is known."""
     costs = view.memory_costs
     if view.verdict == "no-improvement" or not costs.text:
         return []
@@ -194,8 +198,8 @@ def _describe_hosts(study: Study) -> Iterator[str]:
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[TierChanges]:
-    """Return the settings to change by tier: the first ``shown_count``, or the others with
-    ``remaining``.
+    """Return the settings to change by tier: the first ``shown_count``, or all others if ``remaining``
+    is true.
 
     The settings with the highest cost of reverting come first. The result is empty without an
     improvement.
@@ -205,8 +209,8 @@ def group_changes_by_tier(
     changes = sort_changes(view)
     tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
-        tier, dot, name_in_tier = change.name.partition(".")
-        tier_name, name = (tier, name_in_tier) if dot else ("", change.name)
+        tier, separator, name_in_tier = change.name.partition(".")
+        tier_name, name = (tier, name_in_tier) if separator else ("", change.name)
         tiers.setdefault(tier_name, []).append(_build_change_row(view, change, name))
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 

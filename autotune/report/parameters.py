@@ -80,7 +80,7 @@ class CatalogueEntry:
 def list_catalogue(
     service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> dict[str, list[CatalogueEntry]]:
-    """Return service → parameters, for one service or for all services that have any.
+    """Return the parameters by service, for one service or for all services with parameters.
 
     A service with two kinds, such as Apache with threads or processes, appears once, with the
     parameters of both. Raises AutotuneError for an unknown service, with the nearest name as a hint.
@@ -94,8 +94,8 @@ def list_catalogue(
             for name, services in service_kinds.items()
             if services[0].parameters
         }
-    deployable = catalogue.deployable.get(service_name)
-    name = deployable.name if deployable else service_name
+    deployable_service = catalogue.deployable.get(service_name)
+    name = deployable_service.name if deployable_service else service_name
     if name not in service_kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}",
@@ -294,7 +294,7 @@ def find_parameter(
 
 @lru_cache(maxsize=8)
 def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """Return ``service.parameter`` → the kinds of the service that have this parameter."""
+    """Return, by ``service.parameter``, the kinds of the service that have this parameter."""
     kinds_by_parameter: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:

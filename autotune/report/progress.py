@@ -103,8 +103,8 @@ class PlainProgress:
         self._print_detail(f"{format_trial_label(trial)}: deploying")
 
     @ignore_errors
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        self._print_detail(format_deployed_line(deployed))
+    def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
+        self._print_detail(format_deployed_line(deploy_result))
 
     @ignore_errors
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
@@ -138,10 +138,10 @@ class PlainProgress:
             self._unreported.append(trial)
             return
         line = format_trial_line(trial, outlook, self._target.budget)
-        terminal.write_text(self._stream, "   ".join([line, *self._format_unreported()]))
+        terminal.write_text(self._stream, "   ".join([line, *self._format_unreported_trials()]))
         self._phase, self._unreported, self._steal_readings = phase, [], 0
 
-    def _format_unreported(self) -> list[str]:
+    def _format_unreported_trials(self) -> list[str]:
         """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
         counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
         counts = ", ".join(f"{count} {outcome}" for outcome, count in counts_by_outcome.items())
@@ -228,12 +228,12 @@ class PageWriter(ForwardingReporter):
     def on_trial_end(self, trial: Trial) -> None:
         super().on_trial_end(trial)
         self._write_metrics()
-        start = time.monotonic()
-        if start >= self._next_write_time:
+        write_start = time.monotonic()
+        if write_start >= self._next_write_time:
             self._write_report_page()
-            end = time.monotonic()
-            self._next_write_time = end + max(
-                PAGE_INTERVAL_SECONDS, (end - start) / PAGE_TIME_SHARE
+            write_end = time.monotonic()
+            self._next_write_time = write_end + max(
+                PAGE_INTERVAL_SECONDS, (write_end - write_start) / PAGE_TIME_SHARE
             )
 
     def report_error(self, error: Exception) -> None:
@@ -292,10 +292,12 @@ def format_error_line(error: Exception) -> str:
     return f"cannot show progress: {error!r}. The study continues."
 
 
-def format_deployed_line(deployed: DeployResult) -> str:
+def format_deployed_line(deploy_result: DeployResult) -> str:
     """Return the reloads and restarts of a deployment, and values that differ from the requested ones."""
-    actions = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
-    differences = [str(difference) for difference in deployed.mismatches]
+    actions = [
+        f"{a.name.lower()} {n}" for n, a in deploy_result.actions.items() if a is not Action.NONE
+    ]
+    differences = [str(difference) for difference in deploy_result.mismatches]
     return "deployed: " + "; ".join([", ".join(actions) or "no reload or restart", *differences])
 
 

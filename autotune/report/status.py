@@ -22,7 +22,7 @@ from autotune.report.documents import (
 )
 from autotune.report.studies import Study, open_study
 from autotune.report.summary import encode_today_latency
-from autotune.report.trial_outcomes import format_outcome_counts
+from autotune.report.trial_outcomes import format_no_result, format_outcome_counts
 from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import StudyView, build_study_view
 from autotune.study.ownership import guard_foreign_records
@@ -37,8 +37,8 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from later measurements if there are any. Otherwise, peaks come from the search and
-    prove nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    Peaks are pooled from measurements after the selection, if there are any. Otherwise, they come from
+    the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
     (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
     trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
@@ -48,13 +48,13 @@ def build_status(view: StudyView) -> StudyStatus:
     baseline, best = (
         _summarize_side(side, view.units) for side in (view.conclusion.baseline, best_side)
     )
-    holder = view.study.running_process
+    lock_holder = view.study.running_process
     beds = _summarize_bed_status(view)
     document: StudyStatus = {
         "schema": 1,
         "study": view.name,
-        "state": "running" if holder else "finished" if state.is_over else "stopped",
-        "holder": holder,
+        "state": "running" if lock_holder else "finished" if state.is_over else "stopped",
+        "holder": lock_holder,
         "verdict": state.verdict.verdict if state.verdict else None,
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
         "trials": _summarize_trials(view),
@@ -107,7 +107,7 @@ def summarize_answers(study: Study) -> CheckedAnswers:
     """Return the number of responses checked under load, the number of wrong ones, and an example."""
     counts = study.reading_counts.values()
     return {
-        "looked_at": sum(count.looked_at for count in counts),
+        "looked_at": sum(count.checked_count for count in counts),
         "wrong": sum(count.wrong for count in counts),
         "example": next((count.example for count in counts if count.example), None),
     }
@@ -174,7 +174,7 @@ def _format_change(view: StudyView) -> str | None:
 
 def format_status(view: StudyView) -> str:
     """Return the status as a few lines of text."""
-    return "\n".join(_format_lines(view, build_status(view))) + "\n"
+    return "\n".join(_format_status_lines(view, build_status(view))) + "\n"
 
 
 def watch_status(
@@ -200,7 +200,7 @@ def watch_status(
         sleep(POLL_SECONDS)
 
 
-def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     is_running = status_document["state"] == "running"
     if (purpose := view.study.state.purpose) and not is_running:
         yield f"{view.name}: a configuration was {purpose}"
@@ -208,13 +208,13 @@ def _format_lines(view: StudyView, status_document: StudyStatus) -> Iterator[str
         return
     is_stopped = status_document["state"] == "stopped"
     state_text = "stopped (no process holds the lock)" if is_stopped else status_document["state"]
-    holder = status_document["holder"]
-    yield f"{view.name}: {state_text}" + (f", {holder}" if holder else "")
+    lock_holder = status_document["holder"]
+    yield f"{view.name}: {state_text}" + (f", {lock_holder}" if lock_holder else "")
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
     yield from _format_activity(view.units, status_document, running=is_running)
-    yield from _format_counts(view, status_document)
-    yield from _format_peaks(view.units, status_document)
+    yield from _format_trial_counts(view, status_document)
+    yield from _format_peaks(view, status_document)
     if view.latency:
         yield f"  latency   {view.latency.text}"
     elapsed = fmt.format_duration(status_document["seconds"]["elapsed"])
@@ -239,7 +239,7 @@ def _format_activity(units: Units, status_document: StudyStatus, *, running: boo
         yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
 
 
-def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
     trials, proof = status_document["trials"], status_document["proof"]
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
     budget_text = format_count(trials["budget"], "configuration")
@@ -255,14 +255,20 @@ def _format_counts(view: StudyView, status_document: StudyStatus) -> Iterator[st
         yield f"  responses {wrong_text}, such as {answers['example']}"
 
 
-def _format_peaks(units: Units, status_document: StudyStatus) -> Iterator[str]:
+def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
+    units, baseline = view.units, view.conclusion.baseline
     best, verdict = status_document["best"], status_document["verdict"]
-    yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
-    if best or not verdict:
+    no_result = format_no_result(baseline, units) if baseline else ""
+    yield f"  baseline  {_format_peak(status_document['baseline'], units, no_result)}"
+    is_stack = isinstance(units, RequestUnits)
+    if best and not verdict and is_stack and not units.has_value(best["peak"]):
+        yield "  best      nothing meets the SLO yet"
+    elif best or not verdict:
         change = status_document["change"]
         change_text = f", {change} over the baseline" if change else ""
-        claim_text = f"{change_text} (not yet proven)" if best and not verdict else ""
-        yield f"  best      {_format_peak(best, units)}{claim_text}"
+        is_candidate = best is not None and best != status_document["baseline"]
+        claim_text = f"{change_text} (not yet proven)" if is_candidate and not verdict else ""
+        yield f"  best      {_format_peak(best, units, units.no_result_text)}{claim_text}"
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
@@ -281,12 +287,12 @@ def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -
     return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
-def _format_peak(side: StatusSide | None, units: Units) -> str:
+def _format_peak(side: StatusSide | None, units: Units, no_result: str) -> str:
     if side is None:
         return "not measured yet"
     peak, low, high = side["peak"], side["low"], side["high"]
     if peak is None or low is None or high is None or not units.has_value(peak):
-        return f"{units.no_result_text} (trial {side['trial']})"
+        return f"{no_result} (trial {side['trial']})"
     if side["limit"]:
         bound_text = f"{units.format_lower_bound(peak)} (limited by {side['limit']})"
         return f"{bound_text} (trial {side['trial']})"

@@ -5,7 +5,7 @@ This module writes nothing and takes no lock, so that a running study can be rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,19 +75,19 @@ class Study:
         """Return the versions of autotune and its programs, and the dates of the study."""
         sessions = self._list_records("session")
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
-        concluded = [str(record.get("at")) for record in self._list_records("verdict")]
+        verdict_times = [str(record.get("at")) for record in self._list_records("verdict")]
         return Provenance(
             self.start.autotune,
             dict(sorted(versions.items())),
             self.start.started,
-            concluded[-1] if concluded else None,
+            verdict_times[-1] if verdict_times else None,
         )
 
     @property
     def dated_events(self) -> list[DatedEvent]:
         """Return all events with a date, in the order recorded."""
-        dates = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
-        return [DatedEvent(kind, str(at)) for kind, at in dates if at]
+        dated_records = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
+        return [DatedEvent(kind, str(at)) for kind, at in dated_records if at]
 
     def _list_records(self, event: str) -> list[Mapping[str, Any]]:
         return [record for record in self.records if record["event"] == event]
@@ -112,9 +112,14 @@ class Study:
         return count_readings(self._all_readings)
 
     @property
+    def is_database_copy(self) -> bool:
+        """True for a copy from a shared database, which shows what workers were measuring."""
+        return foreign_files.exists(self.directory, WORKERS_FILE)
+
+    @property
     def running_process(self) -> str | None:
         """Return the process that is running the study; for a copy, the workers that were running."""
-        if foreign_files.exists(self.directory, WORKERS_FILE):
+        if self.is_database_copy:
             return ", ".join(_read_workers(self.directory)) or None
         path = self.directory / "lock"
         return (describe_lock_holder(path) or "another process") if is_locked(path) else None
@@ -138,8 +143,22 @@ def open_study(directory: Path) -> Study:
         )
     # This raises an error if the lock is not a regular file, before anything is shown.
     is_locked(directory / "lock")
-    target = read_recorded_target(directory).target
+    target = _apply_current_budget(read_recorded_target(directory).target, records)
     return Study(directory, target, records, replay_records(records))
+
+
+def _apply_current_budget(target: Target, records: Sequence[Mapping[str, Any]]) -> Target:
+    """Return the target with the budget of the last session that recorded one."""
+    sessions = (
+        decode_valid_record(SessionStart, record)
+        for record in reversed(records)
+        if record["event"] == "session"
+    )
+    budget = next((session.budget for session in sessions if session.budget), None)
+    if budget is None:
+        return target
+    changed_keys = {"trials": budget.trials, "time": budget.seconds}
+    return target.model_copy(update={"budget": target.budget.model_copy(update=changed_keys)})
 
 
 def _read_workers(directory: Path) -> tuple[str, ...]:

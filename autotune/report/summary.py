@@ -7,23 +7,23 @@
   selection** (by the confirmation). The peak that decided the selection is never used, because it
   overstates the capacity. ``peak`` is ``null`` until it is measured. The baseline was not selected by
   its peak. The baseline's first measurement is used until the confirmation measures it again.
-  ``requests`` is the number of requests in the readings that determine ``peak``. ``lowest_rate`` is
-  their lowest rate in requests/s, or ``null`` for a command.
+  With a ``limit``, the load could not be raised further, and ``peak`` is a lower bound of the
+  capacity. ``requests`` is the number of requests in the readings that determine ``peak``.
+  ``lowest_rate`` is their lowest rate in requests/s, or ``null`` for a command.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``preset``: the best shipped preset, with the keys of ``best``; ``null`` if none was fully measured.
-- ``gain_shares``: ``preset`` is the best preset over the baseline, ``search`` the best over that
-  preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain, ``gain_shares`` is
-  ``null``.
+- ``gain_shares``: ``preset`` is the gain of the best preset over the baseline, ``search`` the gain of
+  the best over that preset. Each is a ratio with its 90 % interval, or ``null``. Without a proven gain,
+  ``gain_shares`` is ``null``.
 - ``headline``: the verdict in one line of text.
 - ``latency``: the latency at ``rate``, with the keys of ``at``. If ``today`` is true, the target
   declares the rate; otherwise the rate is a share of the baseline's capacity. A side is ``null`` if its
   latency is unknown.
-- ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum by the
-  memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
+- ``memory``: the bytes that all changes add, summed over the hosts. ``modelled`` is the maximum
+  according to the memory rules, ``measured`` the use at capacity. Each is ``null`` if unknown.
 - ``changes``: the settings that turn the baseline into the best. ``action`` is none, reload or restart.
-  ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``.
-  ``cost`` is the capacity without the change over the best's capacity, with its 90 % interval, or
-  ``null``.
+  ``memory`` is the modelled maximum that the change adds, in bytes, or ``null``. ``cost`` is the
+  capacity without the change, divided by the best's capacity, with its 90 % interval, or ``null``.
 - ``next``: the commands to ``resume`` the study, to ``apply`` the best and to ``undo`` the changes, and
   a ``note``. ``commands`` lists recommended commands, the most useful first.
 - ``trials``: the number of configurations in the budget, by outcome: ``failed`` (not deployed, or no
@@ -122,8 +122,8 @@ def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
     }
 
 
-def build_latency_answer(view: StudyView, rate: float) -> documents.RateAnswer:
-    """Return an entry of ``at``; a side without enough readings is ``null``."""
+def build_latency_at_rate(view: StudyView, rate: float) -> documents.RateAnswer:
+    """Return the entry of ``at`` for a rate. A side without enough readings is ``null``."""
     return _build_rate_answer(rate, estimate_latency_at(view, rate))
 
 
@@ -136,7 +136,7 @@ def _build_rate_answer(rate: float, sides: Mapping[str, LatencyEstimate]) -> doc
 
 
 def encode_today_latency(view: StudyView) -> documents.TodayLatencyObject | None:
-    """Return the latency at the rate of today's users as JSON."""
+    """Return the latency at today's request rate as JSON."""
     latency = view.latency
     if latency is None:
         return None
@@ -197,6 +197,7 @@ def _summarize_configuration(
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
+        "limit": side.best_estimate.limit if side.best_estimate else None,
         "requests": readings.requests,
         "lowest_rate": readings.lowest_rate,
         "parameters": dict(sorted(side.trial.effective_settings.items())),

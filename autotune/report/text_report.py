@@ -19,6 +19,7 @@ from autotune.report.reversal_costs import format_reversal_cost, select_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
     describe_errors,
+    format_no_result,
     format_outcome,
     format_outcome_counts,
     format_trial_label,
@@ -34,11 +35,16 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate for baseline and best, and the reason of a bound."""
+    """Yield the SLO's percentile at a rate for baseline and best. If it is only a bound, also yield the
+    reason.
+    """
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
-    for name, latency in estimate_latency_at(view, rate).items():
+    latencies = estimate_latency_at(view, rate)
+    for name, latency in latencies.items():
         yield f"  {name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
+    if not latencies:
+        yield "  unknown: too few readings", ""
 
 
 def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[StyledLine]:
@@ -98,7 +104,7 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
     measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
-        "Now": _format_running(view),
+        "Now": _format_running_trial(view),
         "Measured": (
             f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
             for trial in measured_trials
@@ -112,13 +118,13 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
         "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
         "Test beds": format_bed_lines(view),
         "Configurations": _format_trials(view),
-        "Time": _format_time(view),
+        "Time": _format_time_shares(view),
         "Warnings": (
             line
             for warning in view.warnings
             for line in (f"! {warning.text}", f"  → {warning.remedy}")
         ),
-        "Not checked": _format_unchecked(view),
+        "Not checked": _format_unchecked_aspects(view),
         "Next": view.next_steps.commands,
     }
     return {title: lines for title, section in sections.items() if (lines := list(section))}
@@ -134,7 +140,14 @@ def select_change_title(view: StudyView) -> str:
         case "no-improvement":
             return "Change nothing"
         case _:
-            return f"Best so far: {count} changed (trial {number})"
+            return f"{select_best_label(view)}: {count} changed (trial {number})"
+
+
+def select_best_label(view: StudyView) -> str:
+    """Return the title of the best configuration without a proven gain."""
+    if view.verdict != STOPPED_VERDICT:
+        return "Best tried"
+    return "Best candidate" if view.outlook.is_baseline_leading else "Best so far"
 
 
 def _list_shown_sides(view: StudyView) -> dict[str, MeasuredConfiguration]:
@@ -186,12 +199,11 @@ def _format_sides(view: StudyView) -> Iterator[str]:
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts) or readings.failure_text
-            yield f"{name:9}{units.no_result_text}  {trial_text}" + (
-                f": {reason}" if reason else ""
-            )
+            outcome = format_no_result(side, units)
+            yield f"{name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
 
-def _format_running(view: StudyView) -> Iterator[str]:
+def _format_running_trial(view: StudyView) -> Iterator[str]:
     if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
         return
     if view.outlook.lead_text and view.conclusion.best:
@@ -211,7 +223,9 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
             count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial
-            yield (f"best candidate: trial {trial.number} ({count} changed). No measurable gain.")
+            is_likely = view.gain is not None and view.units.is_gain(view.gain)
+            outcome = "Its gain is not proven." if is_likely else "No measurable gain."
+            yield f"best candidate: trial {trial.number} ({count} changed). {outcome}"
         return
     rows = [_build_change_row(view, change) for change in sort_changes(view)]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
@@ -277,14 +291,16 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     measurements = format_count(len(view.state.list_finished()), "measurement")
     outcomes = f": {outcome_texts}" if outcome_texts else ""
     yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
+    if view.state.stop_reason:
+        yield f"search finished: {view.state.stop_reason}"
     for failure in group_failures(view.state, view.study.reading_counts):
-        noun = "trial" if len(failure.trials) == 1 else "trials"
+        trial_noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
         numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({noun} {numbers})"
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
 
 
-def _format_time(view: StudyView) -> Iterator[str]:
+def _format_time_shares(view: StudyView) -> Iterator[str]:
     total_seconds = view.seconds_by_activity["total"]
     if total_seconds:
         activity_shares = [
@@ -295,7 +311,7 @@ def _format_time(view: StudyView) -> Iterator[str]:
         yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 
 
-def _format_unchecked(view: StudyView) -> Iterator[str]:
+def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
     best, target = view.conclusion.best, view.target
     if best is None:
         return

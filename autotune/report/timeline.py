@@ -22,8 +22,8 @@ from autotune.study.reading_records import RecordedReading
 from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
 from autotune.target.slo import Slo
 
-# A violation counts as disturbed if its rate is below the interval's lower bound by more than this
-# fraction.
+# A reading that violates the SLO counts as disturbed if its rate is below the capacity's 90 % interval
+# by more than this fraction.
 DISTURBED_SHARE = 0.1
 
 

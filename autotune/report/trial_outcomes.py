@@ -10,6 +10,7 @@ from autotune.diagnose.bottleneck import Bottleneck
 from autotune.measure.reading import WARM_UP_PURPOSE
 from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.report import format as fmt
+from autotune.report.conclusion import MeasuredConfiguration
 from autotune.report.units import RequestUnits, Units
 from autotune.study.reading_records import RecordedCall, RecordedReading
 from autotune.study.study_state import State, Trial
@@ -31,7 +32,7 @@ class ReadingCounts:
 
     ``warmed`` counts the windows of the warm-up. ``disturbed`` counts discarded readings. ``readings``
     includes neither warm-up windows nor discarded readings. ``stolen`` counts readings and windows that
-    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``checked_count`` counts
     complete responses that were checked, and ``wrong`` the wrong responses; ``example`` describes a
     wrong response.
     """
@@ -45,7 +46,7 @@ class ReadingCounts:
     violations: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     last: RecordedReading | None = None
-    looked_at: int = 0
+    checked_count: int = 0
     wrong: int = 0
     example: str = ""
 
@@ -90,6 +91,12 @@ def format_outcome(trial: Trial, units: Units) -> str:
     return f"{outcome_text}  {verdict}" if verdict else outcome_text
 
 
+def format_no_result(side: MeasuredConfiguration, units: Units) -> str:
+    """Return the outcome of a configuration without a capacity or value."""
+    is_stack = isinstance(units, RequestUnits)
+    return "could not be measured" if is_stack and side.has_failed else units.no_result_text
+
+
 def is_unusable(trial: Trial) -> bool:
     """True if a finished trial could not be deployed or did not meet the SLO at any rate.
 
@@ -122,16 +129,18 @@ def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
 
 def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
     """Return the causes of all unusable trials, the most frequent first."""
-    by_cause: dict[str, list[Trial]] = {}
+    trials_by_cause: dict[str, list[Trial]] = {}
     for trial in filter(is_unusable, state.trials):
-        by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(trial)
+        trials_by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(
+            trial
+        )
     causes = [
         FailureGroup(
             cause,
             tuple(trial.number for trial in trials),
             describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
         )
-        for cause, trials in by_cause.items()
+        for cause, trials in trials_by_cause.items()
     ]
     return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
 
@@ -168,7 +177,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
 def count_readings(
     readings: Iterable[RecordedReading | RecordedCall],
 ) -> dict[int, ReadingCounts]:
-    """Return trial number → counts, from the records in ``readings.jsonl`` in any order."""
+    """Return the counts by trial number, from the records in ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for record in readings:
         earlier_counts = counts.get(record.trial, ReadingCounts())
@@ -186,7 +195,7 @@ def _add_reading(counts: ReadingCounts, reading: RecordedReading) -> ReadingCoun
     counts = replace(
         counts,
         stolen=counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),
-        looked_at=counts.looked_at + reading.looked_at,
+        checked_count=counts.checked_count + reading.looked_at,
         wrong=counts.wrong + reading.wrong,
         example=counts.example or reading.example,
     )

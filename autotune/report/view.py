@@ -42,7 +42,7 @@ class StudyView(StudyFigures):
 
     @cached_property
     def latency(self) -> TodayLatency | None:
-        """The latency at the rate of today's users, before and after; ``None`` if it is unknown.
+        """The latency of baseline and best at today's request rate; ``None`` if it is unknown.
 
         Raises AutotuneError for damaged readings.
         """

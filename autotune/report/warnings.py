@@ -9,13 +9,14 @@ from statistics import stdev
 
 from autotune.environments.peak import LIMITED_VERDICT
 from autotune.loads.answer_validation import ENOUGH_ANSWERS
+from autotune.measure.capacity import MAX_RATE_KEY
 from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.trial_outcomes import ReadingCounts, is_unusable
-from autotune.study.ranking import list_proof_failures
+from autotune.study.ranking import add_measurement_noise, list_proof_failures
 from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
@@ -176,10 +177,10 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
         _warn_of_proof,
         _warn_of_noise,
         _warn_of_drift,
-        _warn_of_settings,
+        _warn_of_ineffective_settings,
         _warn_of_readings,
         _warn_of_trials,
-        _warn_of_time,
+        _warn_of_idle_time,
     )
     return tuple(warning for check in checks for warning in check(view))
 
@@ -207,31 +208,35 @@ def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
     counts = {
-        number: count for number, count in view.study.reading_counts.items() if count.looked_at
+        number: count for number, count in view.study.reading_counts.items() if count.checked_count
     }
-    checked_count = sum(count.looked_at for count in counts.values())
+    checked_count = sum(count.checked_count for count in counts.values())
     wrong_count = sum(count.wrong for count in counts.values())
     examples = [count.example for count in counts.values() if count.example]
     if examples:
         trials = [number for number, count in counts.items() if count.example]
-        share = 100 * wrong_count / checked_count
+        wrong_percent = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
             wrong_count,
             0,
-            f"{share:.2g} % of {checked_count:,} checked responses were incorrect, in "
+            f"{wrong_percent:.2g} % of {checked_count:,} checked responses were incorrect, in "
             f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
             f"{examples[0]}",
         )
+    # In an overloaded trial, the readings may end before any response is checked.
+    feasible_numbers = {trial.number for trial in view.state.trials if trial.is_feasible}
     numbers = [
         number
-        for number, count in counts.items()
-        if count.readings and count.looked_at < ENOUGH_ANSWERS
+        for number, count in view.study.reading_counts.items()
+        if count.readings
+        and count.checked_count < ENOUGH_ANSWERS
+        and (count.checked_count or number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
     if numbers and not is_exact:
-        min_checked = min(counts[number].looked_at for number in numbers)
-        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked))
+        min_checked = min(view.study.reading_counts[number].checked_count for number in numbers)
+        unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",
             min_checked,
@@ -258,7 +263,7 @@ def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
 def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if too few measurements after the selection of the best configuration confirm the gain."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
-    if best is not None and best.repeated_peak is None and best.selection_peak is not None:
+    if best is not None and not best.repeats and best.selection_peak is not None:
         yield _build_warning(
             "not-remeasured",
             0,
@@ -347,8 +352,13 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
         or not side.selection_peak.is_feasible
     ):
         return
-    drift = side.repeated_peak.peak / side.selection_peak.peak - 1
-    if abs(drift) > MAX_DRIFT_SHARE:
+    repeated_peak, first_peak = (
+        add_measurement_noise(view.state, peak.estimate, count)
+        for peak, count in ((side.repeated_peak, side.repeat_count), (side.selection_peak, 1))
+    )
+    ratio = repeated_peak.ratio_to(first_peak)
+    drift = ratio.value - 1
+    if abs(drift) > MAX_DRIFT_SHARE and ratio.differs_from_one:
         yield _build_warning(
             "drift",
             round(drift, 4),
@@ -358,7 +368,7 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_settings(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn if effective settings of the best configuration differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
@@ -398,8 +408,9 @@ def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     counts = view.study.reading_counts
     cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
     if cold_trials:
+        verdict_trials = _list_verdict_trials(view) if view.verdict != STOPPED_VERDICT else ()
         affected_trials = sorted(
-            {trial.number for trial in _list_verdict_trials(view)}.intersection(cold_trials)
+            {trial.number for trial in verdict_trials}.intersection(cold_trials)
         )
         yield _build_warning(
             "warm-up-cut-short",
@@ -414,16 +425,30 @@ def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
             ),
         )
     yield from _warn_of_steal(counts.values())
+    yield from _warn_of_limited_load(view)
+
+
+def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
+    """Warn of load that did not reach the capacity."""
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
+        max_rate_text = (
+            f"to {fmt.format_rate(view.target.load.max_rate)} requests/s by `{MAX_RATE_KEY}`"
+        )
+        limits = (peak.limit for peak in peaks.values() if peak and peak.is_load_limited)
+        limits_text = ", and ".join(
+            dict.fromkeys(
+                f"by {limit}" if limit and limit != MAX_RATE_KEY else max_rate_text
+                for limit in limits
+            )
+        )
         yield _build_warning(
             LIMITED_VERDICT,
             len(limited_trials),
             0,
             f"the load did not reach the capacity in {format_count(len(limited_trials), 'trial')} "
-            f"({fmt.format_first_numbers(limited_trials)}), limited to "
-            f"{fmt.format_rate(view.target.load.max_rate)} requests/s by `load.max_rate`",
+            f"({fmt.format_first_numbers(limited_trials)}), limited {limits_text}",
         )
 
 
@@ -454,7 +479,9 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
             f"{failed_count} of {format_count(finished_count, 'trial')} failed, so the search learned "
             "little",
         )
-    if view.verdict != STOPPED_VERDICT and finished_count < MIN_TRIED_SHARE * budgeted_count:
+    # The search may also have stopped because the model expects no further gain.
+    is_short_of_time = view.verdict != STOPPED_VERDICT and not view.state.stop_reason
+    if is_short_of_time and finished_count < MIN_TRIED_SHARE * budgeted_count:
         yield _build_warning(
             "few-trials",
             finished_count,
@@ -464,7 +491,7 @@ def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_time(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_idle_time(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.command_goal is not None or view.target.simulated is not None:
         return  # commands and models spend no time generating load
     total_seconds = view.state.elapsed_seconds

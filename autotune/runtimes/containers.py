@@ -308,7 +308,8 @@ class Containers(Runtime):
         contents = {}
         for (placement, path), command_result in zip(locations, command_results, strict=True):
             if encoded_archive := command_result.stdout.strip():
-                tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
+                with wrap_parse_errors("files", "(not shown)"):
+                    tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
                 if (real_path := tree.resolve(path)) in tree.files:
                     contents[_get_host_path(placement, path)] = tree.files[real_path]
         return contents
@@ -415,8 +416,8 @@ def _build_unit_name(target: Target, tier: str) -> str:
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Return the instance with its container as unit, and with ``directory`` set to the host
-    directory with its files.
+    """Return the instance with its container as unit, and with ``directory`` set to the directory on
+    the host that contains the instance's files.
     """
     unit = _build_unit_name(target, instance.placement.tier)
     assert target.project is not None

@@ -19,7 +19,7 @@ from autotune.deploy.runtime import (
     ValidationCases,
 )
 from autotune.deploy.stack import Stack, StackContext, build_stack
-from autotune.services.base import AdoptedConfig, Value
+from autotune.services.base import AdoptedConfig, Service, Value
 from autotune.space.facts import HostFacts
 from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.model import Target
@@ -72,6 +72,9 @@ class UnitLayout(RuntimeLayout):
             if path.startswith(UNIT_DIRECTORY)
             else None
         )
+
+    def can_reload(self, service: Service) -> bool:
+        return service.unit_reloads or super().can_reload(service)
 
 
 SERVICE_MANAGER = ServiceManager(

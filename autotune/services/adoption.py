@@ -209,14 +209,13 @@ class Adoption:
     """How to detect a service on a host, and how to tune the service's own configuration files.
 
     ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
-    ``other_units`` units on other distributions. ``paths`` are the service's configuration files
-    and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
-    prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is
-    running. ``find_services`` yields running services, and reasons why a service is not tuned.
-    ``list_tunables`` returns the parameters if each is a separate directive; otherwise,
-    ``tune_parameters`` maps them. ``visible`` determines which words in the service's files may be
-    shown. ``explain_hidden`` returns a function that explains which unread file may set a
-    parameter.
+    ``other_units`` are the units on other distributions. ``paths`` are the service's configuration
+    files and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
+    prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is running.
+    ``find_services`` yields running services, and reasons why a service is not tuned. If each parameter
+    is a separate directive, ``list_tunables`` returns the parameters. Otherwise, ``tune_parameters``
+    returns the edits that tune them. ``visible`` determines which words in the service's files may be
+    shown. ``explain_hidden`` returns a function that explains which unread file may set a parameter.
     """
 
     title: str
@@ -256,10 +255,10 @@ def with_http_port(
 ) -> RunningService | str:
     """Return ``running`` with its port, or the reason why it is not adopted.
 
-    ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of
-    the service's processes. If the kernel shows on which ports these processes listen, other ports
-    are skipped. Addresses that other hosts can reach take precedence over loopback addresses, and
-    then ports without TLS over ports with TLS.
+    ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of the
+    service's processes. If the kernel shows on which ports these processes listen, other ports are
+    skipped. Addresses that other hosts can reach take precedence over loopback addresses. Among the
+    remaining addresses, ports without TLS take precedence over ports with TLS.
     """
     listen_endpoints = [
         (address, int(port), tls)

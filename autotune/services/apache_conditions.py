@@ -52,7 +52,7 @@ class ConditionReader:
         self._tree, self._root, self._environment = tree, root, environment
         self._defined = dict(defined)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # result of the last condition at each depth
+        self._results: list[bool | None] = []  # last condition's result at each nesting level
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:

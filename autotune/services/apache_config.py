@@ -228,8 +228,8 @@ def _list_backends(config: Config) -> tuple[str, ...]:
 def _uses_fastcgi(config: Config) -> bool:
     """True if some requests are forwarded to an application server through FastCGI.
 
-    Both proxy directives (mod_proxy_fcgi) and the handlers that distributions ship for PHP-FPM
-    count.
+    The function checks proxy directives (mod_proxy_fcgi) and the handlers that distributions ship for
+    PHP-FPM.
     """
     return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
 

@@ -63,12 +63,12 @@ _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own un
 
 
 def explain_command_option(option: str, file: str) -> str:
-    """Return the reason why a parameter set by the unit's command is not tuned."""
+    """Return the reason why a parameter that the unit's command sets is not tuned."""
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
 def explain_condition(file: str) -> str:
-    """Return the reason why a parameter set only under a condition is not tuned."""
+    """Return the reason why a parameter that is set only under a condition is not tuned."""
     return f"{file} sets it conditionally: set it on a line without a condition to tune it"
 
 
@@ -230,8 +230,8 @@ def match_sockets(host: RunningHost, pattern: str) -> list[str]:
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that are listening: all servers on TCP ports, but only the first on
-    a Unix socket.
+    """Yield the ``candidates`` that are listening. Only the first server on a Unix socket is tuned. For
+    all others, yield the reason why they are not tuned.
 
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.

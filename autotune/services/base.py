@@ -35,7 +35,9 @@ class Effect(enum.StrEnum):
     experience.
     """
 
-    CAPACITY = "capacity"  # limits workers, connections or memory: tens of percent of capacity
+    CAPACITY = (
+        "capacity"  # tens of percent of capacity, such as limits on workers, connections or memory
+    )
     SMALL = "small"  # a few percent of capacity at most
     COSMETIC = "cosmetic"  # no measurable effect, except at harmful values
 
@@ -215,7 +217,7 @@ class AdoptedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The data about one service on one host that its files and commands need, except the settings.
+    """All data about one service on one host, except its settings, that its files and commands need.
 
     In configuration files, paths are relative to ``directory``, the working directory of the
     processes. Relative paths keep socket paths short in deep study directories. For the
@@ -311,11 +313,11 @@ class ResourceNeeds:
     """The maximum resources that one service may use on one host. An empty field means no limit.
 
     Expressions contain the service's parameters by bare name, in base units (64 MB is 67108864).
-    ``workers`` is the number of processes or threads that each handle one request, with their own
-    connections to the back-end tiers. The service runs ``processes`` processes of ``rss`` bytes
-    each, and uses ``memory`` bytes in addition. ``rss`` is an estimate that applies until a trial
-    has measured the real size. ``source`` documents the origin of the figures. ``connections`` is
-    the number of concurrent clients, and ``descriptors`` the number of open files in one process.
+    ``workers`` is the number of processes or threads. Each worker handles one request at a time, and
+    has separate connections to the back-end tiers. The service runs ``processes`` processes of ``rss``
+    bytes each, and uses ``memory`` bytes in addition. ``rss`` is an estimate that applies until a trial
+    has measured the real size. ``source`` documents the origin of the figures. ``connections`` is the
+    number of concurrent clients, and ``descriptors`` the number of open files in one process.
     """
 
     workers: str = ""
@@ -383,6 +385,7 @@ class Service:
     separate service. ``runs_application`` is true if each request occupies a process until the
     response is sent.
 
+    ``unit_reloads`` is true if a reload of the unit rereads the files, although no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a
     warm-up. ``keeps_data`` is true if the data belong to the user. Such a service never runs as a
@@ -417,6 +420,7 @@ class Service:
     package_source: ClassVar[str] = ""
     ordering_rules: ClassVar[tuple[tuple[str, str], ...]] = ()
     reload_signal: ClassVar[str | None] = None
+    unit_reloads: ClassVar[bool] = False
     reload_keeps_processes: ClassVar[bool] = False
     needs: ClassVar[ResourceNeeds] = ResourceNeeds()
     runs_when: ClassVar[Conditions] = ()

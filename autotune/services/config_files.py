@@ -17,16 +17,17 @@ from itertools import count, takewhile
 from posixpath import dirname, join, normpath
 
 from autotune import config_text
-from autotune.strict_parsing import is_uint
+from autotune.strict_parsing import decompress_gzip, is_uint
 
 # The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
 # because matching them may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
-_MAX_LINKS = 40  # links that one path may lead through, as in Linux
+_MAX_LINKS = 40  # maximum number of links on one path, as in Linux
 # Maximum total size of a host's files, in bytes. An archive could unpack to a thousand times its
 # own size.
 MAX_ARCHIVE_BYTES = 64 * 2**20
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 DEV_NULL = "/dev/null"
@@ -242,23 +243,35 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the files in a tar archive as a tree. The archive's names are relative to ``root``.
-    Raises tarfile.TarError.
+    """Return the files in a tar archive as a tree. The archive may be compressed with gzip, and its names
+    are relative to ``root``.
+
+    Raises ValueError.
     """
+    if archive.startswith(_GZIP_MAGIC):
+        archive = decompress_gzip(archive, MAX_ARCHIVE_BYTES)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            return _read_members(tar, root)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_members(tar: tarfile.TarFile, root: str) -> FileTree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:
-            if tar.offset > MAX_ARCHIVE_BYTES:
-                raise tarfile.ReadError(f"more than {MAX_ARCHIVE_BYTES >> 20} MB")
-            path = normpath(join(root, member.name.lstrip("/")))
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is not None:
-                files[path], modes[path] = content.read(), member.mode
-            elif member.issym():
-                links[path] = member.linkname
-            elif member.isdir():
-                directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
+    for member in tar:
+        # The library fills sparse files with zeros, and returns to the same file after a negative size.
+        if member.issparse() or member.size < 0:
+            raise tarfile.ReadError(f"{member.name[:200]!r} is sparse or has an invalid size")
+        path = normpath(join(root, member.name.lstrip("/")))
+        content = tar.extractfile(member) if member.isfile() else None
+        if content is not None:
+            files[path], modes[path] = content.read(), member.mode
+        elif member.issym():
+            links[path] = member.linkname
+        elif member.isdir():
+            directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
     return FileTree(files, links, modes, directories)
 
 
@@ -323,8 +336,8 @@ def tokenize(
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
-MAX_INCLUDE_DEPTH = 16  # levels of nested includes
-MAX_INCLUDES = 1000  # limit for files that each include several others
+MAX_INCLUDE_DEPTH = 16  # maximum depth of nested includes
+MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
 # Returns the path pattern that a directive includes, or None if it is not an include.
 IncludeParser = Callable[[Directive], str | None]
 
@@ -443,9 +456,9 @@ def read_config(
     """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
     files that cannot be read.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of
-    the including file. Directives for which ``applies`` returns false are dropped, and such
-    includes are not followed.
+    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of the
+    including file. Directives for which ``applies`` returns false are dropped. Includes among them are
+    not followed.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})

@@ -129,8 +129,8 @@ class _DeclaredService(Service):
 
 
 def _build_command(command: Argv, placement: Placement) -> Argv:
-    """Return the command with the program's path, and with the service's address for `{host}` and
-    `{port}`.
+    """Return the command with the program's path, and with `{host}` and `{port}` replaced by the
+    service's address.
     """
     location = placement.listen
     words = (
@@ -212,8 +212,8 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
 
 
 def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
-    """Return the directives of all parameters in their files. A file may be a drop-in that does not
-    exist yet.
+    """Return the directives that set the parameters, read from the parameters' files. A file may be a
+    drop-in that does not exist yet.
     """
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
@@ -286,14 +286,16 @@ def _get_literal_prefix(word: str) -> str:
 
 
 def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
-    """Yield the words of a directive at their positions, and its value with its unit."""
+    """Yield each literal word of a directive at its position, then the directive's value with its
+    unit.
+    """
     value, name = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
         literal_position = text.find(literal, name.end, value.start)
         if literal_position >= 0:
             name = Word(literal, literal_position)
             yield Directive(name)
-    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # it also matches ""
+    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # always matches
     yield Directive(name, (Word(text[value.start : end], value.start),))
 
 
@@ -313,7 +315,7 @@ def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
-    """Return a pattern for a directive, with any blanks between words and any unit after the
+    """Return a pattern for a directive that allows any blanks between words and any unit after the
     value.
     """
     text = ""

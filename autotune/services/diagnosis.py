@@ -15,9 +15,10 @@ from autotune.services.base import Argv, Placement, Role, Settings
 
 # The confidence of a rule depends on how directly the rule observes the cause.
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
-# share of socket samples with waiting connections; a smaller share is a burst
+# minimum share of socket samples with waiting connections; a smaller share is only a short burst
 MIN_QUEUED_FRACTION = 0.25
-# A CPU, a link or a pool counts as full if at least this share is in use. Bursts use the rest.
+# A CPU, a link or a pool counts as full if on average at least this share is in use. Bursts use the
+# rest.
 FULL_FRACTION = 0.90
 # A pool of workers counts as full if at least this share is busy, because there is only one sample
 # per second.
@@ -179,9 +180,9 @@ command_query = partial(
 class ClientLimit:
     """The parameter that limits how many clients a server has.
 
-    ``refused_counter`` counts rejected connections, and ``closed_counter`` counts pauses in
-    accepting connections. Each names a counter or a kind of log message. ``queues_excess`` is true
-    if clients beyond the limit wait. ``alternative_advice`` names other changes that help.
+    ``refused_counter`` counts rejected connections, and ``closed_counter`` counts pauses in accepting
+    connections. Both name a counter or a kind of log message. ``queues_excess`` is true if clients
+    beyond the limit wait. ``alternative_advice`` names other changes that help.
     """
 
     parameter: str

@@ -25,7 +25,7 @@ _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**
 # would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
-_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # may remain after a number that a variable replaces
+_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # suffixes of a number that stay in the file
 _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
@@ -94,8 +94,8 @@ def _build_amount_parser(
 
 
 def build_size_notation(unit: str) -> Notation:
-    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain it in bytes, or
-    with the suffix K, M or G.
+    """Return the notation for a size in whole ``KB`` or ``MB``. A file may contain the size in bytes,
+    or with the suffix K, M or G.
     """
     bytes_by_unit = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
     return Notation(
@@ -202,8 +202,9 @@ class Tunable:
     """A parameter, and the directive that sets it.
 
     Only occurrences of the directive directly inside ``blocks`` count. ``last_wins`` is true if the
-    last occurrence takes effect. ``skip_reason`` is why the parameter is not tuned. ``extra_edits``
-    returns further edits that are required to tune the parameter from its current value.
+    last occurrence takes effect. ``skip_reason`` is the reason why the parameter is not tuned.
+    ``extra_edits`` returns further edits that are required to tune the parameter from its current
+    value.
     """
 
     parameter: str

@@ -76,8 +76,9 @@ shift
 """
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
-# Files that define users also contain the users' passwords. Otherwise, the script queries the
-# server with the password in the files, which the server refuses if its own password differs.
+# If the files define users, they also contain the users' passwords, so a restart loses nothing.
+# Otherwise, the script queries the server with the password in the files. The server refuses that
+# password if its own password differs.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
@@ -163,7 +164,7 @@ class RedisProtocolServer(Service):
     ) -> Argv | None:
         """Return a check for passwords that are not in any file.
 
-        `CONFIG SET` may have set the password, or it may be only in a file that autotune replaces.
+        A password may have been set with `CONFIG SET`, or may be only in a file that autotune replaces.
         """
         main_file, client_program = (
             _get_main_file(placement, self.config_path(placement)),

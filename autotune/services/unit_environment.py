@@ -234,7 +234,7 @@ def _build_piece(
     The part consists of a start, an end and the template text.
     """
     text, parameter = environment.get_value(setting.variable), setting.parameter
-    option = setting.option.replace("-", "[-_]")  # both spellings are valid
+    option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent
     option_matches = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
     last_match = option_matches[-1] if option_matches else None  # the last one takes effect
     start = last_match.start(1) if last_match else 0

@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# In order of precedence, with the highest first (systemd.unit(5)).
+# Directories of unit files, the one with the highest precedence first (systemd.unit(5)).
 UNIT_DIRECTORIES = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -117,8 +117,8 @@ def drop_in_path(unit: str) -> str:
 
 
 def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
-    """Return the effective command of a unit and its file: the last drop-in with a command, or else
-    the unit.
+    """Return the file that contains a unit's effective command, and this command. The file is the last
+    drop-in with a command, or else the unit's own file.
     """
     for path in reversed(list_unit_files(tree, unit)):
         if line := parse_exec_start(tree.read_text(path)):

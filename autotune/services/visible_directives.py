@@ -171,7 +171,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
-        search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # it also matches ""
+        search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # always matches
         if text[search_start : search_start + len(word)].lower() == word.lower() and word:
             end = search_start + len(word)
         elif number == len(words) - 1 or len(words) == 1:

@@ -22,20 +22,23 @@ from autotune.simulate.topology import TierHosts
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Connections needed in bursts, and their factor if the web tier uses epoll. With epoll, the web tier
-# accepts all waiting connections at once, so the balancer keeps more connections open.
+# Number of connections that bursts need, and the factor on this number if the web tier uses epoll. With
+# epoll, the web tier accepts all waiting connections at once, so the balancer keeps more connections
+# open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
-NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
-# share of the capacity left at 1500 connections, which counts as evenness 1
+# relative increase of the CPU time per entry in a worker's table of connections
+NGINX_SLOT_COST = 6e-5
+# Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this one,
+# so that ``evenness_share`` is 1 there.
 NGINX_REFERENCE_SHARE = 0.8915
-# Cost of each event method per thousand idle connections.
+# Relative increase of the CPU time per thousand idle connections, by event method.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx does not start with more connections
 
 APACHE_NEEDED_WORKERS = 1512.0
-APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work
-APACHE_THREAD_COST = 0.08 / 15.0  # cost of a thread, relative to all work
+APACHE_PROCESS_COST = 0.08 / 240.0  # relative increase of the CPU time per process
+APACHE_THREAD_COST = 0.08 / 15.0  # relative increase of the CPU time per thread
 APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
 APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
 PROCESS_BYTES = 4 * 2**20

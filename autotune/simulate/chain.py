@@ -19,8 +19,8 @@ from autotune.simulate.station import BURSTINESS, QueueStation, TimeMoments
 from autotune.simulate.topology import ChainTopology
 from autotune.simulate.web import (
     ITEM_BYTES,
-    build_backing,
-    build_web,
+    build_cache_and_store,
+    build_web_model,
     compute_memory_success_share,
     count_missed_keys,
     uses_epoll,
@@ -86,7 +86,7 @@ class StationChain:
         """Return the fraction of a reading's responses that take longer than each of ``limits``
         (seconds).
 
-        The model of the total time is a gamma distribution, which mean and variance determine. If the
+        The total time is modelled as a gamma distribution with the computed mean and variance. If the
         slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
         time_moments = self.compute_request_time(rate, seconds)
@@ -120,13 +120,15 @@ class StationChain:
 
         The peak is 0.0 if no rate meets the objective, so that the configuration is infeasible.
         """
-        if self.refusal_reason or self._compute_strain(1.0, slo) > 0.0:
+        if self.refusal_reason or self._compute_log_violation_ratio(1.0, slo) > 0.0:
             return 0.0
         return _find_root(
-            lambda rate: self._compute_strain(rate, slo), 1.0, self.slowest_station.max_rate
+            lambda rate: self._compute_log_violation_ratio(rate, slo),
+            1.0,
+            self.slowest_station.max_rate,
         )
 
-    def _compute_strain(self, rate: float, slo: Slo) -> float:
+    def _compute_log_violation_ratio(self, rate: float, slo: Slo) -> float:
         """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
         the rate.
         """
@@ -144,19 +146,19 @@ def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
     return np.asarray(gammaincc(gamma_shape, limits))
 
 
-def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of the increasing function ``f``, with a relative error of 1e-4 (regula falsi,
+def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the root of an increasing ``function``, with a relative error of 1e-4 (regula falsi,
     Illinois variant).
     """
-    below, above = f(low), f(high)
+    lower_value, upper_value = function(low), function(high)
     while high - low > 1e-4 * high:
-        middle = (low * above - high * below) / (above - below)
+        middle = (low * upper_value - high * lower_value) / (upper_value - lower_value)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
-        value = f(middle)
+        value = function(middle)
         if value <= 0.0:
-            low, below, above = middle, min(value, -1e-9), above / 2.0
+            low, lower_value, upper_value = middle, min(value, -1e-9), upper_value / 2.0
         else:
-            high, above, below = middle, value, below / 2.0
+            high, upper_value, lower_value = middle, value, lower_value / 2.0
     return low
 
 
@@ -165,7 +167,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     missed_keys = count_missed_keys(topology.cache, topology.data, settings)
     balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
     cache_count, evenness = topology.cache.count, balancer.evenness_share
-    web_model = build_web(
+    web_model = build_web_model(
         topology.web,
         settings,
         cache_count=cache_count,
@@ -174,7 +176,9 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
     processes = web_model.process_count * topology.web.count
-    backing_model = build_backing(topology, settings, processes=processes, missed_keys=missed_keys)
+    backing_model = build_cache_and_store(
+        topology, settings, processes=processes, missed_keys=missed_keys
+    )
     killed_share = 1.0 - compute_memory_success_share(
         topology.web, web_model.memory_bytes
     ) * compute_memory_success_share(topology.lb, balancer.memory_bytes)
@@ -220,10 +224,10 @@ def diagnose_search(
     chain = build_chain(topology, settings)
     shortage = find_bottleneck(topology, chain, rate, slo)
     is_waiting = shortage.resource in (Resource.WORKERS, Resource.STORE, Resource.CPU)
-    return name_cache_cause(topology, settings, chain, shortage) if is_waiting else shortage
+    return find_cache_cause(topology, settings, chain, shortage) if is_waiting else shortage
 
 
-def name_cache_cause(
+def find_cache_cause(
     topology: ChainTopology, settings: Settings, chain: StationChain, shortage: Bottleneck
 ) -> Bottleneck:
     """Return the shortage of a cache that is too small, if more memory would raise the capacity; else

@@ -11,7 +11,7 @@ from math import log, pi, sin, sqrt
 
 import numpy as np
 
-CORRELATION_SECONDS = 45.0  # correlation time of half of the noise
+CORRELATION_SECONDS = 45.0  # correlation time of the half of the noise that varies slowly
 SWING_SECONDS = 2400.0  # period of the slow swing
 # Limits of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80
@@ -36,7 +36,9 @@ class NoiseModel:
     level: float = 1.0
 
     def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor on the capacity during a reading at ``seconds`` into the study."""
+        """Return the factor by which noise changes the capacity in a reading at ``seconds`` into the
+        study.
+        """
         independent_noise, correlated_noise = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
             self._draw_correlated_normal(seconds),

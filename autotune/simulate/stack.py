@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet, build_host_records
-from autotune.deploy.desired_state import build_desired_state, changed_parameters
+from autotune.deploy.desired_state import build_desired_state, list_changed_parameters
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
@@ -22,7 +22,8 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-RUNAWAY_VIOLATION_SHARE = 0.7  # share of violations in the ramp that cuts a reading short
+# a reading is cut short if more than this share of its ramp-up's requests are late
+RUNAWAY_VIOLATION_SHARE = 0.7
 # The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
@@ -206,9 +207,9 @@ class SimulatedFleet(Fleet):
             partial(self._render, settings),
             load_runtime(DEFAULT_RUNTIME).layout,
         )
-        refusal = self._stack.deploy(settings)
-        if refusal is not None:
-            raise DeployFailed(refusal)
+        refusal_reason = self._stack.deploy(settings)
+        if refusal_reason is not None:
+            raise DeployFailed(refusal_reason)
         actions = {
             instance.name: self._select_action(instance, settings)
             for instance in desired_state.instances
@@ -230,5 +231,5 @@ class SimulatedFleet(Fleet):
             self._deployed_settings
         ):
             return Action.RESTART
-        changed = changed_parameters(instance, self._deployed_settings, settings)
+        changed = list_changed_parameters(instance, self._deployed_settings, settings)
         return max((parameter.action for parameter in changed), default=Action.NONE)

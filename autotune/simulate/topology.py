@@ -68,11 +68,11 @@ ROLE_FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STOR
 TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 
 
-def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
+def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
     """Return the chain of a target. Raises TargetError if a kind of tier is missing or occurs twice."""
     tiers: dict[str, TierHosts] = {}
-    deployments = catalogue_of(file.target).deployments
-    for name, tier in file.target.tiers.items():
+    deployments = catalogue_of(target_file.target).deployments
+    for name, tier in target_file.target.tiers.items():
         roles = {role for _, role in deployments[tier.service[0]]}
         tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if tier_field is None or tier_field in tiers:
@@ -81,7 +81,7 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
                 if tier_field
                 else "the model does not cover its kind"
             )
-            raise file.document.build_error(
+            raise target_file.document.build_error(
                 ["tiers", name],
                 f"tier {name} cannot be simulated: {problem}",
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
@@ -97,11 +97,13 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
             nofile=min(machine.nofile for machine in host_facts),
             given_names=tier.hosts,
         )
-    if missing := [title for tier_field, title in TIER_TITLES.items() if tier_field not in tiers]:
-        raise file.document.build_error(
-            ["tiers"], f"a simulated stack needs a tier of each kind: {missing[0]} is missing"
+    if missing_tiers := [
+        title for tier_field, title in TIER_TITLES.items() if tier_field not in tiers
+    ]:
+        raise target_file.document.build_error(
+            ["tiers"], f"a simulated stack needs a tier of each kind: {missing_tiers[0]} is missing"
         )
-    return ChainTopology(**tiers, data=file.target.data)
+    return ChainTopology(**tiers, data=target_file.target.data)
 
 
 MODELLED_PARAMETERS = {

@@ -21,10 +21,12 @@ SINGLE_HOST_ADVANTAGE = 2.6
 # The balancer keeps connections open, and each open connection occupies a process.
 PREFORK_NEEDED_PROCESSES = 320.0
 PREFORK_SHARPNESS = 6.0
-FPM_SOCKET_COST = 0.055  # cost of the additional hop over the unix socket, relative to all work
+FPM_SOCKET_COST = 0.055  # relative increase of the CPU time because of the hop over the unix socket
 FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
-FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches, relative to all work
+FPM_SWITCH_COST = (
+    0.115 / 75.0
+)  # relative increase of the CPU time per child, because of context switches
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
 # Share of the capacity left after the cost of forking, by process manager.
@@ -36,11 +38,12 @@ PROCESS_MANAGER_SHARES = {
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
-# Cost of each additional cache host for the same 100 keys, relative to all work.
+# Relative increase of a request's CPU time for each additional cache host that its 100 keys are spread
+# over.
 FAN_OUT_COST = 0.025
-# Cost of connections between web processes and caches, relative to all work, for a thousand
-# connections. The cost grows with the square of the number of connections, because each wake-up
-# searches all sockets of a process.
+# Relative increase of a request's CPU time with a thousand connections between web processes and caches.
+# The increase grows with the square of the number of connections, because each wake-up searches all
+# sockets of a process.
 CONNECTION_COST = 0.012
 
 
@@ -67,7 +70,7 @@ def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
     )
 
 
-def build_web(
+def build_web_model(
     hosts: TierHosts,
     settings: Settings,
     *,
@@ -213,9 +216,10 @@ def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float
 # On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
 # K multi-gets of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
-GET_FIXED_SHARE = 0.4  # share of this CPU time that does not depend on the number of keys
-CACHE_CONNECTION_COST = 0.02  # cost of a thousand connections, relative to all work
-LOCK_WAIT_COST = 0.04  # cost of a thread beyond the number of CPUs, which only waits for locks
+GET_FIXED_SHARE = 0.4  # share of GET_CPU_SECONDS that does not depend on the number of keys
+CACHE_CONNECTION_COST = 0.02  # relative increase of the CPU time per thousand connections
+# relative loss of capacity per thread beyond the number of CPUs, because it only waits for locks
+LOCK_WAIT_COST = 0.04
 ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
 STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the cache missed
@@ -245,7 +249,7 @@ def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> f
     return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
-def build_backing(
+def build_cache_and_store(
     topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
 ) -> BackingModel:
     """Return the models of cache and store for ``processes`` web processes, each with a connection to

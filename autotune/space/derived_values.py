@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from math import isfinite
 
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
@@ -42,9 +43,13 @@ def derive_by_rule(
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
-            siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
-            hint = suggest_name(name, sorted({*dimensions, *siblings}))
+            sibling_names = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
+        if isinstance(dimensions[name].baseline, str):
+            raise file.document.build_error(
+                location, f"{name} is text, and a formula needs numbers"
+            )
     return replace(dimension, expression=expression)
 
 
@@ -67,20 +72,25 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
             expressions[name] = replace_names(expressions[name], substitute)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
-        raise file.document.build_error(["parameters"], f"{name} depends on itself") from None
-    return {
+        location = ["parameters", name, "derive"]
+        raise file.document.build_error(location, f"{name} depends on itself") from None
+    derived_dimensions = {
         name: _compute_dimension(replace(dimensions[name], expression=expression), dimensions)
         for name, expression in expressions.items()
     }
+    for name, dimension in derived_dimensions.items():
+        if not isfinite(float(dimension.baseline)):
+            location = ["parameters", name, "derive"]
+            raise file.document.build_error(location, f"{name} divides by zero in the baseline")
+    return derived_dimensions
 
 
 def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
-    """Return the value of a derived dimension. Raises ZeroDivisionError if its expression divides
-    by zero.
-    """
+    """Return the value of a derived dimension, which is infinite if its expression divides by zero."""
     assert dimension.expression is not None
     number = dimension.expression.evaluate(names) / dimension.unit_factor
-    return int(number) if isinstance(dimension.parameter.stock, int) else number
+    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(number)
+    return int(number) if is_whole else number
 
 
 def _qualify_names(

@@ -19,6 +19,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import copysign, inf, isclose
 
 from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
@@ -26,12 +28,13 @@ MAX_WORDS = 250  # maximum number of words in an expression, because parsing is 
 # Facts about a tier or a host, written as functions of the tier's or host's name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
+EQUALITY_TOLERANCE = 1e-5  # relative, because a repair finds fractions only approximately
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
     "<": operator.lt,
     ">": operator.gt,
-    "==": operator.eq,
+    "==": partial(isclose, rel_tol=EQUALITY_TOLERANCE),
 }
 # Only one thread may parse at a time: before 3.11.5, Python mixes up the recursion depths of syntax
 # trees that are built concurrently (gh-106905). Test beds are prepared in parallel.
@@ -40,11 +43,18 @@ _OPERATIONS: dict[str, Callable[[list[float]], float]] = {
     "+": sum,
     "-": lambda values: values[0] - values[1] if len(values) > 1 else -values[0],
     "*": lambda values: values[0] * values[1],
-    "/": lambda values: values[0] / values[1],
+    "/": lambda values: _divide(*values),
     "max": max,
     "min": min,
     "sum": sum,
 }
+
+
+def _divide(dividend: float, divisor: float) -> float:
+    """Return the quotient; a setting may be zero, so a division by zero is not an error."""
+    return dividend / divisor if divisor else copysign(inf, dividend)
+
+
 _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "*",
     ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==",
@@ -98,7 +108,7 @@ class Operation:
     operands: tuple[Expression, ...]
 
     def evaluate(self, names: NameValues) -> float:
-        """Return the result of the operation. Raises ZeroDivisionError for a division by zero."""
+        """Return the result of the operation; a division by zero gives infinity."""
         return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
     def names(self) -> Iterator[str]:
@@ -188,7 +198,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     while rest := text[location:].strip():
         word = _WORD_PATTERN.match(text, location)
         if word is None:
-            raise ValueError(f"{rest[0]!r} is not valid in {text!r}")
+            raise ValueError(_describe_invalid_mark(text, rest[0]))
         if len(words) == MAX_WORDS:
             raise ValueError(f"expression with more than {MAX_WORDS} words: {text[:60]!r} …")
         if word["number"]:
@@ -207,6 +217,12 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         raise _build_syntax_error(text, words) from None
 
 
+def _describe_invalid_mark(text: str, mark: str) -> str:
+    """Return the message for a character that is not part of any word."""
+    message = f"{mark!r} is not valid in {text!r}"
+    return f"{message}: expected <=, >=, <, > or ==" if mark in "=!≤≥" else message
+
+
 def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression:
     match node:
         case ast.Constant(value=float(value)):
@@ -216,13 +232,20 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return Operation("-", (_build_expression(operand, text, tokens),))
         case ast.BinOp(left=left, op=symbol, right=right):
-            operands = (_build_expression(side, text, tokens) for side in (left, right))
-            return Operation(_SYMBOLS[type(symbol)], tuple(operands))
+            operands = tuple(_build_expression(side, text, tokens) for side in (left, right))
+            if isinstance(symbol, ast.Div) and not any(operands[1].names()):
+                _check_divisor(operands[1], text)
+            return Operation(_SYMBOLS[type(symbol)], operands)
         case ast.Call(func=ast.Name(id=function), args=[_, *_] as arguments) if (
             function in FUNCTIONS
         ):
             return Operation(function, tuple(_build_expression(a, text, tokens) for a in arguments))
     raise _build_syntax_error(text, tokens)
+
+
+def _check_divisor(divisor: Expression, text: str) -> None:
+    if divisor.evaluate({}) == 0:
+        raise ValueError(f"division by zero in {text!r}")
 
 
 def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:

@@ -28,30 +28,32 @@ class Clamp:
     minimum: float = -inf
     maximum: float = inf
 
-    def allows(self, effective: Value) -> bool:
-        """True if ``effective`` is inside the range, or is not a positive number."""
-        if isinstance(effective, str | bool) or effective <= 0:
+    def allows(self, effective_value: Value) -> bool:
+        """True if ``effective_value`` is inside the range, or is not a positive number."""
+        if isinstance(effective_value, str | bool) or effective_value <= 0:
             return True
-        return self.minimum <= effective <= self.maximum
+        return self.minimum <= effective_value <= self.maximum
 
 
 UNLIMITED = Clamp()
 
 
-def infer_clamp(requested: Value, effective: Value) -> Clamp:
+def infer_clamp(requested_value: Value, effective_value: Value) -> Clamp:
     """Return the clamp that one deployment reveals for a parameter.
 
     Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
     because 0 often stands for a default.
     """
-    if isinstance(requested, str | bool) or isinstance(effective, str | bool):
+    if isinstance(requested_value, str | bool) or isinstance(effective_value, str | bool):
         return UNLIMITED
-    if requested <= 0 or effective <= 0:
+    if requested_value <= 0 or effective_value <= 0:
         return UNLIMITED
-    if requested >= ROUNDING_FACTOR * effective:
-        return Clamp(maximum=float(effective))
+    if requested_value >= ROUNDING_FACTOR * effective_value:
+        return Clamp(maximum=float(effective_value))
     return (
-        Clamp(minimum=float(effective)) if ROUNDING_FACTOR * requested <= effective else UNLIMITED
+        Clamp(minimum=float(effective_value))
+        if ROUNDING_FACTOR * requested_value <= effective_value
+        else UNLIMITED
     )
 
 
@@ -94,7 +96,7 @@ class ParameterCap:
 def find_caps(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> dict[str, ParameterCap]:
-    """Return the caps of parameters that are known before any deployment, by full name."""
+    """Return the caps that are known before any deployment, by the parameter's full name."""
     all_dimensions = tuple(dimensions)
     names = {dimension.name for dimension in all_dimensions}
     caps: dict[str, ParameterCap] = {}
@@ -151,18 +153,18 @@ def list_capped_values(
     for dimension in dimensions:
         if dimension.name not in caps or not conditions_hold(dimension.conditions, settings):
             continue
-        requested, cap = settings[dimension.name], caps[dimension.name]
-        if isinstance(requested, str):
+        requested_value, cap = settings[dimension.name], caps[dimension.name]
+        if isinstance(requested_value, str):
             continue
-        value, reason = cap.compute_effective_value(float(requested), settings)
+        value, reason = cap.compute_effective_value(float(requested_value), settings)
         effective_baseline, baseline_reason = cap.compute_effective_value(
             float(dimension.baseline), settings
         )
-        effective_value = (
-            dimension.baseline if value == effective_baseline else dimension.clip(value)
-        )
-        if effective_value != requested:
+        clamped_value = dimension.baseline if value == effective_baseline else dimension.clip(value)
+        if clamped_value != requested_value:
             repairs.append(
-                RepairedValue(reason or baseline_reason, dimension.name, requested, effective_value)
+                RepairedValue(
+                    reason or baseline_reason, dimension.name, requested_value, clamped_value
+                )
             )
     return tuple(repairs)

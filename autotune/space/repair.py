@@ -33,7 +33,7 @@ class InfeasibleRule(AutotuneError):
 
 
 def repair_settings(
-    requested: Settings,
+    requested_settings: Settings,
     dimensions: Mapping[str, Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
@@ -46,8 +46,8 @@ def repair_settings(
     the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
     Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
     """
-    names = {**facts, **convert_to_base(requested, dimensions.values())}
-    repair_state = _RepairState(requested, dimensions, keep, names, {**requested})
+    names = {**facts, **convert_to_base(requested_settings, dimensions.values())}
+    repair_state = _RepairState(requested_settings, dimensions, keep, names, {**requested_settings})
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
@@ -87,13 +87,14 @@ class _RepairState:
         )
 
     def repair_rule(self, rule: Rule) -> None:
-        """Change one parameter so that ``rule`` is satisfied, or is broken by less."""
+        """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
         arithmetic = rule.format_arithmetic(self.names)
+        requested_rule, rule = rule, rule.as_bound(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
-        small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
+        smaller_side, larger_side = sides if rule.symbol in ("<=", "<") else reversed(sides)
         movable_pairs = [
-            *self._list_movable(small.names(), 0),
-            *self._list_movable(large.names(), 1),
+            *self._list_movable(smaller_side.names(), 0),
+            *self._list_movable(larger_side.names(), 1),
         ]
         if not rule.is_size:
             movable_pairs.sort(key=lambda pair: pair[0].name in self.keep)
@@ -109,7 +110,7 @@ class _RepairState:
             ):
                 self._set_value(dimension, end, arithmetic)
                 return
-        raise InfeasibleRule(arithmetic, rule)
+        raise InfeasibleRule(arithmetic, requested_rule)
 
     def _list_movable(
         self, names: Iterable[str], bound_index: int
@@ -121,8 +122,10 @@ class _RepairState:
         """
 
         def ratio(pair: tuple[Dimension, float]) -> float:
-            small, large = sorted((float(self.settings[pair[0].name]), float(pair[1])))
-            return large / max(small, 1e-9)
+            smaller_number, larger_number = sorted(
+                (float(self.settings[pair[0].name]), float(pair[1]))
+            )
+            return larger_number / max(smaller_number, 1e-9)
 
         numbers = [self.dimensions[n] for n in dict.fromkeys(names) if n in self.dimensions]
         movable_pairs = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]

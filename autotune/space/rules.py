@@ -1,15 +1,15 @@
 """Rules that every trial satisfies: the target's rules, and built-in rules for any stack.
 
 In addition to parameters and facts, a rule may name the total resource needs of a tier's services
-(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule per deployment of the tier, which
-contains that deployment's own parameters. It applies only if that deployment runs.
+(``web.workers``: see `ResourceNeeds`). Such a rule becomes one rule for each deployment of the tier.
+Each of these rules contains its deployment's own parameters, and applies only if that deployment runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import product
 
@@ -55,9 +55,9 @@ class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``baseline_excess`` is the amount by which the baseline's
-    side that should be smaller exceeds the other side. It is positive if the baseline breaks the rule.
-    Candidates may then break the rule by the same amount at most.
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the baseline,
+    the side that should be smaller exceeds the other side. It is positive if the baseline breaks the
+    rule. Candidates may then break the rule by the same amount at most.
     """
 
     text: str
@@ -110,9 +110,19 @@ class Rule:
         left, right = (
             side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
         )
-        small, large = (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
-        large += self.allowed_excess(names)
-        return (small - large) / max(abs(small), abs(large), 1e-12)
+        if self.symbol == "==":
+            return abs(left - right) / max(abs(left), abs(right), 1e-12)
+        smaller_side, larger_side = (left, right) if self.symbol in ("<=", "<") else (right, left)
+        larger_side += self.allowed_excess(names)
+        return (smaller_side - larger_side) / max(abs(smaller_side), abs(larger_side), 1e-12)
+
+    def as_bound(self, names: NameValues) -> Rule:
+        """Return the broken side of an equation as a bound; other rules are returned unchanged."""
+        if self.symbol != "==":
+            return self
+        difference = self.comparison.left.evaluate(names) - self.comparison.right.evaluate(names)
+        symbol = "<=" if difference > 0 else ">="
+        return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
     def format_arithmetic(self, names: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
@@ -160,7 +170,7 @@ class RuleVocabulary:
         """Return one rule or, if the rule names the resource needs of tiers, one for each combination of
         their deployments.
 
-        Raises KeyError with an unknown name.
+        Raises KeyError with an unknown name, and ValueError for a parameter whose values are text.
         """
         target_comparison = target_comparison.with_replacements(self._sum_over_hosts)
         sized_tiers = [
@@ -183,6 +193,8 @@ class RuleVocabulary:
         for name in names:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
+            if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
+                raise ValueError(f"{name} is text, and constraints compare numbers")
         conditions: list[tuple[str, tuple[Value, ...]]] = [
             (choice_name(tier), (deployment,))
             for tier, deployment in deployments.items()
@@ -258,8 +270,8 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """Return a service's expressions for one of `SIZE_NAMES`, which contain its own parameters; empty if
-    the service declares none.
+    """Return a service's expressions (over its own parameters) for one of `SIZE_NAMES`; empty if the
+    service declares none.
     """
     resource_needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
@@ -309,8 +321,8 @@ def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict
 def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[str, float]:
     """Return the facts for rules: number of hosts, memory (bytes), CPUs and maximum open files.
 
-    ``web.memory`` is that of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a tier.
-    ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
+    ``web.memory`` is the memory of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a
+    tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     names: dict[str, float] = {}
     for name, tier in target.tiers.items():
@@ -334,10 +346,10 @@ def list_order_rules(target: Target, names: Collection[str]) -> Iterator[Compari
     """
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
-            small, large = (
+            smaller_name, larger_name = (
                 qualify_expression(side, f"{tier_service.name}.", names) for side in name_pair
             )
-            order = parse_comparison(f"{small} <= {large}")
+            order = parse_comparison(f"{smaller_name} <= {larger_name}")
             if order.names() <= {*names}:
                 yield order
 

@@ -61,11 +61,19 @@ from autotune.space.target_values import build_declared_dimensions, parse_value,
 from autotune.target import runtimes
 from autotune.target.messages import find_nearest_name
 from autotune.target.model import ParameterRule, Scalar, Target, Tier
-from autotune.target.parameter_selection import is_excluded, is_wildcard, list_unmatched_patterns
+from autotune.target.parameter_selection import (
+    is_excluded,
+    is_wildcard,
+    list_unmatched_patterns,
+    unknown_parameter_error,
+)
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
 
 FactsByHost = Mapping[str, HostFacts]
+CONSTRAINT_NAMES_HINT = (
+    "constraints compare numbers: parameters, and facts such as `web.memory` or `count(web.hosts)`"
+)
 __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build_space"]
 
 
@@ -511,7 +519,7 @@ def _parse_rule(
     except KeyError as error:
         name = str(error.args[0])
         nearest_name = find_nearest_name(name, vocabulary.known_names)
-        hint = f"did you mean {nearest_name!r}?" if nearest_name else None
+        hint = f"did you mean {nearest_name!r}?" if nearest_name else CONSTRAINT_NAMES_HINT
         raise file.document.build_error(location, f"unknown name {name!r}", hint=hint) from None
 
 
@@ -570,7 +578,7 @@ def _apply_target_rules(
     mistakes = TargetErrorCollector()
     for location, pattern in list_unmatched_patterns(file.target, by_name):
         with mistakes.collect():
-            raise file.document.unknown_name_error(location, "parameter", by_name, pattern)
+            raise unknown_parameter_error(file.document, location, by_name, pattern)
     for name, rule in file.target.parameters.items():
         if not is_wildcard(name):
             with mistakes.collect():
@@ -612,7 +620,7 @@ def _apply_parameter_rule(
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
     if name not in by_name:
-        raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
+        raise unknown_parameter_error(file.document, ["parameters", name], by_name)
     if name in adopted_values.skipped and (rule.fixed is not None or rule.derive is not None):
         reason = f"{name} cannot be set on these hosts: {adopted_values.skipped[name]}"
         hint = "leave it out of `parameters:`"

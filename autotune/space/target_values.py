@@ -10,6 +10,7 @@ from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
 from autotune.target.messages import find_nearest_name, format_value
 from autotune.target.model import ParameterRule, Scalar
+from autotune.target.parameter_selection import unknown_parameter_error
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 from autotune.target.yaml_document import Location
@@ -32,7 +33,9 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
     try:
         return dimension.convert(number)
     except ValueError as error:
-        hint = _describe_choices(text, dict.fromkeys(choices)) if choices else None
+        is_quoted = isinstance(text, str) and text.strip().isdecimal()
+        hint = "omit the quotes" if is_quoted else None
+        hint = _describe_choices(text, dict.fromkeys(choices)) if choices else hint
         raise file.document.build_error(location, str(error), hint=hint) from None
 
 
@@ -73,9 +76,7 @@ def read_tried_first(
         values: dict[str, Value] = {}
         for name, written_value in written_settings.items():
             if name not in dimensions:
-                raise file.document.unknown_name_error(
-                    ["try", index, name], "parameter", dimensions
-                )
+                raise unknown_parameter_error(file.document, ["try", index, name], dimensions)
             values[name] = parse_bounded_value(
                 file, dimensions[name], ("try", index, name), written_value
             )
@@ -121,7 +122,7 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         dimension = _apply_range(file, name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
-        assert choices is not None  # the loader requires choices without a range
+        assert choices is not None  # without a range, the loader requires choices
         parameter = replace(parameter, stock=choices[0])
         dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:

@@ -51,16 +51,16 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
             f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
             hint="start a study with this target to find settings that fit these hosts",
         )
-    if inactive := _find_inactive_settings(space, export, candidate.settings, settings):
+    if inactive_names := _find_inactive_settings(space, export, candidate.settings, settings):
         raise AutotuneError(
-            f"these settings of {export} have no effect in this target: {', '.join(inactive)}",
+            f"these settings of {export} have no effect in this target: {', '.join(inactive_names)}",
             hint="use the target of its study, or a target with the same services",
         )
     return settings
 
 
 def _find_inactive_settings(
-    space: SearchSpace, export: Path, complete_settings: Settings, exported: Settings
+    space: SearchSpace, export: Path, complete_settings: Settings, exported_settings: Settings
 ) -> list[str]:
     """Return the changed settings that have no effect in this target.
 
@@ -69,7 +69,9 @@ def _find_inactive_settings(
     """
     changes = _read_effective_changes(export)
     active_names = space.active_parameters(complete_settings)
-    differing_names = {name for name, value in exported.items() if space.baseline[name] != value}
+    differing_names = {
+        name for name, value in exported_settings.items() if space.baseline[name] != value
+    }
     if changes is not None:
         differing_names &= {
             str(change["parameter"])
@@ -94,12 +96,14 @@ def apply_settings(
         return deploy_result
 
 
-def format_apply_result(deployed: DeployResult, directory: Path) -> str:
+def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
     """Return the actions as text, with the command for reverting them."""
     actions = [
-        f"{action.name.lower()} {service}" for service, action in deployed.actions.items() if action
+        f"{action.name.lower()} {service}"
+        for service, action in deploy_result.actions.items()
+        if action
     ]
-    differences = [f"! {difference}" for difference in deployed.mismatches]
+    differences = [f"! {difference}" for difference in deploy_result.mismatches]
     return "\n".join(
         [
             f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",

@@ -33,7 +33,7 @@ class BedBarrier:
         """
         with self._condition:
             if clock.skip is not None:
-                self._set_time(bed, clock.now())
+                self._set_clock_time(bed, clock.now())
                 self._wait_until(
                     lambda: min(self._clock_times, key=self._clock_times.__getitem__) == bed
                 )
@@ -43,13 +43,13 @@ class BedBarrier:
     def wait_for_others(self, bed: str | None, clock: StudyClock) -> None:
         """Return when a trial of another bed finishes or that bed is removed.
 
-        If other processes have beds too, it also returns after the poll interval.
+        If other processes have beds too, also return after the poll interval.
         """
         with self._condition:
-            finished_before = self._finished_count
-            self._set_time(bed, inf)
+            finished_count_before = self._finished_count
+            self._set_clock_time(bed, inf)
             self._wait_until(
-                lambda: self._finished_count != finished_before or self._is_alone(),
+                lambda: self._finished_count != finished_count_before or self._is_alone(),
                 self._poll_seconds,
             )
             bed_time = self._clock_times[bed]
@@ -61,7 +61,7 @@ class BedBarrier:
         """Finish a trial of this bed, so that waiting beds continue at the time on this bed's clock."""
         with self._condition:
             self._wake_waiting(clock.now())
-            self._set_time(bed, clock.now())
+            self._set_clock_time(bed, clock.now())
 
     def remove_bed(self, bed: str | None) -> None:
         """Remove this bed, and wake the beds that wait for it."""
@@ -75,7 +75,7 @@ class BedBarrier:
             self._is_stopped = True
             self._condition.notify_all()
 
-    def _set_time(self, bed: str | None, now: float) -> None:
+    def _set_clock_time(self, bed: str | None, now: float) -> None:
         self._clock_times[bed] = now
         self._condition.notify_all()
 

@@ -38,8 +38,8 @@ def run_bed_workers(
 ) -> None:
     """Run or continue the study on every usable bed until it is complete.
 
-    ``barrier`` replaces the default barrier, which covers only this process. Raises AutotuneError, with
-    the error from each bed, if no bed is usable.
+    ``barrier`` replaces the default barrier, which covers only the beds of this process. Raises
+    AutotuneError, with the error from each bed, if no bed is usable.
     """
     poll_seconds = SHARED_POLL_SECONDS if store.is_shared else None
     barrier = barrier or BedBarrier(tuple(environment.environments), poll_seconds)
@@ -69,20 +69,22 @@ class BedWorkers:
         }
 
     def run(self) -> None:
-        """Run every bed until it stops. Raises a KeyboardInterrupt again after all hosts are restored."""
+        """Run every bed until it stops. After a KeyboardInterrupt, restore all hosts, then raise it
+        again.
+        """
         threads = [
             threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
             for bed in self.environments_by_bed
         ]
-        was_interrupted, unstarted = False, list(threads)
-        while unstarted or any(thread.is_alive() for thread in threads):
+        was_interrupted, unstarted_threads = False, list(threads)
+        while unstarted_threads or any(thread.is_alive() for thread in threads):
             try:
-                while unstarted:
-                    unstarted.pop().start()
+                while unstarted_threads:
+                    unstarted_threads.pop().start()
                 next((t for t in threads if t.is_alive()), threads[0]).join(STOP_POLL_SECONDS)
             except KeyboardInterrupt:
                 was_interrupted = True
-                unstarted.clear()
+                unstarted_threads.clear()
                 self.barrier.stop_all()
         self._loop.close()
         if was_interrupted:

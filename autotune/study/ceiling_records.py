@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # these modules are heavy, and only their types are needed
+if TYPE_CHECKING:  # these modules are slow to import, and only their types are needed
     from autotune.environments.cache_peak import CachePeak
     from autotune.loads.closed_load import ClosedLoopCeiling
     from autotune.loads.memcaslap import CacheCeiling
 
-STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of the field ``of``
+STACK_CEILING, CACHE_CEILING = "stack", "caches"  # values of the record field ``of``
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class StackCeilings:
 
 @dataclass(frozen=True)
 class CacheCeilingAtSize:
-    """The result for one object size, ``objects``, as measured by the generator ``how``.
+    """The result for cached objects of one size (``objects``), measured with the generator ``how``.
 
     ``together`` is the number of keys per get. ``rate`` is in operations/s, ``gigabits`` in Gb/s,
     ``hits`` a fraction of the gets. ``failed`` is the reason for a missing result.

@@ -47,12 +47,14 @@ TIMEOUT_MARGIN_SECONDS = 15.0  # seconds that the transport waits after the plan
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
-MAX_CLIENTS = 500  # more clients need over 1,000 descriptors, and a single core serves them all
+# more clients would need over 1,000 descriptors, and overload the generator's only core
+MAX_CLIENTS = 500
 
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """The ceilings to measure: the caches of ``tier``, or the stack at each of ``client_counts``.
+    """The ceilings to measure: the caches of ``tier``, or the stack with each number of clients in
+    ``client_counts``.
 
     ``allow_unpaced`` permits generators without rate control.
     """
@@ -155,7 +157,7 @@ def _measure_stack(
 
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
-    """Return the first closed-loop generator on the host that the target permits. Raises LoadError."""
+    """Return the first installed closed-loop generator that the target permits. Raises LoadError."""
     generators = {
         name: generator
         for name, generator in CLOSED_LOOP_GENERATORS.items()
@@ -200,7 +202,7 @@ def _measure_caches(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {trial.failure}")
-    keys = target.data.keys_per_request
+    keys_per_request = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(
         instance.placement.listen
@@ -209,7 +211,12 @@ def _measure_caches(
     )
     ceilings: list[CacheCeiling | CachePeak] = []
     load_test = CacheLoadTest(
-        servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced
+        servers,
+        hosts,
+        meter.slo,
+        keys_per_request,
+        meter.max_rate * keys_per_request,
+        request.allow_unpaced,
     )
     for ceiling in load_test.measure_ceilings():
         outcome = ceiling.failure or f"{ceiling.rate:.0f} ops/s"
@@ -218,7 +225,7 @@ def _measure_caches(
     return CacheCeilings(
         tuple(map(str, servers)),
         tuple(map(CacheCeilingAtSize.from_result, ceilings)),
-        round(trial.peak.peak * keys, 1),
+        round(trial.peak.peak * keys_per_request, 1),
     )
 
 
@@ -251,52 +258,57 @@ class CacheLoadTest:
     allow_unpaced: bool
 
     def measure_ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
-        """Yield the peak for each object shape from mutilate, or else the ceilings from memcaslap.
+        """Yield the peak for each object size, measured with mutilate, or else the ceilings from
+        memcaslap.
 
         mutilate is used only if it is installed and starts on every load host. memcaslap also measures
-        small objects with as many keys per get as the application reads, because mutilate cannot.
+        small objects with as many keys per get as the application reads. mutilate does not support
+        this.
         """
-        master, *_ = self.load_hosts.values()
+        master_host, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
         if all(_has_program(host, MUTILATE_PROGRAM) for host in self.load_hosts.values()):
             for peak in self._measure_with_mutilate():
                 peaks.append(peak)
                 yield peak
-            if not _has_program(master, "memcaslap"):
+            if not _has_program(master_host, "memcaslap"):
                 return
         if not any(peak.failure is None for peak in peaks):
-            for shape in CACHE_SHAPES:
-                yield self._measure_with_memcaslap(shape, master)
+            for load_shape in CACHE_SHAPES:
+                yield self._measure_with_memcaslap(load_shape, master_host)
         shape_name = f"{CACHE_SHAPES[0].name}, {self.keys_per_request} at once"
         yield self._measure_with_memcaslap(
-            replace(CACHE_SHAPES[0], name=shape_name, keys_per_get=self.keys_per_request), master
+            replace(CACHE_SHAPES[0], name=shape_name, keys_per_get=self.keys_per_request),
+            master_host,
         )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
-        """Yield the peak for each object shape; if the caches cannot be filled, only a failed result."""
-        for shape in mutilate.CACHE_SHAPES:
+        """Yield the peak for each object size; if caches cannot be filled, yield one failed result."""
+        for load_shape in mutilate.CACHE_SHAPES:
             objective = derive_cache_slo(self.slo)
             try:
                 yield measure_cache_peak(
-                    self.servers, shape, self.load_hosts, objective, self.max_rate
+                    self.servers, load_shape, self.load_hosts, objective, self.max_rate
                 )
             except LoadError as error:
-                yield CachePeak(shape.name, MUTILATE_PROGRAM, failure=str(error))
+                yield CachePeak(load_shape.name, MUTILATE_PROGRAM, failure=str(error))
                 return
 
-    def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
+    def _measure_with_memcaslap(self, load_shape: MemcaslapShape, host: Transport) -> CacheCeiling:
         """Return a ceiling, or a result with the reason why there is none."""
         max_rate = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
         if reason := find_excess_rate(UNKNOWN_RATE, max_rate):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"
-            return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failure)
-        argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
+            return CacheCeiling(
+                load_shape.name, keys_per_get=load_shape.keys_per_get, failure=failure
+            )
+        argv = memcaslap.build_command(self.servers, load_shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
         timeout = LOAD_SECONDS + TIMEOUT_MARGIN_SECONDS
         command = LoadCommand(
-            host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, timeout, shape.build_config()
+            host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, timeout, load_shape.build_config()
         )
         (result,) = run_together([command], max_rate)
         if result.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.MEMCASLAP_PACKAGES)}"
             raise LoadError(f"memcaslap is not installed on {host.name}", hint=hint)
-        return memcaslap.parse_output(result.stdout or result.error_text, shape)
+        return memcaslap.parse_output(result.stdout or result.error_text, load_shape)

@@ -50,7 +50,7 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     common_clamps = {
         name: limit
         for name, clamps in clamps_by_parameter.items()
-        if (limit := _common_clamp(clamps))
+        if (limit := _find_common_clamp(clamps))
     }
     return {
         name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
@@ -63,7 +63,7 @@ def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> boo
     return any(not clamp.allows(value) for value in values)
 
 
-def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
+def _find_common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
     minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
     maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
@@ -76,8 +76,9 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     """Map each trial that repeats an earlier configuration to the trial that represents the
     configuration.
 
-    The representative is the first trial that met the objective, or else the first trial. Trials
-    represent the same configuration if the same values took effect and some values were clamped.
+    The representative is the first trial that met the objective, or else the first trial. Two trials
+    have the same configuration if the same values took effect. Groups of trials without a clamped value
+    are left out.
     """
     configurations = [trial for trial in trials if trial.source_trial is None]
     if not any(trial.clamped_parameters or trial.capped_parameters for trial in configurations):

@@ -42,7 +42,7 @@ def find_study(
     hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
     if nearest_name := find_nearest_name(Path(name).name, study_names):
         hint = f"did you mean {nearest_name!r}?"
-    raise AutotuneError(f"unknown study {Path(name).name!r}", hint=hint)
+    raise AutotuneError(f"unknown study {name!r}", hint=hint)
 
 
 def find_free_directory(root: Path, name: str) -> Path:

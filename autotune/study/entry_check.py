@@ -19,14 +19,14 @@ from autotune.transports.request import Request
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
-def await_entry(file: TargetFile, transports: Mapping[str, Transport]) -> str:
+def await_entry(target_file: TargetFile, transports: Mapping[str, Transport]) -> str:
     """Wait until every entry responds correctly. Return a line with the result.
 
     The first load host sends the requests, at most one per second and within the target's `max_rate`.
     """
-    target = file.target
+    target = target_file.target
     try:
-        request = build_request(file, build_entry_stack(target))
+        request = build_request(target_file, build_entry_stack(target))
     except AutotuneError as error:
         return f"no request was sent to the entry: {error.message}"
     if request.method not in SAFE_METHODS:

@@ -69,7 +69,7 @@ def analyze_study(directory: Path, state: State, winner_number: int) -> ModelAna
     if state.model is not None and (state.verdict is not None or state.reversal_costs):
         return ModelAnalysis(state.model, state.reversal_costs)
     environment, drift = read_environment(directory), estimate_study_drift(state)
-    searcher = _describe_search(environment, directory, state)
+    searcher = _rebuild_search(environment, directory, state)
     surrogate = searcher.fit_surrogate(drift)
     costs = predict_reversal_costs(surrogate, environment.space, state, winner_number)
     return ModelAnalysis(searcher.build_view(drift), costs)
@@ -89,7 +89,7 @@ def reduce_changes(
     state = load_state(directory)
     baseline, winner = find_baseline_and_winner(state)
     gain = _get_proven_log_gain(state)
-    surrogate = _describe_search(environment, directory, state).fit_surrogate(
+    surrogate = _rebuild_search(environment, directory, state).fit_surrogate(
         estimate_study_drift(state)
     )
     predicted_effects = _predict_effects(surrogate, environment.space, state)
@@ -109,7 +109,7 @@ def reduce_changes(
         )
 
 
-def _describe_search(
+def _rebuild_search(
     environment: Environment | RecordedEnvironment, directory: Path, state: State
 ) -> Searcher:
     """Return the study's search, with all outcomes recorded again from the journal.
@@ -129,11 +129,11 @@ class _AblationTrials:
         self._context, self._baseline, self._winner = context, baseline, winner
         self.trials: dict[RevertedChanges, int] = {}
 
-    def measure_log_peak(self, reverted: RevertedChanges) -> float | None:
+    def measure_log_peak(self, reverted_changes: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
         winner = space.replace_impossible(trial.effective_settings, trial.settings)
         settings = {
-            name: self._baseline[name] if name in reverted else value
+            name: self._baseline[name] if name in reverted_changes else value
             for name, value in winner.items()
         }
         expected_peak = (
@@ -141,7 +141,7 @@ class _AblationTrials:
             if self._winner.peak
             else None
         )
-        source_trial = None if reverted else self._winner.number
+        source_trial = None if reverted_changes else self._winner.number
         finished_trial = trials.run_trial(
             MeasureStep(Phase.EXPLAIN, settings, source_trial=source_trial),
             self._context,
@@ -149,7 +149,7 @@ class _AblationTrials:
             None,
         )
         self._context.record_time_spent()
-        self.trials[reverted] = finished_trial.number
+        self.trials[reverted_changes] = finished_trial.number
         peak = finished_trial.peak
         return log(peak.peak) if peak is not None and peak.is_feasible else None
 

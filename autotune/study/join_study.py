@@ -27,7 +27,7 @@ from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.shared_store import HeartbeatPolicy, SharedStore, check_same_study
 from autotune.study.study_database import SharedStudy, StudyDatabase
 from autotune.study.study_state import replay_records
-from autotune.study.study_store import build_first_record, current_timestamp
+from autotune.study.study_store import build_first_record, format_current_timestamp
 from autotune.study.trial_context import (
     collect_versions,
     describe_environment,
@@ -53,7 +53,7 @@ def create_shared_study(
                 "shared": True,
                 "space": collect_parameter_limits(environment.space),
             },
-            {"event": "session", "at": current_timestamp(), "versions": collect_versions()},
+            {"event": "session", "at": format_current_timestamp(), "versions": collect_versions()},
         ]
         if not directory.exists() and database.create_study(name, target_text, records):
             return database.find_study(name)
@@ -88,7 +88,7 @@ def join_study(
         searcher.reseed()
         progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
         create_copy_searcher = partial(
-            start.create_searcher, environment, study.name, condensed=True
+            start.create_searcher, environment, study.name, is_condensed=True
         )
         with storage.convert_errors(), copy_in_background(storage, study, create_copy_searcher):
             run_bed_workers(
@@ -99,7 +99,7 @@ def join_study(
 
 
 def prepare_joining_beds(
-    study: SharedStudy, database: StudyDatabase, file: TargetFile, beds: str
+    study: SharedStudy, database: StudyDatabase, target_file: TargetFile, beds: str
 ) -> MultiBedEnvironment:
     """Return the test beds of a target that will join a study, prepared on the current hosts.
 
@@ -117,14 +117,16 @@ def prepare_joining_beds(
             f"{__version__}",
             hint="all workers of a study need the same version: install that version here",
         )
-    file, names = _adapt_target(file, study), select_beds(file.target, beds)
+    target_file, names = _adapt_target(target_file, study), select_beds(target_file.target, beds)
     adopted_by_bed = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
-    environment = prepare_beds(file, names, {name: adopted_by_bed.get(name) for name in names})
-    limits = collect_parameter_limits(environment.space)
+    environment = prepare_beds(
+        target_file, names, {name: adopted_by_bed.get(name) for name in names}
+    )
+    parameter_limits = collect_parameter_limits(environment.space)
     lines = [
         f"  {line}"
         for line in list_limit_differences(
-            "the study", study.first_record["space"], names[0], limits
+            "the study", study.first_record["space"], names[0], parameter_limits
         )
     ]
     if lines:
@@ -152,22 +154,22 @@ def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
     return read_recorded_target(directory)
 
 
-def _adapt_target(file: TargetFile, study: SharedStudy) -> TargetFile:
+def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:
     """Return the target with the study's budget and search settings.
 
     Raises TargetError if anything but the beds differs from the target of the study.
     """
     with TemporaryDirectory() as directory:
         target = write_study_target(study, Path(directory)).target
-    changes = list_differences(target, file.target)
+    changes = list_differences(target, target_file.target)
     if breaking_changes := [
         f"  {c}" for c in changes if c.invalidates_readings and not c.path.startswith("beds.")
     ]:
         differences = "\n".join(breaking_changes)
         raise TargetError(
-            f"{file.path} differs from the target of study {study.name}:\n{differences}",
+            f"{target_file.path} differs from the target of study {study.name}:\n{differences}",
             hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "
             "--storage URL --beds …`",
         )
     study_values = {"budget": target.budget, "search": target.search}
-    return replace(file, target=file.target.model_copy(update=study_values))
+    return replace(target_file, target=target_file.target.model_copy(update=study_values))

@@ -27,7 +27,7 @@ class Journal:
         self.path = path
         durable_files.make_directory(path.parent, 0o700)
         foreign_files.check_writable_path(path.parent, path.name)
-        self._cut_torn_line()
+        self._remove_incomplete_line()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         durable_files.sync_directory(path.parent)
@@ -36,15 +36,15 @@ class Journal:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records that are already encoded as by ``encode_record``."""
+        """Append records that were encoded with ``encode_record``."""
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
-        size, written = os.fstat(self._file).st_size, 0
+        size, written_bytes = os.fstat(self._file).st_size, 0
         try:
             with durable_files.set_error_path(self.path):
-                while written < len(content):
-                    written += os.write(self._file, content[written:])
+                while written_bytes < len(content):
+                    written_bytes += os.write(self._file, content[written_bytes:])
                 os.fsync(self._file)
         except OSError:
             # A full disk leaves an incomplete line, and the next record must start on a new line.
@@ -54,7 +54,7 @@ class Journal:
     def close(self) -> None:
         os.close(self._file)
 
-    def _cut_torn_line(self) -> None:
+    def _remove_incomplete_line(self) -> None:
         # No reader depends on an incomplete write, because it was never acknowledged.
         try:
             content = foreign_files.read_bytes(
@@ -74,7 +74,7 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     Raises ValueError for a number that no reader accepts.
     """
     line = json.dumps(record, separators=(",", ":"), allow_nan=False)
-    if "\\ud" in line:  # a pair of surrogates is a character, a lone one is a byte
+    if "\\ud" in line:  # a lone surrogate stands for an invalid byte, a pair for a character
         line = json.dumps(_escape_lone_surrogates(record), separators=(",", ":"))
     return line.encode()
 

@@ -18,16 +18,17 @@ from autotune.optimize.model_view import ModelView
 from autotune.services.base import Settings, Value
 from autotune.space.facts import HostFacts
 from autotune.study.ceiling_records import CacheCeilings, StackCeilings
-from autotune.study.record_codec import named, omitted_if_empty
+from autotune.study.record_codec import named, omit_if_empty
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
 SCHEMA_VERSION = 1  # version of a study's records
+MAX_SECONDS = 1e12  # longer than any study; sums of larger numbers may not be finite
 
 
 @dataclass(frozen=True)
 class RecordedFacts:
-    """Facts of a host: its CPUs, its memory in bytes, and its maximum of open files."""
+    """Facts of a host: its CPUs, its memory in bytes, and its maximum number of open files."""
 
     cpus: float | None = None
     memory: float | None = None
@@ -83,12 +84,24 @@ class StudyStart:
 
 
 @dataclass(frozen=True)
+class RecordedBudget:
+    """The limits of a study in a session: the number of configurations, and the time in seconds."""
+
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class SessionStart:
-    """The start of a session, with its test beds and the software versions that results depend on."""
+    """The start of a session, with its test beds and the software versions that results depend on.
+
+    ``budget`` is recorded when a study is resumed, because the target's budget may have changed.
+    """
 
     at: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     beds: tuple[str, ...] = ()
+    budget: RecordedBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +147,9 @@ class TrialStart:
     settings: Mapping[str, Value] = field(kw_only=True)
     suggested: Mapping[str, Value] = field(kw_only=True)
     bindings: tuple[str, ...] = field(kw_only=True)
-    bed: str | None = omitted_if_empty()
-    replaced_trial: int | None = omitted_if_empty(None, "repeats")
-    capped_parameters: tuple[str, ...] = omitted_if_empty((), "capped")
+    bed: str | None = omit_if_empty()
+    replaced_trial: int | None = omit_if_empty(None, "repeats")
+    capped_parameters: tuple[str, ...] = omit_if_empty((), "capped")
 
 
 @dataclass(frozen=True)
@@ -150,7 +163,7 @@ class DeployedHost:
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployedTrial:
     """A deployment: effective values, differences from the requested values, and digests of the
     rendered files.
     """
@@ -187,7 +200,7 @@ class MeasuredPeak(Peak):
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedTrial:
     """A trial that failed; ``fault`` is true if the benchmark or the load caused the failure."""
 
     trial: int
@@ -241,7 +254,12 @@ class TimeSpent:
     """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
-    bed: str | None = omitted_if_empty()
+    bed: str | None = omit_if_empty()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a time that no study can take."""
+        if any(abs(seconds) > MAX_SECONDS for seconds in self.seconds.values()):
+            raise ValueError(f"seconds: expected numbers up to {MAX_SECONDS:g}")
 
 
 @dataclass(frozen=True)
@@ -255,7 +273,7 @@ class Standings:
 
 
 @dataclass(frozen=True)
-class Transferred:
+class TransferredConfigurations:
     """Configurations of an earlier study, as changes to the baseline."""
 
     of: str
@@ -342,7 +360,7 @@ class SweepStart:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepMeasurement:
     """A trial that was the ``turn``-th measurement of one point of a sweep."""
 
     trial: int
@@ -352,10 +370,11 @@ class Swept:
 
 RECORD_KINDS: Mapping[str, type] = {
     "study": StudyStart, "session": SessionStart, "joined": BedJoined, "bed": BedExclusion,
-    "beds": BedOffsets, "trial": TrialStart, "deployed": Deployed, "warm-up": WarmUp,
-    "measured": MeasuredPeak, "answered": CommandValues, "failed": Failed, "sweep": SweepStart,
-    "swept": Swept, "noise": RecordedNoise, "bottleneck": RecordedBottleneck, "capacities": Capacities,
-    "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings, "transferred": Transferred,
+    "beds": BedOffsets, "trial": TrialStart, "deployed": DeployedTrial, "warm-up": WarmUp,
+    "measured": MeasuredPeak, "answered": CommandValues, "failed": FailedTrial, "sweep": SweepStart,
+    "swept": SweepMeasurement, "noise": RecordedNoise, "bottleneck": RecordedBottleneck,
+    "capacities": Capacities, "memory": ProcessSizes, "spent": TimeSpent, "standings": Standings,
+    "transferred": TransferredConfigurations,
     "model": RecordedModel, "reversal-costs": ReversalCosts, "settled": SearchStopped,
     "answers": ReferenceAnswers, "simplified": Simplification, "explained": MinimalChanges,
     "verdict": Verdict,
@@ -370,7 +389,7 @@ def find_record_type(record: Mapping[str, Any]) -> type | None:
     """
     event = record["event"]
     if not isinstance(event, str):
-        raise ValueError("event: expected text")  # noqa: TRY004  one error for records
+        raise ValueError("event: expected text")  # noqa: TRY004 every invalid record raises ValueError
     if event == "ceilings":
         return CEILING_KINDS.get(str(record.get("of")), CacheCeilings)
     return RECORD_KINDS.get(event)

@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
 from autotune.loads.load_commands import find_excess_rate
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain
+from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain, compute_mean
 from autotune.services.base import Settings
 from autotune.space.dimension import (
     BASELINE_NAME,
@@ -48,7 +48,7 @@ class ComparisonConfiguration:
     rss: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def phrase(self) -> str:
+    def name_in_sentence(self) -> str:
         """Return the configuration's name for use in a sentence."""
         if self.name == BASELINE_NAME:
             return "the baseline"
@@ -139,6 +139,8 @@ def parse_required_capacity(
         rate = parse_rate(rate_text)
     except ValueError as error:
         raise UsageError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+    if rate <= 0:
+        raise UsageError("--at-least must exceed 0/s", hint="such as --at-least 1200/s")
     if reason := find_excess_rate(rate, environment.file.target.load.max_rate):
         raise UsageError(
             f"--at-least can never be reached: {reason}",
@@ -164,8 +166,8 @@ class Measurement:
     @property
     def spread(self) -> float | None:
         """Return the relative standard deviation of the repeats."""
-        logs = self._log_peaks
-        return stdev(logs) if len(logs) > 1 else None
+        log_peaks = self._log_peaks
+        return stdev(log_peaks) if len(log_peaks) > 1 else None
 
     @property
     def limit(self) -> str | None:
@@ -180,6 +182,15 @@ class Measurement:
         lower bound.
         """
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 90 % interval of ``peak``; ``None`` unless several repeats all found a capacity."""
+        peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
+        if len(peaks) < max(2, len(self.trials)):
+            return None
+        _, low, high = compute_mean([peak.estimate for peak in peaks])
+        return low, high
 
     def reaches_rate(self, rate: float) -> bool:
         """True if the capacity is at least ``rate`` (requests/s), and every repeat met the objective.
@@ -204,13 +215,13 @@ def measure_configuration(
     """Measure a configuration, and record every reading in a directory like that of a study."""
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory, MEASURE_PURPOSE)
-        informed_context = replace(context, space=context.space.with_measured_memory(request.rss))
+        sized_context = replace(context, space=context.space.with_measured_memory(request.rss))
         if request.against is not None:
-            return _measure_alternately(informed_context, request, request.against, directory)
+            return _measure_alternately(sized_context, request, request.against, directory)
         repeats: list[Trial] = []
         for _ in range(request.repeat):
             repeats.append(
-                _measure_once(informed_context, request.settings, repeats, CONFIGURATION_LABEL)[0]
+                _measure_once(sized_context, request.settings, repeats, CONFIGURATION_LABEL)[0]
             )
         return Measurement(directory.name, tuple(repeats))
 
@@ -227,7 +238,7 @@ def _measure_alternately(
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
         is_configuration = confirmation.is_winner_turn(index)
         settings = request.settings if is_configuration else against.settings
-        label = CONFIGURATION_LABEL if is_configuration else against.phrase
+        label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
         trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], label)
         if peak.is_load_limited:
             raise AutotuneError(
@@ -265,7 +276,7 @@ def _measure_once(
     context.record_time_spent()
     if trial.peak is None:
         raise AutotuneError(f"{label} cannot be used: {trial.failure}")
-    if differences := find_unapplied(trial, settings):
+    if differences := find_unapplied_settings(trial, settings):
         raise AutotuneError(
             f"{label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
@@ -273,7 +284,7 @@ def _measure_once(
     return trial, trial.peak
 
 
-def find_unapplied(trial: Trial, settings: Settings) -> list[str]:
+def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:
     """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
     An export contains effective values. Such a value counts as applied even if the trial requested

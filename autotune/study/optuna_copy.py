@@ -1,6 +1,6 @@
 """A copy of a shared study's outcomes in Optuna's tables, for optuna-dashboard and other readers.
 
-One worker at a time writes it in a background thread. Searches and records do not wait for these
+One worker at a time writes the copy in a background thread. Searches and records do not wait for these
 writes, and no decision depends on the copy.
 """
 
@@ -32,7 +32,7 @@ def copy_in_background(
     create_searcher: Callable[[RDBStorage], Searcher],
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
-    """Copy outcomes during the block, and the last ones at its end, unless another worker copies them.
+    """Copy outcomes during the block and once more at its end, unless another worker copies them.
 
     ``create_searcher`` returns a search that uses Optuna's tables.
     """
@@ -69,10 +69,10 @@ def _copy_outcomes(
         searcher.discard_pending()
         while True:
             is_last = stop_event.is_set()
-            read_new = partial(
+            read_new_records = partial(
                 study_database.read_records_after, study=study.study_id, number=number
             )
-            records = database.run_transaction(read_new)
+            records = database.run_transaction(read_new_records)
             state, number = replay_records(records, state), number + len(records)
             sync_outcomes(searcher, state)
             if is_last:

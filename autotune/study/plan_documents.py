@@ -53,8 +53,8 @@ class UnitChangeObject(TypedDict):
 
 
 class HostChangesObject(TypedDict):
-    """Changes of one host. ``diff`` is unified, without secrets; ``sysctls`` maps names to old and new
-    values.
+    """Changes of one host. ``diff`` is a unified diff without secrets; ``sysctls`` maps names to old and
+    new values.
     """
 
     diff: str

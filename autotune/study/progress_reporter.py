@@ -15,7 +15,7 @@ from autotune.study.study_state import Trial
 class ProgressReporter(Protocol):
     def on_trial_start(self, trial: Trial) -> None: ...
 
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None: ...
+    def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None: ...
 
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
 
@@ -36,8 +36,8 @@ class ForwardingReporter(ABC):
     def on_trial_start(self, trial: Trial) -> None:
         self.forward(lambda reporter: reporter.on_trial_start(trial))
 
-    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
-        self.forward(lambda reporter: reporter.on_deployed(trial, deployed))
+    def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
+        self.forward(lambda reporter: reporter.on_deployed(trial, deploy_result))
 
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
         self.forward(lambda reporter: reporter.on_warm_up(trial, warm_up))

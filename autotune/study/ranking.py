@@ -26,9 +26,11 @@ from autotune.optimize.ranking import (
 from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.study.verdict import Verdict
 
-MIN_CONFIGURATIONS = 10  # minimum number of configurations for a model to estimate importance
+# minimum number of configurations from which the model estimates importance
+MIN_CONFIGURATIONS = 10
 PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
-# The search explores as long as the best peak rises by this factor within this many configurations.
+# The search explores as long as the last EXPLORATION_TRIALS configurations raised the best peak by
+# EXPLORATION_FACTOR or more.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
 MAX_INCUMBENT_SD = 0.08  # an incumbent is measured again if the sd of its log peak exceeds this
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the proof
@@ -38,11 +40,11 @@ MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
 # measured.
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
-# An improvement is proven if the baseline misses the objective this often, and repeats of a trial meet
-# the objective this often. If both met it with the same probability p, the probability of a false claim
-# would be (p (1 - p))³, at most 1.6 %.
+# For a proof, the baseline must miss the objective in this many measurements, and a trial must meet it
+# in as many repeats. If both met it with the same probability p, the probability of a false claim would
+# be (p (1 - p))³, at most 1.6 %.
 REPRODUCTIONS = 3
-NO_SHIFT = Estimate(0.0, 0.0)  # shift of a peak that neither drift nor its test bed affects
+NO_SHIFT = Estimate(0.0, 0.0)  # the shift of a peak without drift and without a test bed's offset
 
 
 def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
@@ -61,12 +63,12 @@ def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Est
     The peaks are corrected to the level of an average test bed.
     """
     return [
-        (state.configuration_number(trial), state.normalized_peak(trial))
+        (state.find_configuration_number(trial), state.normalize_peak(trial))
         for trial in select_feasible_trials(trials)
     ]
 
 
-def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
+def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
     """Return the estimate of each configuration in ``trials``.
 
     Several measurements of a configuration are pooled. A pruned measurement is only an upper bound, and
@@ -74,7 +76,7 @@ def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Es
     """
     trials_by_configuration: dict[int, list[Trial]] = {}
     for trial in select_feasible_trials(trials):
-        trials_by_configuration.setdefault(state.configuration_number(trial), []).append(trial)
+        trials_by_configuration.setdefault(state.find_configuration_number(trial), []).append(trial)
     return {
         number: _pool_estimates(state, configuration_trials)
         for number, configuration_trials in trials_by_configuration.items()
@@ -85,19 +87,21 @@ def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
     full_trials = [trial for trial in trials if trial.peak and not trial.peak.is_pruned] or trials[
         -1:
     ]
-    peaks = [state.normalized_peak(trial) for trial in full_trials]
+    peaks = [state.normalize_peak(trial) for trial in full_trials]
     return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
 
 def estimate_candidates(state: State) -> dict[int, Estimate]:
-    """Return the estimates of all configurations but the baseline, without repeats in the finals."""
-    baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
+    """Return the estimates of all configurations except the baseline. Repeats in the finals are left
+    out.
+    """
+    baselines = {state.find_configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
     searched_trials = [
         t
         for t in state.list_finished(*COUNTED_PHASES)
-        if state.configuration_number(t) not in baselines
+        if state.find_configuration_number(t) not in baselines
     ]
-    first_estimates = _list_first_estimates(state, searched_trials)
+    first_estimates = _estimate_configurations(state, searched_trials)
     if state.posterior is None:
         return first_estimates
     estimates = state.posterior.peaks
@@ -105,11 +109,10 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 
 
 def find_incumbent(state: State) -> Estimate | None:
-    """Return the peak to beat, which belongs to the best configuration so far.
+    """Return the peak to beat: the peak of the best configuration so far.
 
-    Repeats of this configuration as the drift reference also count. A lucky first measurement therefore
-    does not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper
-    bound.
+    Repeats of this configuration that detect drift also count. A lucky first measurement therefore does
+    not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
     """
     _, peak = _find_highest_trial(state)
     return peak
@@ -143,10 +146,10 @@ def _find_highest_trial(state: State) -> tuple[int | None, Estimate | None]:
 
 
 def _estimate_full_trials(state: State) -> dict[int, Estimate]:
-    """Return the peaks of unpruned configurations, pooled with their repeats as the drift reference."""
+    """Return the peaks of unpruned configurations, pooled with repeats that detect drift."""
     full_trials = [t for t in list_measured_trials(state) if t.peak and not t.peak.is_pruned]
     peaks, repeats = (
-        _list_first_estimates(state, full_trials),
+        _estimate_configurations(state, full_trials),
         _group_repeats(state, Phase.REFERENCE),
     )
     pooled_peaks = {
@@ -164,7 +167,7 @@ def is_exploring(state: State) -> bool:
     next.
     """
     peaks = [
-        (trial.number, state.normalized_peak(trial).log_mean)
+        (trial.number, state.normalize_peak(trial).log_mean)
         for trial in list_measured_trials(state)
         if trial.peak and not trial.peak.is_pruned
     ]
@@ -179,23 +182,23 @@ def is_exploring(state: State) -> bool:
 
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
-    """Return a preset that was pruned because of an incumbent's peak that later measurements
-    corrected downwards.
+    """Return a pruned preset that may be better than the incumbent, because later measurements lowered
+    the incumbent's peak.
 
     The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
     preset is repeated once, whatever the result.
     """
     repeated_numbers = {
-        state.configuration_number(t)
+        state.find_configuration_number(t)
         for t in state.list_started(*OPENING_PHASES)
         if t.source_trial is not None
     }
     pruned_trials = [
-        (trial, replace(state.normalized_peak(trial), sd=trial.peak.upper_sd))
+        (trial, replace(state.normalize_peak(trial), sd=trial.peak.upper_sd))
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
         if trial.peak
         and trial.peak.is_pruned
-        and state.configuration_number(trial) not in repeated_numbers
+        and state.find_configuration_number(trial) not in repeated_numbers
     ]
     # The incumbent is expensive to compute and rarely needed for this decision.
     incumbent = find_incumbent(state) if pruned_trials else None
@@ -279,10 +282,10 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
     )
 
 
-def is_undecided(state: State, first: int, second: int) -> bool:
+def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
     estimates = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))
-    return ranking.is_undecided(estimates[first], estimates[second])
+    return ranking.is_undecided(estimates[first_number], estimates[second_number])
 
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
@@ -291,25 +294,25 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
         number
     ]
     return (
-        compute_win_probability(estimate, _add_study_noise(state, state.normalized_peak(trial)))
+        compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
         >= DECIDED_PROBABILITY
     )
 
 
 def find_best_preset(state: State) -> Trial | None:
-    """Return the shipped preset with the highest estimate that was fully measured; ``None`` if there is
-    none.
+    """Return the best preset shipped with autotune, among the fully measured ones; ``None`` if there
+    are none.
     """
     baseline = find_baseline(state)
     presets = {
-        state.configuration_number(trial): trial
+        state.find_configuration_number(trial): trial
         for trial in select_feasible_trials(state.list_finished(*PRESET_PHASES))
         if trial.peak and not trial.peak.is_pruned
     }
     if baseline is not None:
-        presets.pop(state.configuration_number(baseline), None)
+        presets.pop(state.find_configuration_number(baseline), None)
     estimates = {
-        number: Estimate.pool([state.normalized_peak(trial), *list_final_peaks(state, number)])
+        number: Estimate.pool([state.normalize_peak(trial), *list_final_peaks(state, number)])
         for number, trial in presets.items()
     }
     best_number = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
@@ -319,18 +322,20 @@ def find_best_preset(state: State) -> Trial | None:
 def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
     """Return the measurements of configuration ``number`` between the search and the proof."""
     final_trials = state.list_finished(*FINAL_PHASES)
-    return tuple(trial for trial in final_trials if state.configuration_number(trial) == number)
+    return tuple(
+        trial for trial in final_trials if state.find_configuration_number(trial) == number
+    )
 
 
 def list_final_peaks(state: State, number: int) -> list[Estimate]:
     """Return the peaks from ``list_final_trials``."""
     trials = select_feasible_trials(list_final_trials(state, number))
-    return [state.normalized_peak(trial) for trial in trials]
+    return [state.normalize_peak(trial) for trial in trials]
 
 
 def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
     """Return an estimate from ``count`` measurements, with the noise between measurements added."""
-    return estimate.add_noise(_get_selection_noise(state) / max(1, count) ** 0.5)
+    return estimate.widen_by_noise(_get_selection_noise(state) / max(1, count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
@@ -365,7 +370,7 @@ def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
     repeats. Repeats in the proof are excluded, because they must not change which configuration is
     proven.
     """
-    estimate_with_noise = estimate.add_noise(_get_selection_noise(state))
+    estimate_with_noise = estimate.widen_by_noise(_get_selection_noise(state))
     repeat_noise = 0.0 if state.values else _estimate_repeat_noise(state, *PRE_PROOF_PHASES)
     return replace(estimate_with_noise, sd=max(estimate_with_noise.sd, repeat_noise))
 
@@ -390,12 +395,12 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
     This sd includes the imprecision of the repeats; 0 means that there are too few repeats. Each repeat
     is compared with the previous one on the same test bed, so that drift and differences between beds do
-    not count as noise. A measurement that selected its configuration is excluded.
+    not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished(*phases)):
-        key = (trial.bed, state.configuration_number(trial))
-        repeats.setdefault(key, []).append(state.normalized_peak(trial).log_mean)
+        key = (trial.bed, state.find_configuration_number(trial))
+        repeats.setdefault(key, []).append(state.normalize_peak(trial).log_mean)
     log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
     return estimate_repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
@@ -420,14 +425,14 @@ def find_reference(state: State) -> Trial | None:
     """
     if references := state.list_finished(Phase.REFERENCE):
         # All measurements of a series must use the same configuration.
-        return state.find_trial(state.configuration_number(references[0]))
+        return state.find_trial(state.find_configuration_number(references[0]))
     presets = [
         t
         for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))
         if t.peak and not t.peak.is_pruned
     ]
     usable_trials = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
-    return max(usable_trials, key=lambda t: state.normalized_peak(t).log_mean, default=None)
+    return max(usable_trials, key=lambda t: state.normalize_peak(t).log_mean, default=None)
 
 
 def estimate_study_drift(state: State) -> StudyDrift:
@@ -457,10 +462,10 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     for trial in state.trials:
         if trial.bed in trial_numbers_by_bed:
             trial_numbers_by_bed[trial.bed].append(trial.number)
-    # The measurement that selected the reference is excluded. It is probably too high, and later
-    # measurements would look like a decline.
+    # The measurement that led to the selection of the reference is excluded. It is probably too high,
+    # and later measurements would look like a decline.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
-        is_reference = reference and state.configuration_number(trial) == reference.number
+        is_reference = reference and state.find_configuration_number(trial) == reference.number
         if is_reference and trial.bed in peaks_by_bed and trial.peak:
             peaks_by_bed[trial.bed][trial.number] = trial.peak.estimate
     return {
@@ -476,15 +481,15 @@ def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
 def list_bed_readings(state: State) -> list[BedReading]:
     """Return the readings that show differences between test beds.
 
-    No reading that selected its own configuration is included, because its peak is probably too high.
-    Peaks are corrected for the drift of their bed.
+    Readings that led to the selection of their configuration are excluded, because their peaks are
+    probably too high. Peaks are corrected for the drift of their bed.
     """
     drifts, baseline = estimate_bed_drifts(state), find_baseline(state)
     return [
         BedReading(
             baseline.number
             if baseline and trial.phase is Phase.BASELINE
-            else state.configuration_number(trial),
+            else state.find_configuration_number(trial),
             trial.bed,
             trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, NO_SHIFT)),
         )
@@ -509,13 +514,13 @@ def list_confirmations(
             _estimate_repeat_noise(state, *REPEATED_PHASES),
         )
     estimates = [
-        (trial, _remove_bed_offset(state, trial).add_noise(model_noise))
+        (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
         for trial in select_feasible_trials(state.list_finished(phase))
         if trial.bed == bed
     ]
     return [
         SideMeasurement(
-            state.configuration_number(trial) == challenger,
+            state.find_configuration_number(trial) == challenger,
             replace(peak, sd=max(peak.sd, repeat_noise)),
         )
         for trial, peak in estimates
@@ -541,7 +546,9 @@ def fails_in_proof(state: State, challenger: int) -> bool:
     affect winner and baseline equally often.
     """
     failures = list_proof_failures(state)
-    winner_failures = sum(state.configuration_number(trial) == challenger for trial in failures)
+    winner_failures = sum(
+        state.find_configuration_number(trial) == challenger for trial in failures
+    )
     return 2 * winner_failures > len(failures)
 
 
@@ -580,7 +587,7 @@ def list_repeats(state: State, challenger: int) -> list[Trial]:
     return [
         trial
         for trial in state.list_finished(Phase.FINALIST)
-        if state.configuration_number(trial) == challenger and not trial.is_unmeasured
+        if state.find_configuration_number(trial) == challenger and not trial.is_unmeasured
     ]
 
 

@@ -28,7 +28,7 @@ TYPE_NAMES: Mapping[type, str] = {
 }
 
 
-def omitted_if_empty(default: object = None, key: str | None = None) -> Any:
+def omit_if_empty(default: object = None, key: str | None = None) -> Any:
     """Return a field whose key is not written for ``None`` or an empty value."""
     return dataclasses.field(default=default, metadata={OMIT_IF_EMPTY: True, KEY: key})
 
@@ -71,27 +71,27 @@ def decode(record_type: type[T], record: Mapping[str, Any]) -> T:
 
     Raises ValueError, with the location in the object, if required content is missing or invalid.
     """
-    hint: Any = record_type
-    decoded: T = _select_decoder(hint)(record, "")
-    return decoded
+    type_hint: Any = record_type
+    decoded_record: T = _select_decoder(type_hint)(record, "")
+    return decoded_record
 
 
 @cache
-def _select_decoder(hint: Any) -> Decoder:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is not None:
-        return _build_generic_decoder(origin, arguments)
-    if dataclasses.is_dataclass(hint):
-        return _build_record_decoder(hint)
-    return _build_plain_decoder(hint)
+def _select_decoder(type_hint: Any) -> Decoder:
+    generic_type, type_arguments = get_origin(type_hint), get_args(type_hint)
+    if generic_type is not None:
+        return _build_generic_decoder(generic_type, type_arguments)
+    if dataclasses.is_dataclass(type_hint):
+        return _build_record_decoder(type_hint)
+    return _build_plain_decoder(type_hint)
 
 
-def _build_generic_decoder(origin: Any, arguments: tuple[Any, ...]) -> Decoder:
-    if origin in (Union, UnionType):
-        return _build_union_decoder(arguments)
-    if origin is tuple:
-        return _build_tuple_decoder(arguments)
-    return _build_mapping_decoder(*arguments)
+def _build_generic_decoder(generic_type: Any, type_arguments: tuple[Any, ...]) -> Decoder:
+    if generic_type in (Union, UnionType):
+        return _build_union_decoder(type_arguments)
+    if generic_type is tuple:
+        return _build_tuple_decoder(type_arguments)
+    return _build_mapping_decoder(*type_arguments)
 
 
 def _build_plain_decoder(plain_type: Any) -> Decoder:
@@ -114,7 +114,7 @@ def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
                 return value
             raise ValueError(f"{location}: unexpected true or false")
         if not isinstance(value, accepted_types) or (
-            isinstance(value, int | float) and not _is_usable(value)
+            isinstance(value, int | float) and not _is_finite_float(value)
         ):
             raise ValueError(f"{location}: expected {names}")
         return value
@@ -122,22 +122,24 @@ def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
     return decode_scalar
 
 
-def _build_union_decoder(members: tuple[Any, ...]) -> Decoder:
-    """Return the decoder of scalars, or of one other type that may be ``None``."""
-    if all(member in TYPE_NAMES for member in members):
-        return _build_scalar_decoder(members)
-    (inner,) = (_select_decoder(member) for member in members if member is not NoneType)
-    return lambda value, location: None if value is None else inner(value, location)
+def _build_union_decoder(member_types: tuple[Any, ...]) -> Decoder:
+    """Return a decoder for a union of scalar types, or for one other type that may be ``None``."""
+    if all(member in TYPE_NAMES for member in member_types):
+        return _build_scalar_decoder(member_types)
+    (inner_decoder,) = (
+        _select_decoder(member) for member in member_types if member is not NoneType
+    )
+    return lambda value, location: None if value is None else inner_decoder(value, location)
 
 
-def _build_tuple_decoder(arguments: tuple[Any, ...]) -> Decoder:
-    if arguments[-1] is Ellipsis:
-        item_decoder = _select_decoder(arguments[0])
+def _build_tuple_decoder(type_arguments: tuple[Any, ...]) -> Decoder:
+    if type_arguments[-1] is Ellipsis:
+        item_decoder = _select_decoder(type_arguments[0])
         return lambda value, location: tuple(
             item_decoder(item, f"{location}[{index}]")
             for index, item in enumerate(_check_list(value, location))
         )
-    return _build_fixed_tuple_decoder(arguments, tuple)
+    return _build_fixed_tuple_decoder(type_arguments, tuple)
 
 
 def _build_named_tuple_decoder(tuple_type: Any) -> Decoder:
@@ -146,14 +148,16 @@ def _build_named_tuple_decoder(tuple_type: Any) -> Decoder:
     )
 
 
-def _build_fixed_tuple_decoder(hints: tuple[Any, ...], build: Callable[[Any], Any]) -> Decoder:
-    decoders = [_select_decoder(hint) for hint in hints]
+def _build_fixed_tuple_decoder(
+    type_hints: tuple[Any, ...], build_tuple: Callable[[Any], Any]
+) -> Decoder:
+    decoders = [_select_decoder(hint) for hint in type_hints]
 
     def decode_items(value: Any, location: str) -> Any:
         if len(_check_list(value, location)) != len(decoders):
             raise ValueError(f"{location}: expected {len(decoders)} values")
         decoders_with_items = zip(decoders, value, strict=True)
-        return build(
+        return build_tuple(
             [
                 decoder(item, f"{location}[{n}]")
                 for n, (decoder, item) in enumerate(decoders_with_items)
@@ -169,7 +173,7 @@ def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
 
     def decode_mapping(value: Any, location: str) -> Any:
         if not isinstance(value, dict):
-            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
         return {
             convert(key): item_decoder(item, f"{location}.{key}"[:MAX_LOCATION_LENGTH])
             for key, item in value.items()
@@ -179,23 +183,28 @@ def _build_mapping_decoder(key_hint: Any, value_hint: Any) -> Decoder:
 
 
 def _build_record_decoder(record_type: Any) -> Decoder:
-    hints = get_type_hints(record_type)
+    type_hints = get_type_hints(record_type)
     fields = [
-        (f.name, f.metadata.get(KEY) or f.name, _select_decoder(hints[f.name]), _is_required(f))
+        (
+            f.name,
+            f.metadata.get(KEY) or f.name,
+            _select_decoder(type_hints[f.name]),
+            _is_required(f),
+        )
         for f in dataclasses.fields(record_type)
         if f.init
     ]
 
     def decode_record(value: Any, location: str) -> Any:
         if not isinstance(value, Mapping):
-            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  one error for records
-        content = {}
-        for name, key, decoder, required in fields:
-            if required and key not in value:
+            raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
+        decoded_fields = {}
+        for name, key, decoder, is_required in fields:
+            if is_required and key not in value:
                 raise ValueError(f"{location}.{key} is missing".lstrip("."))
-            if required or value.get(key) is not None:
-                content[name] = decoder(value[key], f"{location}.{key}".lstrip("."))
-        return record_type(**content)
+            if is_required or value.get(key) is not None:
+                decoded_fields[name] = decoder(value[key], f"{location}.{key}".lstrip("."))
+        return record_type(**decoded_fields)
 
     return decode_record
 
@@ -209,12 +218,12 @@ def _is_required(record_field: dataclasses.Field[Any]) -> bool:
 
 def _check_list(value: Any, location: str) -> Any:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{location}: expected a list")  # noqa: TRY004  one error for records
+        raise ValueError(f"{location}: expected a list")  # noqa: TRY004  records raise ValueError
     return value
 
 
-def _is_usable(number: float) -> bool:
-    """True if the number is finite as a float; a JSON integer may be too large for one."""
+def _is_finite_float(number: float) -> bool:
+    """True if the number is finite as a float; a JSON integer may be too large for a float."""
     try:
         return isfinite(number)
     except OverflowError:

@@ -47,17 +47,17 @@ def rebuild_environment(
     if not trials:
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
     start = decode_valid_record(StudyStart, records[0])
-    file, settings = read_recorded_target(directory), trials[0].settings
+    target_file, settings = read_recorded_target(directory), trials[0].settings
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:
-        file = file.for_bed(bed)
+        target_file = target_file.for_bed(bed)
     adopted_record = find_adopted_record(records, bed)
     skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
-    facts = {} if file.target.command else _read_facts(start.facts, file, settings)
-    full_space = space.build_space(file, facts, AdoptedValues(settings, skipped_reasons))
+    facts = {} if target_file.target.command else _read_facts(start.facts, target_file, settings)
+    full_space = space.build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
-    return RecordedEnvironment(file, replace(full_space, dimensions=dimensions))
+    return RecordedEnvironment(target_file, replace(full_space, dimensions=dimensions))
 
 
 def find_adopted_record(
@@ -81,11 +81,12 @@ def _find_beds(records: Sequence[Mapping[str, Any]]) -> dict[str, RecordedBed]:
 
 
 def _read_facts(
-    recorded: Mapping[str, RecordedFacts], file: TargetFile, settings: Settings
+    recorded_facts: Mapping[str, RecordedFacts], target_file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""
-    values = kernel.list_set_keys(file.target, settings)
-    hosts = [host for tier in file.target.tiers.values() for host in tier.hosts]
+    values = kernel.list_set_keys(target_file.target, settings)
+    hosts = [host for tier in target_file.target.tiers.values() for host in tier.hosts]
     return {
-        host: recorded[host].to_host_facts(values.get(host, {})) for host in dict.fromkeys(hosts)
+        host: recorded_facts[host].to_host_facts(values.get(host, {}))
+        for host in dict.fromkeys(hosts)
     }

@@ -63,7 +63,7 @@ def restore_study(study: Path, report: RestoreReport) -> None:
     """Restore everything that a study changed, and add a line or an error for each action.
 
     Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
-    it on this machine. If some hosts cannot be restored, the others still are.
+    it on this machine. If some hosts cannot be restored, all others are restored.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])

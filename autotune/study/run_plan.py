@@ -120,8 +120,8 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
             hosts.setdefault((unit_change["action"], unit, *unit_change["because"]), []).append(
                 host
             )
-    for (action, unit, *because), names in hosts.items():
-        yield f"  {action} {unit} on {_format_hosts(names)}, for {', '.join(because)}"
+    for (action, unit, *reasons), names in hosts.items():
+        yield f"  {action} {unit} on {_format_hosts(names)}, for {', '.join(reasons)}"
     for host, change in changes.items():
         for key, (old, new) in change["sysctls"].items():
             yield f"  {host}: {key} {old} → {new}"
@@ -214,8 +214,8 @@ def _format_introduction(plan: Plan) -> Iterator[str]:
 
 def _format_parameter_counts(plan: Plan) -> str:
     """Return the number of searched parameters, with the number of those searched first."""
-    core, total = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
-    return f"{total}" if core == total else f"{core} of {total}"
+    core_count, total_count = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
+    return f"{total_count}" if core_count == total_count else f"{core_count} of {total_count}"
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:

@@ -61,34 +61,36 @@ REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, a measurement may take the time budget divided by this. That leaves time for a
-# short search and the minimum number of pairs.
+# If pages are slow, one measurement may take up to the time budget divided by this number. That leaves
+# time for a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
 # Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
 # MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-# A measurement may be shortened to the average duration divided by this.
+# A measurement may be shortened to the average duration of a trial, divided by this number.
 MAX_SHORTENING_FACTOR = 3.0
 # A pair starts only if it is expected to finish within this multiple of the time budget.
 MAX_OVERRUN_FACTOR = 1.05
-SHORT_PROOF_SHARE = 0.75  # share of the usual proof time, if a rough finalist is measured again
+# share of the usual proof time that remains if an imprecise finalist is measured again
+SHORT_PROOF_SHARE = 0.75
 ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
-# Numbers of measurements that revert blocks of the winner's changes: reserved during the search,
-# reserved during the comparison with the best preset, and the maximum.
+# Numbers of measurements of the winner without a block of its changes. The first is reserved during the
+# search, the second during the comparison with the best preset. The third is the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
-# Maximum number of measurements that revert one change, and the possible log loss that justifies such
-# a measurement.
+# Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
+# ratio) that justifies one.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements that are repeated. A starved load generator is one
-# cause.
+# Maximum number of failed confirmation measurements that are repeated. They fail, for example, if the
+# load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
-# Maximum share of the trials for known configurations, so that enough remain for the search.
+# Maximum share of the trial budget for configurations that are known before the search, so that enough
+# trials remain for the search.
 MAX_OPENING_SHARE = 0.5
 
 
@@ -153,29 +155,29 @@ ScheduleStep = (
 
 
 def select_next_step(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None = None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None = None
 ) -> ScheduleStep:
     """Return the next step, for ``bed`` if there are several test beds.
 
-    ``elapsed`` is the time spent on the study in seconds, over all sessions.
+    ``elapsed_seconds`` is the time spent on the study in seconds, over all sessions.
     """
     return (
         _plan_interrupted(state, bed)
-        or _plan_opening(state, space, budget, elapsed, bed)
-        or _plan_search(state, space, budget, elapsed, bed)
+        or _plan_opening(state, space, budget, elapsed_seconds, bed)
+        or _plan_search(state, space, budget, elapsed_seconds, bed)
         or _plan_wait(state, *COUNTED_PHASES, Phase.REFERENCE)
         or _plan_ranking(state)
-        or _plan_finals(state, budget, elapsed)
+        or _plan_finals(state, budget, elapsed_seconds)
         or _plan_wait(state, Phase.FINALIST)
-        or _plan_runner_up(state, budget, elapsed, bed)
+        or _plan_runner_up(state, budget, elapsed_seconds, bed)
         or _plan_wait(state, Phase.RUNNER_UP)
         or _plan_wait(state, Phase.SIMPLIFIED)
-        or _plan_simplification(state, budget, elapsed)
-        or _plan_reversal(state, space, budget, elapsed)
+        or _plan_simplification(state, budget, elapsed_seconds)
+        or _plan_reversal(state, space, budget, elapsed_seconds)
         or _plan_wait(state, Phase.EXPLAIN)
-        or _plan_reproduction(state, budget, elapsed)
+        or _plan_reproduction(state, budget, elapsed_seconds)
         or _plan_wait(state, Phase.FINALIST, Phase.BASELINE)
-        or _plan_confirmation(state, budget, elapsed, bed)
+        or _plan_confirmation(state, budget, elapsed_seconds, bed)
         or _plan_wait(state, Phase.CONFIRM)
         or ConcludeStep()
     )
@@ -232,7 +234,7 @@ def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
 
 
 def _plan_opening(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     """Return a measurement of the next configuration that is known before the search, so that each
     deployment is tried early.
@@ -241,7 +243,7 @@ def _plan_opening(
     presets come the user's configurations, then the winners of an earlier study. A configuration with the
     same effect as an earlier one is skipped.
     """
-    if not _can_search(state, budget, elapsed):
+    if not _can_search(state, budget, elapsed_seconds):
         return None
     # A baseline without a result is measured again if the benchmark failed.
     opening_trials = [
@@ -295,15 +297,21 @@ def _find_untried(
             seen_settings.append(active_settings)
             pending_candidates.append(settings)
 
-    def find_effect(settings: Settings) -> Settings:
+    def find_effective_settings(settings: Settings) -> Settings:
         return space.select_active(clamped_space.get_effective(settings))
 
-    measured_effects = [find_effect(t.settings) for t in state.list_started(*OPENING_PHASES)]
+    measured_effects = [
+        find_effective_settings(t.settings) for t in state.list_started(*OPENING_PHASES)
+    ]
     for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # The trial measured the first configuration that was new then. Clamps discovered later may
-        # exclude that configuration now.
+        # This trial measured the first configuration that was new at that time. Clamps discovered later
+        # may since have made that configuration a duplicate.
         first_new_index = next(
-            (n for n, s in enumerate(pending_candidates) if find_effect(s) not in measured_effects),
+            (
+                n
+                for n, s in enumerate(pending_candidates)
+                if find_effective_settings(s) not in measured_effects
+            ),
             len(pending_candidates),
         )
         candidates = pending_candidates[: first_new_index + 1]
@@ -313,7 +321,9 @@ def _find_untried(
                 for s in candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
-    return next((s for s in pending_candidates if find_effect(s) not in measured_effects), None)
+    return next(
+        (s for s in pending_candidates if find_effective_settings(s) not in measured_effects), None
+    )
 
 
 def _count_shared_settings(settings: Settings, *others: Settings) -> int:
@@ -348,11 +358,11 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 
 
 def _plan_search(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float, bed: str | None
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
     is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    if is_over or not _can_search(state, budget, elapsed):
+    if is_over or not _can_search(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, bed)
@@ -379,7 +389,7 @@ def _plan_refinement(state: State) -> ScheduleStep | None:
 def _plan_preset_repeat(state: State) -> ScheduleStep | None:
     """Return a repeat of a preset whose pruning is in doubt after a later measurement of the incumbent.
 
-    The study compares its winner with the best preset, so that preset must be measured.
+    The study compares its winner with the best preset, so that preset must be fully measured.
     """
     doubtful_trial = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
     return (
@@ -413,7 +423,7 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     if weighted_count < REFERENCE_INTERVAL_TRIALS:
         return None
     return MeasureStep(
-        Phase.REFERENCE, reference.settings, source_trial=state.configuration_number(reference)
+        Phase.REFERENCE, reference.settings, source_trial=state.find_configuration_number(reference)
     )
 
 
@@ -421,18 +431,18 @@ def _plan_ranking(state: State) -> ScheduleStep | None:
     return RankStep() if state.posterior is None and estimate_candidates(state) else None
 
 
-def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
+def _can_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
     counted_trials = len(state.list_counted(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    # With only a baseline, there is nothing to prove yet.
+    # As long as only the baseline is measured, there is no gain to prove.
     reserved_seconds = (
         compute_reserve_seconds(state, budget)
         if counted_trials > 1
         else 2 * MIN_MEASUREMENT_SECONDS
     )
-    fits_budget = elapsed + min_trial_seconds <= budget.time - reserved_seconds
+    fits_budget = elapsed_seconds + min_trial_seconds <= budget.time - reserved_seconds
     return counted_trials == 0 or (counted_trials < budget.trials and fits_budget)
 
 
@@ -441,7 +451,7 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     winner.
     """
     if misses_slo(state):
-        # The first measurement of the baseline already counts as a failure.
+        # The first measurement of the baseline is already one of the needed failures.
         reproduction_seconds = (2 * REPRODUCTIONS - 1) * compute_average_trial_seconds(state)
         return min(
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
@@ -499,17 +509,19 @@ def compute_average_trial_seconds(state: State) -> float:
 
 
 def _count_measurements_per_bed(state: State, count: int) -> int:
-    """Return the number of measurements of the busiest bed if the active beds share ``count`` of them."""
+    """Return the number of measurements on the busiest bed if ``count`` measurements are shared among
+    the active beds.
+    """
     return -(-count // max(1, len(state.active_beds)))
 
 
-def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
+def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> float:
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
     measurements share this time.
     """
-    remaining_seconds = budget.time - elapsed
+    remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
         missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
         return max(
@@ -518,13 +530,13 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
         )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
         # The first measurement must leave enough time for at least one more.
-        first_reserve = max(
+        first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
         reserved_seconds = (
             compute_reserve_seconds(state, budget)
             if state.list_finished(*COUNTED_PHASES)
-            else first_reserve
+            else first_trial_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
     # If time is short, a measurement that reverts changes may take as long as one in the proof.
@@ -535,16 +547,16 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
     )
 
 
-def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
-    if elapsed >= budget.time or state.list_started(Phase.CONFIRM):
+def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
+    if elapsed_seconds >= budget.time or state.list_started(Phase.CONFIRM):
         return None
     finalists = state.list_started(Phase.FINALIST)
     measured_numbers = {trial.source_trial for trial in finalists}
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
-    # Rough finalists are measured again first, even if this shortens the measurements of the proof.
+    # Finalists with imprecise peaks are measured again first, even if less time remains for the proof.
     proof_seconds *= SHORT_PROOF_SHARE if _has_rough_finalist(state) else 1.0
-    fitting_trials = int((budget.time - elapsed - proof_seconds) / trial_seconds)
+    fitting_trials = int((budget.time - elapsed_seconds - proof_seconds) / trial_seconds)
     # Repeats of the leaders take precedence over measurements that revert blocks of changes.
     fitting_trials = max(
         fitting_trials - RESERVED_BLOCKS, min(fitting_trials, MIN_FINALISTS - len(finalists)), 0
@@ -565,13 +577,15 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
 
 
 def _has_rough_finalist(state: State) -> bool:
-    """True if the peak of one of the two best configurations is rough."""
+    """True if at least one of the two best configurations has a rough peak (measured imprecisely)."""
     best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
     peaks = [state.find_trial(number).peak for number in best_trials]
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 
-def _plan_simplification(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
+def _plan_simplification(
+    state: State, budget: Budget, elapsed_seconds: float
+) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
     number, simplification = find_leader(state), state.simplification
     simplified_count = len(state.list_started(Phase.SIMPLIFIED))
@@ -587,8 +601,8 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if simplification is None or simplified_count > simplification.measured:
         return SimplifyStep(number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
-    # The first block contains settings of low documented impact. Its measurement may shorten the
-    # proof.
+    # The first block contains settings with a low documented impact. It is measured even if less time
+    # remains for the proof.
     needed_seconds = (
         needed_seconds
         if simplified_count
@@ -598,14 +612,14 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     if (
         not simplification.reverted
         or simplified_count >= MAX_BLOCKS
-        or elapsed + needed_seconds > latest_end
+        or elapsed_seconds + needed_seconds > latest_end
     ):
         return None
     return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=number)
 
 
 def _plan_reversal(
-    state: State, space: SearchSpace, budget: Budget, elapsed: float
+    state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a change whose cost is uncertain and may be large.
 
@@ -621,7 +635,7 @@ def _plan_reversal(
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
         or len(reversals) >= MAX_REVERSALS
-        or elapsed + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
+        or elapsed_seconds + compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
         > budget.time
     ):
         return None
@@ -646,31 +660,33 @@ def _list_uncertain_changes(state: State) -> list[str]:
     return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
-def _plan_reproduction(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
-    """Return a repeated measurement after a baseline that missed the objective.
+def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
+    """Return the next repeat if the baseline missed the objective.
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
     The baseline is measured again, because a disturbance may have been the cause. The best trial is then
     repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if state.values or not misses_slo(state) or elapsed + trial_seconds > budget.time:
+    if state.values or not misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
     baselines = state.list_started(Phase.BASELINE)
-    if baseline is not None and _needs_more(baselines, max(REPRODUCTIONS, len(state.stacks) + 1)):
+    if baseline is not None and _needs_more_trials(
+        baselines, max(REPRODUCTIONS, len(state.stacks) + 1)
+    ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None:
         return None
     repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
     has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
-    if has_failed or not _needs_more(repeats, REPRODUCTIONS):
+    if has_failed or not _needs_more_trials(repeats, REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
 
 
-def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
+def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
     """True if fewer trials than needed measured something, and a few more may be started."""
     measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
     return (
@@ -680,9 +696,9 @@ def _needs_more(started_trials: Sequence[Trial], needed_count: int) -> bool:
 
 
 def _plan_confirmation(
-    state: State, budget: Budget, elapsed: float, bed: str | None
+    state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of winner or baseline, which alternate for at least one pair."""
+    """Return the next measurement of the winner or the baseline. Both alternate for at least one pair."""
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -702,7 +718,7 @@ def _plan_confirmation(
         if has_min_pairs
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
-    is_late = elapsed + pair_seconds >= latest_end and proof.measurement_count >= 2
+    is_late = elapsed_seconds + pair_seconds >= latest_end and proof.measurement_count >= 2
     is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
     is_over = is_over or fails_in_proof(state, challenger)
     return _plan_alternation(
@@ -711,9 +727,9 @@ def _plan_confirmation(
 
 
 def _plan_runner_up(
-    state: State, budget: Budget, elapsed: float, bed: str | None
+    state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the leader or its rival, which alternate if time allows.
+    """Return the next measurement of the leader or its rival. Both alternate if time allows.
 
     The rival is the best preset, or else the second best configuration. These measurements end before
     the proof starts.
@@ -724,7 +740,9 @@ def _plan_runner_up(
     reserved_seconds = compute_min_proof_seconds(
         state
     ) + MIN_BLOCKS * compute_average_trial_seconds(state)
-    is_over = elapsed + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
+    is_over = (
+        elapsed_seconds + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
+    )
     is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
     is_over = is_over or not is_undecided(state, *finalist_pair)
     return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
@@ -738,18 +756,24 @@ def _count_started_pairs(state: State, phase: Phase) -> int:
 
 
 def _plan_alternation(
-    state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
+    state: State,
+    phase: Phase,
+    first_number: int,
+    second_number: int,
+    bed: str | None,
+    *,
+    is_over: bool,
 ) -> ScheduleStep | None:
-    """Return the next measurement of two trials' configurations, which alternate until ``is_over``.
+    """Return the next measurement of one of two configurations. Both alternate until ``is_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.
     """
     finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
-    confirmations = list_confirmations(state, first, phase, bed)
+    confirmations = list_confirmations(state, first_number, phase, bed)
     if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
         len(confirmations) % 2 == 0 and is_over
     ):
         return None
-    number = first if confirmation.is_winner_turn(len(confirmations)) else second
+    number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
     return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)

@@ -1,5 +1,5 @@
-"""Report a study's outcomes to its search: new ones, ones missing after a kill, and ones from other
-workers.
+"""Report the outcomes of trials to the search: new outcomes, outcomes that are missing after a kill,
+and outcomes from other workers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from autotune.optimize.searcher import Outcome, Searcher
 from autotune.study.ranking import FINAL_PHASES
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 
-# Phases that the model is fitted to. The reference is included because the model could dismiss a single
-# measurement as noise. Finals, and winners without some changes, show the effects of changes.
+# The model is fitted to the measurements of these phases. Repeats of the reference are included,
+# because the model could dismiss a single measurement as noise. Finals and simplified winners show the
+# effects of changes.
 MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED, Phase.EXPLAIN)
 
 
@@ -39,7 +40,8 @@ def record_outcome(
     capacities of service instances.
     """
     if trial.is_unmeasured:
-        # The result of the configuration is still unknown, so the sampler must not learn from it.
+        # The capacity of the configuration is still unknown, so the sampler must not learn from this
+        # trial.
         searcher.discard_trial(trial.suggestion_number)
         return
     peak = trial.peak

@@ -29,13 +29,13 @@ from autotune.periodic_task import PeriodicTask
 from autotune.study import journal, study_database
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.study_database import Lease, SharedStudy, StudyDatabase
-from autotune.study.study_state import Trial, add_seconds, replay_records
-from autotune.study.study_store import StudyStore, current_timestamp
+from autotune.study.study_state import Trial, add_seconds_by_activity, replay_records
+from autotune.study.study_store import StudyStore, format_current_timestamp
 
 T = TypeVar("T")
 # Events that are sent with the next record of their test bed, because no decision needs them earlier.
 DEFERRED_EVENTS = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
-WORKER_FILE = "worker"  # contains the id of the worker that last held leases from this directory
+WORKER_FILE = "worker"  # contains the id of the last worker that used this directory
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class HeartbeatMonitor:
         self._last_leases: dict[str, tuple[Lease, int]] = {}
         self._check_counts: Counter[str] = Counter()
 
-    def count_missed(self, bed: str, lease: Lease) -> int:
+    def count_missed_heartbeats(self, bed: str, lease: Lease) -> int:
         earlier_lease, missed_count = self._last_leases.get(bed, (None, 0))
-        is_same = earlier_lease is not None and (
+        is_same_lease = earlier_lease is not None and (
             earlier_lease.worker,
             earlier_lease.heartbeats,
         ) == (
             lease.worker,
             lease.heartbeats,
         )
-        self._last_leases[bed] = lease, missed_count + 1 if is_same else 0
+        self._last_leases[bed] = lease, missed_count + 1 if is_same_lease else 0
         self._check_counts[bed] += 1
         return self._last_leases[bed][1]
 
@@ -145,9 +145,9 @@ class SharedStore(StudyStore):
     def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
         """Join the study with these test beds, each with the fields of its record.
 
-        A bed of a worker that was killed in this directory is available immediately. Any other bed is
-        available once its worker has missed too many heartbeats. Raises LockedError if that worker is
-        running.
+        A bed is available immediately if its worker used this directory and was killed. Any other bed
+        is available once its worker has missed too many heartbeats. Raises LockedError if that worker
+        is running.
         """
         path = self.directory / WORKER_FILE
         earlier_worker = None
@@ -159,7 +159,7 @@ class SharedStore(StudyStore):
         for bed, bed_fields in beds.items():
             self._join_bed(
                 bed,
-                {"event": "joined", "at": current_timestamp(), "bed": bed, **bed_fields},
+                {"event": "joined", "at": format_current_timestamp(), "bed": bed, **bed_fields},
                 earlier_worker,
             )
         self.refresh()
@@ -171,11 +171,11 @@ class SharedStore(StudyStore):
         def take_bed(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
             holder = study_database.read_leases(connection, self.study.study_id).get(bed)
-            is_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
+            is_bed_free = holder is None or holder.worker in (earlier_worker, self._lease.worker)
             if (
                 holder is not None
-                and not is_free
-                and monitor.count_missed(bed, holder) < self.heartbeat_policy.max_missed
+                and not is_bed_free
+                and monitor.count_missed_heartbeats(bed, holder) < self.heartbeat_policy.max_missed
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
@@ -191,7 +191,7 @@ class SharedStore(StudyStore):
             time.sleep(self.heartbeat_policy.interval_seconds)
 
     def exclude_bed(self, bed: str, reason: str) -> None:
-        """Keep the reason until ``release_bed`` records it, because the database may be unavailable
+        """Store the reason until ``release_bed`` records it, because the database may be unavailable
         now.
         """
         self._exclusion_reasons[bed] = mask_secrets(reason)
@@ -207,7 +207,7 @@ class SharedStore(StudyStore):
             if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
                 record = {
                     "event": "bed",
-                    "at": current_timestamp(),
+                    "at": format_current_timestamp(),
                     "bed": bed,
                     "set_aside": reason,
                 }
@@ -234,16 +234,17 @@ class SharedStore(StudyStore):
             study_database.send_heartbeat(connection, self.study.study_id, self._lease.worker)
             leases = study_database.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
-            is_other = lease.worker != self._lease.worker
+            is_other_worker = lease.worker != self._lease.worker
             if (
-                is_other
-                and self._monitor.count_missed(bed, lease) >= self.heartbeat_policy.max_missed
+                is_other_worker
+                and self._monitor.count_missed_heartbeats(bed, lease)
+                >= self.heartbeat_policy.max_missed
             ):
                 self._expire_lease(bed, lease)
 
     def _expire_lease(self, bed: str, lease: Lease) -> None:
         reason = f"missed heartbeats of {lease.location}"
-        record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
+        record = {"event": "bed", "at": format_current_timestamp(), "bed": bed, "set_aside": reason}
         with self.database.engine.begin() as connection:
             if study_database.release_lease(connection, self.study.study_id, bed, lease):
                 study_database.append_records(
@@ -288,10 +289,10 @@ class SharedStore(StudyStore):
         with self.database.convert_errors():
             return self.database.retry(attempt_decision)
 
-    def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
+    def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         with self._lock:
-            self._files |= study_database.index_by_digest(deployed.files)
-            super().record_deployment(trial, deployed)
+            self._files |= study_database.index_by_digest(deploy_result.files)
+            super().record_deployment(trial, deploy_result)
 
     def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
@@ -354,7 +355,7 @@ def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     spent_records = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent_records:
-        seconds = add_seconds(seconds, record["seconds"])
+        seconds = add_seconds_by_activity(seconds, record["seconds"])
     other_records = [record for record in records if record["event"] != "spent"]
     return (
         [*other_records, {**spent_records[-1], "seconds": seconds}]

@@ -20,7 +20,7 @@ def select_next_block(
     )
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
     simplified_trials = state.list_finished(Phase.SIMPLIFIED)
-    accepted, without, refused_blocks = (
+    accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,
         previous_record.without,
         previous_record.refused,
@@ -30,21 +30,23 @@ def select_next_block(
         keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
             state, trial_number, simplified_trials[-1]
         )
-        if keeps_peak and is_expendable(surrogate, space, winner, block, without):
-            accepted, without = simplified_trials[-1].number, block
+        if keeps_peak and is_expendable(surrogate, space, winner, block, omitted_changes):
+            accepted_trial, omitted_changes = simplified_trials[-1].number, block
         else:
             refused_blocks = (*refused_blocks, block)
-    simplified_winner = simplify_winner(surrogate, space, winner, without, refused_blocks)
-    reverts_more = set(simplified_winner.reverted) > set(without)
+    simplified_winner = simplify_winner(surrogate, space, winner, omitted_changes, refused_blocks)
+    reverts_more = set(simplified_winner.reverted) > set(omitted_changes)
     settings = (
-        simplified_winner.settings if reverts_more else revert_changes(space, winner, without)
+        simplified_winner.settings
+        if reverts_more
+        else revert_changes(space, winner, omitted_changes)
     )
     return Simplification(
         of=trial_number,
         settings=dict(settings),
         reverted=tuple(simplified_winner.reverted) if reverts_more else (),
-        accepted=accepted,
-        without=tuple(without),
+        accepted=accepted_trial,
+        without=tuple(omitted_changes),
         refused=refused_blocks,
         measured=len(state.list_started(Phase.SIMPLIFIED)),
     )

@@ -23,6 +23,7 @@ from autotune.optimize.storage import open_sqlite, translate_storage_errors
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
+from autotune.study.journal_records import RecordedBudget
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.recorded_environment import RecordedEnvironment
 from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
@@ -50,34 +51,34 @@ def start_study(
     directory: Path,
     progress: ProgressReporter,
     *,
-    keep: bool = False,
-    earlier: Path | None = None,
+    keeps_winner: bool = False,
+    earlier_study: Path | None = None,
 ) -> None:
     """Run a new study of a target until it is complete, in a directory that does not exist yet.
 
-    With ``keep``, a proven winner stays on the hosts. ``earlier`` is the directory of a study whose
-    best configurations are tried first if they apply to this target.
+    If ``keeps_winner`` is true, a proven winner stays on the hosts. ``earlier_study`` is the directory
+    of a study whose best configurations are tried first if they apply to this target.
     """
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
             record_study_start(environment, store, directory)
-            if earlier is not None:
-                _record_earlier_leaders(environment, store, progress, earlier)
+            if earlier_study is not None:
+                _record_earlier_leaders(environment, store, progress, earlier_study)
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory)
-        if earlier is not None:
-            _record_earlier_leaders(environment, context.store, progress, earlier)
+        if earlier_study is not None:
+            _record_earlier_leaders(environment, context.store, progress, earlier_study)
         verdict = _run_search(environment, context, directory)
-        if keep:
+        if keeps_winner:
             _deploy_winner(context, verdict)
 
 
 def _record_earlier_leaders(
     environment: Environment, store: StudyStore, progress: ProgressReporter, earlier_study: Path
 ) -> None:
-    """Record the best configurations of an earlier study, which are tried first."""
+    """Record the best configurations of an earlier study, so that they are tried first."""
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
@@ -107,7 +108,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose),
+            hint=commands.get(state.purpose, f"autotune report {name}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
@@ -147,27 +148,27 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
     ``beds`` selects test beds by name; the default is all. For a study in a shared database, one joined
     bed is enough, because the beds are equal.
     """
-    file, study_start = _read_current_target(directory), read_study_start(directory)
+    target_file, study_start = _read_current_target(directory), read_study_start(directory)
     if study_start.shared:
-        return _prepare_joined_bed(file, directory)
+        return _prepare_joined_bed(target_file, directory)
     bed_names = study_start.beds
     if not bed_names and beds is None:
-        return prepare(file)
+        return prepare(target_file)
     if not bed_names:
         raise AutotuneError(
             f"study {directory.name} does not use test beds",
             hint="omit `--beds`",
         )
-    names = select_beds(file.target, beds) if beds else tuple(bed_names)
-    if unknown := [name for name in names if name not in bed_names]:
+    names = select_beds(target_file.target, beds) if beds else tuple(bed_names)
+    if unknown_names := [name for name in names if name not in bed_names]:
         raise AutotuneError(
-            f"bed {unknown[0]} is not a bed of study {directory.name}",
+            f"bed {unknown_names[0]} is not a bed of study {directory.name}",
             hint=f"its beds: {', '.join(bed_names)}",
         )
-    return prepare_beds(file, names, {name: bed_names[name].adopted for name in names})
+    return prepare_beds(target_file, names, {name: bed_names[name].adopted for name in names})
 
 
-def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
+def _prepare_joined_bed(target_file: TargetFile, directory: Path) -> Environment:
     """Return the environment of the first joined bed that the study's target lists. Workers may have
     joined with beds that are not in this target.
     """
@@ -176,26 +177,32 @@ def _prepare_joined_bed(file: TargetFile, directory: Path) -> Environment:
         for r in journal.read_records(directory / EVENTS_FILE)
         if r["event"] == "joined"
     }
-    bed = next((bed for bed in adopted_by_bed if bed in file.target.beds), None)
+    bed = next((bed for bed in adopted_by_bed if bed in target_file.target.beds), None)
     if bed is None:
         raise AutotuneError(
             f"the target of study {directory.name} lists no test bed that joined the study",
             hint=f"add one of the joined beds ({', '.join(adopted_by_bed) or 'none yet'}) to `beds:` of "
-            f"{file.path}",
+            f"{target_file.path}",
         )
-    return prepare_beds(file, (bed,), {bed: adopted_by_bed[bed]})
+    return prepare_beds(target_file, (bed,), {bed: adopted_by_bed[bed]})
 
 
 def resume_study(environment: Environment, directory: Path, progress: ProgressReporter) -> None:
     """Continue a study; finished measurements are not repeated."""
     if isinstance(environment, MultiBedEnvironment):
         with open_locked_store(environment, directory, progress) as store:
-            store.record_session_start(collect_versions(), tuple(environment.environments))
+            beds = tuple(environment.environments)
+            store.record_session_start(collect_versions(), beds, _read_budget(environment))
             _run_on_beds(environment, store, progress)
         return
     with open_session(environment, directory, progress) as context:
-        context.store.record_session_start(collect_versions())
+        context.store.record_session_start(collect_versions(), budget=_read_budget(environment))
         _run_search(environment, context, directory)
+
+
+def _read_budget(environment: Environment) -> RecordedBudget:
+    budget = environment.file.target.budget
+    return RecordedBudget(budget.trials, budget.time)
 
 
 @contextmanager
@@ -218,7 +225,7 @@ def create_searcher(
     name: str,
     storage: BaseStorage,
     *,
-    condensed: bool = False,
+    is_condensed: bool = False,
 ) -> Searcher:
     """Return the search of the study with this name in ``storage``."""
     target = environment.file.target
@@ -229,8 +236,8 @@ def create_searcher(
         target.search.sampler,
         target.search.seed,
         target.budget.trials,
-        several=isinstance(environment, MultiBedEnvironment),
-        is_condensed=condensed,
+        has_several_beds=isinstance(environment, MultiBedEnvironment),
+        is_condensed=is_condensed,
     )
 
 
@@ -277,10 +284,10 @@ def _read_current_target(directory: Path) -> TargetFile:
     Raises TargetError if a change of the target invalidates earlier readings.
     """
     study_start = read_study_start(directory)
-    source, adopted = Path(study_start.source), study_start.adopted or {}
+    source, adopted_record = Path(study_start.source), study_start.adopted or {}
     recorded_target = read_recorded_target(directory)
     if not source.exists():
-        return replace(recorded_target, adopted=adopted)
+        return replace(recorded_target, adopted=adopted_record)
     current_target = read_target(
         source, [(option, value) for option, value in study_start.overrides]
     )
@@ -301,4 +308,4 @@ def _read_current_target(directory: Path) -> TargetFile:
             f"apply:\n{differences}",
             hint="undo the change to resume, or start a new study with `autotune run`",
         )
-    return replace(current_target, adopted=adopted)
+    return replace(current_target, adopted=adopted_record)

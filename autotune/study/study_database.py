@@ -161,13 +161,13 @@ class StudyDatabase:
 
     def _prepare_tables(self) -> None:
         with self.engine.begin() as connection:
-            is_current = _read_schema_version(connection) == SCHEMA_VERSION
-            if not is_current:
+            has_current_tables = _read_schema_version(connection) == SCHEMA_VERSION
+            if not has_current_tables:
                 _acquire_lock(connection, 0)
                 _migrate_tables(connection)
                 self._create_optuna_tables()
         if (
-            is_current
+            has_current_tables
         ):  # hundreds of workers may connect at once, so they take no lock if the tables exist
             # Optuna's check needs both connections that a worker may have.
             self.engine.dispose()
@@ -196,7 +196,8 @@ class StudyDatabase:
             ) from error
 
     def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
-        """Return the result of ``action``, repeated as long as the database is unavailable.
+        """Return the result of ``action``. The action is repeated as long as the database is
+        unavailable.
 
         ``was_reached`` is true if an earlier call reached the database. Otherwise the URL may be wrong,
         so ``action`` is repeated only if a server reports a restart. Raises AutotuneError.
@@ -233,8 +234,8 @@ class StudyDatabase:
         return self.url.set(drivername=URL_SCHEME).render_as_string()
 
     def run_transaction(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` in a transaction, repeated as long as the database is
-        unavailable.
+        """Run ``action`` in a transaction and return its result. The transaction is repeated as long as
+        the database is unavailable.
         """
 
         def attempt_transaction() -> T:
@@ -245,8 +246,8 @@ class StudyDatabase:
             return self.retry(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
-        """Return the result of ``action`` with each statement committed separately. Retries are the
-        same as in ``run_transaction``.
+        """Run ``action`` and return its result. Each statement is committed separately, and retries are
+        the same as in ``run_transaction``.
 
         The locks of each statement are released before the next statement is sent.
         """
@@ -260,7 +261,7 @@ class StudyDatabase:
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's storage in the same database."""
+        """Return Optuna's storage in this database."""
         with self.convert_errors():
             return self._open_optuna_storage()
 
@@ -486,7 +487,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete this lease of a test bed unless it has changed; ``True`` if it was deleted."""
+    """Delete this lease of a test bed unless it has changed. Return true if it was deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(
@@ -694,7 +695,7 @@ def _parse_url(url: str) -> URL:
 
 
 def _is_unavailable(error: BaseException) -> bool:
-    """True if the connection or the server failed, not the query. Optuna wraps such errors."""
+    """True if the connection or the server caused the error, not the query. Optuna wraps such errors."""
     return isinstance(_unwrap_error(error), OperationalError | InterfaceError)
 
 

@@ -119,9 +119,11 @@ class StudyLoop:
                 self._barrier.wait_for_others(context.bed, context.clock)
                 continue
             self._prefetch_proposal(context, trial)
-            inputs = prepare_measurement(step, context, self._budget)
+            measurement_inputs = prepare_measurement(step, context, self._budget)
             finished_trial = (
-                trial if trial.is_finished else trials.measure_trial(trial, context, *inputs)
+                trial
+                if trial.is_finished
+                else trials.measure_trial(trial, context, *measurement_inputs)
             )
             self._report_outcome(context, finished_trial)
             self._barrier.finish_trial(context.bed, context.clock)
@@ -267,12 +269,12 @@ def prepare_measurement(
         state
     )
     best_incumbent = None if is_refinement else find_incumbent(state)
-    expected, incumbent = (
+    expected_peak, incumbent = (
         offset.add_to_peak(estimate) if estimate else None
         for estimate in (estimate_expected_peak(state, step), best_incumbent)
     )
     return (
-        expected,
+        expected_peak,
         incumbent,
         compute_time_limit(state, step.phase, budget, context.elapsed_seconds),
         budget.time / USUAL_MEASUREMENTS,
@@ -330,14 +332,16 @@ def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
-    """Return the expected peak, from an earlier measurement of the configuration or the incumbent."""
+    """Return the expected peak, from an earlier measurement of the configuration or else from the
+    incumbent.
+    """
     earlier_trials = [
         t
         for t in select_feasible_trials(state.list_finished())
-        if state.configuration_number(t) == step.source_trial
+        if state.find_configuration_number(t) == step.source_trial
     ]
     full_peaks = [
-        state.normalized_peak(trial)
+        state.normalize_peak(trial)
         for trial in earlier_trials
         if trial.peak and not trial.peak.is_pruned
     ]
@@ -347,7 +351,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     peaks = (
         [incumbent]
         if incumbent
-        else [state.normalized_peak(trial) for trial in list_measured_trials(state)]
+        else [state.normalize_peak(trial) for trial in list_measured_trials(state)]
     )
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
 
@@ -394,7 +398,7 @@ def _record_simplification(context: TrialContext, searcher: Searcher, trial_numb
     context.store.record_simplification(record)
     winner = state.find_trial(trial_number).effective_settings
     changed_count = sum(winner[name] != value for name, value in space.baseline.items())
-    if record.reverted and not record.measured:  # one line is enough for all blocks
+    if record.reverted and not record.measured:  # one notice is enough for all blocks
         context.progress.note(
             f"The model expects no effect from {len(record.reverted)} of "
             f"{format_count(changed_count, 'change')} in trial {trial_number}. If time allows, autotune "

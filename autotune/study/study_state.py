@@ -129,7 +129,9 @@ class Trial:
 
     @property
     def learned_settings(self) -> Settings:
-        """Return the effective values of the suggestion, from which the search learns."""
+        """Return the values that the search learns from: the suggested values, or the values that took
+        effect instead.
+        """
         suggested_settings = self.suggested or self.settings
         return {
             **suggested_settings,
@@ -157,11 +159,15 @@ class Trial:
         return self.is_fault or (self.peak is not None and self.peak.is_load_limited)
 
 
-def _convert_effective_value(requested: Value, effective: Value) -> Value:
+def _convert_effective_value(requested_value: Value, effective_value: Value) -> Value:
     """Return an effective value in the parameter's type: software may print 5 as 5.0."""
-    if type(requested) is int and isinstance(effective, float) and effective.is_integer():
-        return int(effective)
-    return effective
+    if (
+        type(requested_value) is int
+        and isinstance(effective_value, float)
+        and effective_value.is_integer()
+    ):
+        return int(effective_value)
+    return effective_value
 
 
 @dataclass(frozen=True)
@@ -296,7 +302,7 @@ class State:
         """Return the estimated difference between a test bed and an average one."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
-    def normalized_peak(self, trial: Trial) -> Estimate:
+    def normalize_peak(self, trial: Trial) -> Estimate:
         """Return the peak of a trial that met the objective, as an average test bed would have measured
         it.
         """
@@ -340,7 +346,7 @@ class State:
     def _first_equal_trial(self) -> Mapping[int, int]:
         return clamps.group_equal_configurations(self.trials)
 
-    def configuration_number(self, trial: Trial) -> int:
+    def find_configuration_number(self, trial: Trial) -> int:
         """Return the number of the first trial with the same effective values."""
         number = trial.number if trial.source_trial is None else trial.source_trial
         return self._first_equal_trial.get(number, number)
@@ -353,7 +359,7 @@ class State:
     def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally with the running ones.
 
-        The baseline counts once, even if several test beds measure it.
+        The baseline counts once, even if several test beds measure it, or if one repeats it.
         """
         trials = (
             self.list_started(*COUNTED_PHASES)
@@ -361,13 +367,17 @@ class State:
             else self.list_finished(*COUNTED_PHASES)
         )
         first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
-        return tuple(t for t in trials if t.phase is not Phase.BASELINE or t.bed == first_bed)
+        return tuple(
+            t
+            for t in trials
+            if t.phase is not Phase.BASELINE or (t.bed == first_bed and t.source_trial is None)
+        )
 
     def find_trial(self, number: int) -> Trial:
-        return self.trials[_find_index(self.trials, number)]
+        return self.trials[_find_trial_index(self.trials, number)]
 
 
-def _find_index(trials: Sequence[Trial], number: int) -> int:
+def _find_trial_index(trials: Sequence[Trial], number: int) -> int:
     """Return the index of the trial with this number. Raises KeyError if there is none.
 
     The index equals the number unless someone has removed records from the study.
@@ -441,7 +451,7 @@ def _apply_session(record: records.SessionStart, state: State) -> State:
 
 
 @_apply.register
-def _apply_joined(record: records.BedJoined, state: State) -> State:
+def _apply_bed_join(record: records.BedJoined, state: State) -> State:
     """Return the state after a test bed joins, or joins again."""
     bed = record.bed
     missed_seconds = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
@@ -494,13 +504,13 @@ def _replace_trial(state: State, number: int, **changes: Any) -> State:
     """Return the state with fields of a trial changed; the same state if the trial is missing."""
     trials = list(state.trials)
     with suppress(LookupError):
-        index = _find_index(trials, number)
+        index = _find_trial_index(trials, number)
         trials[index] = replace(trials[index], **changes)
     return replace(state, trials=tuple(trials))
 
 
 @_apply.register
-def _apply_deployed(record: records.Deployed, state: State) -> State:
+def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
     return _replace_trial(
         state,
         record.trial,
@@ -517,27 +527,27 @@ def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
 
 
 @_apply.register
-def _apply_failure(record: records.Failed, state: State) -> State:
+def _apply_failure(record: records.FailedTrial, state: State) -> State:
     return _replace_trial(
         state, record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at
     )
 
 
 @_apply.register
-def _apply_values(record: records.CommandValues, state: State) -> State:
+def _apply_command_values(record: records.CommandValues, state: State) -> State:
     return replace(state, values={**state.values, record.trial: record.values})
 
 
 @_apply.register
-def _apply_spent(record: records.TimeSpent, state: State) -> State:
-    state = replace(state, seconds=add_seconds(state.seconds, record.seconds))
+def _apply_time_spent(record: records.TimeSpent, state: State) -> State:
+    state = replace(state, seconds=add_seconds_by_activity(state.seconds, record.seconds))
     if record.bed is None:
         return state
     seconds_by_bed = {record.bed: sum(record.seconds.values())}
-    return replace(state, bed_seconds=add_seconds(state.bed_seconds, seconds_by_bed))
+    return replace(state, bed_seconds=add_seconds_by_activity(state.bed_seconds, seconds_by_bed))
 
 
-def add_seconds(
+def add_seconds_by_activity(
     seconds: Mapping[str, float], added_seconds: Mapping[str, float]
 ) -> Mapping[str, float]:
     """Return the sums of seconds by activity."""
@@ -566,7 +576,7 @@ def _apply_capacities(record: records.Capacities, state: State) -> State:
 
 
 @_apply.register
-def _apply_memory(record: records.ProcessSizes, state: State) -> State:
+def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
     largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
     return replace(state, rss={**state.rss, **largest_sizes})
 
@@ -578,7 +588,9 @@ def _apply_standings(record: records.Standings, state: State) -> State:
 
 
 @_apply.register
-def _apply_transferred(record: records.Transferred, state: State) -> State:
+def _apply_transferred_configurations(
+    record: records.TransferredConfigurations, state: State
+) -> State:
     return replace(state, transferred=record.configurations)
 
 
@@ -588,18 +600,18 @@ def _apply_model(record: records.RecordedModel, state: State) -> State:
 
 
 @_apply.register
-def _apply_costs(record: records.ReversalCosts, state: State) -> State:
+def _apply_reversal_costs(record: records.ReversalCosts, state: State) -> State:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
     return replace(state, reversal_costs=costs, cost_trial=record.trial)
 
 
 @_apply.register
-def _apply_stop(record: records.SearchStopped, state: State) -> State:
+def _apply_stop_reason(record: records.SearchStopped, state: State) -> State:
     return replace(state, stop_reason=record.why)
 
 
 @_apply.register
-def _apply_answers(record: records.ReferenceAnswers, state: State) -> State:
+def _apply_reference_answers(record: records.ReferenceAnswers, state: State) -> State:
     problems = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
     }

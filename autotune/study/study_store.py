@@ -40,7 +40,12 @@ from autotune.space.space import Candidate
 from autotune.study import journal, ownership
 from autotune.study.ceiling_records import Ceilings
 from autotune.study.directory import EVENTS_FILE, find_study
-from autotune.study.journal_records import SCHEMA_VERSION, StudyStart, TrialStart
+from autotune.study.journal_records import (
+    SCHEMA_VERSION,
+    RecordedBudget,
+    StudyStart,
+    TrialStart,
+)
 from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_call
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
@@ -59,7 +64,7 @@ from autotune.target.read_target import TARGET_FILE_NAME
 T = TypeVar("T")
 
 
-def current_timestamp() -> str:
+def format_current_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -86,7 +91,7 @@ class StudyStore:
         self._readings.close()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``, which selects and records the next step, while no other test bed does so."""
+        """Run ``action``, which selects and records the next step, for one test bed at a time."""
         with self._decision_lock:
             return action()
 
@@ -103,18 +108,29 @@ class StudyStore:
         ownership.seal_study(self.directory, target_bytes, record)
         self._record_event(record.pop("event"), **record)
 
-    def record_session_start(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
-        """Record the start of a session; ``beds`` contains the names of its test beds, if any."""
+    def record_session_start(
+        self,
+        versions: Mapping[str, str],
+        beds: Sequence[str] = (),
+        budget: RecordedBudget | None = None,
+    ) -> None:
+        """Record the start of a session; ``beds`` contains the names of its test beds, if any.
+
+        ``budget`` is the budget of a resumed study, which may have changed.
+        """
         self._record_event(
             "session",
-            at=current_timestamp(),
+            at=format_current_timestamp(),
             versions=versions,
             **({"beds": list(beds)} if beds else {}),
+            **({"budget": encode(budget)} if budget else {}),
         )
 
     def exclude_bed(self, bed: str, reason: str) -> None:
         """Record that this test bed is removed from the session."""
-        self._record_event("bed", at=current_timestamp(), bed=bed, set_aside=mask_secrets(reason))
+        self._record_event(
+            "bed", at=format_current_timestamp(), bed=bed, set_aside=mask_secrets(reason)
+        )
 
     def record_offsets(self, offsets: Mapping[str, BedOffset]) -> None:
         """Record the estimated differences between the test beds."""
@@ -144,7 +160,7 @@ class StudyStore:
                 phase,
                 source_trial,
                 suggestion_number,
-                current_timestamp(),
+                format_current_timestamp(),
                 settings=candidate.settings,
                 suggested=suggested or {},
                 bindings=tuple(map(str, candidate.repairs)),
@@ -155,11 +171,13 @@ class StudyStore:
             self._record_event("trial", **encode(record))
             return self.state.trials[-1]
 
-    def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
+    def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         """Record the effective values, and write the rendered files."""
         config_directory = PurePath("configs", str(trial.number))
-        digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
-        for path, content in deployed.files.items():
+        digests = {
+            path: sha256(content).hexdigest() for path, content in deploy_result.files.items()
+        }
+        for path, content in deploy_result.files.items():
             foreign_files.make_directories(self.directory, (config_directory / path).parent)
             written_path = foreign_files.check_writable_path(
                 self.directory, config_directory / path
@@ -168,10 +186,10 @@ class StudyStore:
         self._record_event(
             "deployed",
             trial=trial.number,
-            actions={name: action.name.lower() for name, action in deployed.actions.items()},
-            effective=dict(deployed.effective),
-            differences=[str(difference) for difference in deployed.mismatches],
-            hosts={name: dataclasses.asdict(host) for name, host in deployed.hosts.items()},
+            actions={name: action.name.lower() for name, action in deploy_result.actions.items()},
+            effective=dict(deploy_result.effective),
+            differences=[str(difference) for difference in deploy_result.mismatches],
+            hosts={name: dataclasses.asdict(host) for name, host in deploy_result.hosts.items()},
             files=digests,
         )
 
@@ -183,7 +201,9 @@ class StudyStore:
     def record_reference_answers(self, references: Sequence[Mapping[str, object]]) -> None:
         """Record the reference responses, taken before the first trial of a session."""
         self._record_event(
-            "answers", at=current_timestamp(), pages=[dict(reference) for reference in references]
+            "answers",
+            at=format_current_timestamp(),
+            pages=[dict(reference) for reference in references],
         )
 
     def record_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
@@ -197,23 +217,25 @@ class StudyStore:
             carried=warm_up.sustained_rate,
         )
 
-    def record_peak(self, trial: Trial, peak: Peak, *, readings: int, load_seconds: float) -> None:
-        """Record the peak of a trial from ``readings`` that took ``load_seconds``."""
+    def record_peak(
+        self, trial: Trial, peak: Peak, *, reading_count: int, load_seconds: float
+    ) -> None:
+        """Record the peak of a trial from ``reading_count`` that took ``load_seconds``."""
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
         self._record_event(
             "measured",
             trial=trial.number,
-            at=current_timestamp(),
-            readings=readings,
+            at=format_current_timestamp(),
+            readings=reading_count,
             load_seconds=load_seconds,
             **fields,
         )
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
         """Record a call of a benchmark command; it is on disk when this method returns."""
-        record = encode_call(trial.number, current_timestamp(), seconds, answer)
+        record = encode_call(trial.number, format_current_timestamp(), seconds, answer)
         with self._lock:
             self._readings.append_record(record)
 
@@ -228,7 +250,7 @@ class StudyStore:
         self._record_event(
             "failed",
             trial=trial.number,
-            at=current_timestamp(),
+            at=format_current_timestamp(),
             why=mask_secrets(reason),
             fault=is_fault,
         )
@@ -240,7 +262,7 @@ class StudyStore:
     def record_sweep_measurement(self, trial: Trial, point: int, turn: int) -> None:
         """Record that this trial was the ``turn``-th measurement of a point of the sweep."""
         self._record_event(
-            "swept", trial=trial.number, at=current_timestamp(), point=point, turn=turn
+            "swept", trial=trial.number, at=format_current_timestamp(), point=point, turn=turn
         )
 
     def record_noise(self, noise: Noise) -> None:
@@ -296,22 +318,22 @@ class StudyStore:
 
     def record_stop_reason(self, reason: str) -> None:
         """Record why the search stopped: the model expects no further improvement."""
-        self._record_event("settled", at=current_timestamp(), why=reason)
+        self._record_event("settled", at=format_current_timestamp(), why=reason)
 
     def record_simplification(self, record: Simplification) -> None:
         """Record which of the winner's changes to revert next, and which were reverted."""
-        self._record_event("simplified", at=current_timestamp(), **encode(record))
+        self._record_event("simplified", at=format_current_timestamp(), **encode(record))
 
     def record_explanation(self, minimal: MinimalChanges) -> None:
         """Record the winner's changes that its gain depends on, as measured."""
-        self._record_event("explained", **encode(replace(minimal, at=current_timestamp())))
+        self._record_event("explained", **encode(replace(minimal, at=format_current_timestamp())))
 
     def record_ceilings(self, ceilings: Ceilings) -> None:
         """Record the measured maximum throughput of the stack, or of its caches alone."""
-        self._record_event("ceilings", at=current_timestamp(), **encode(ceilings))
+        self._record_event("ceilings", at=format_current_timestamp(), **encode(ceilings))
 
     def record_verdict(self, verdict: Verdict) -> None:
-        self._record_event("verdict", at=current_timestamp(), **encode(verdict))
+        self._record_event("verdict", at=format_current_timestamp(), **encode(verdict))
 
     def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
@@ -343,7 +365,7 @@ def build_first_record(
         "event": "study",
         "schema": SCHEMA_VERSION,
         "name": name,
-        "started": current_timestamp(),
+        "started": format_current_timestamp(),
         "autotune": __version__,
         "source": source,
         "facts": facts,

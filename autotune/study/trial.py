@@ -24,7 +24,7 @@ from autotune.study.ranking import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule import MeasureStep, select_today_rate
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
-from autotune.study.study_store import current_timestamp
+from autotune.study.study_store import format_current_timestamp
 from autotune.study.trial_context import TrialContext
 
 # Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent.
@@ -44,8 +44,9 @@ def run_trial(
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
     The trial is recorded before anything changes, and each reading before any conclusion is drawn from
-    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds``
-    limits the duration of the trial, and ``usual_seconds`` the load on slow pages.
+    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is
+    the maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
+    pages.
     """
     trial = begin_trial(step, context)
     return (
@@ -136,7 +137,7 @@ class TrialRecorder:
     def on_reading(self, watched: WatchedReading, purpose: str) -> None:
         self.context.wait_for_turn()
         record = record_reading(
-            self.trial.number, current_timestamp(), purpose, watched.reading, watched.hosts
+            self.trial.number, format_current_timestamp(), purpose, watched.reading, watched.hosts
         )
         self.context.store.record_reading(record)
         self.context.record_time_spent()
@@ -179,7 +180,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
     store.record_peak(
         trial,
         measurement.peak,
-        readings=measurement.reading_count,
+        reading_count=measurement.reading_count,
         load_seconds=measurement.load_seconds,
     )
 

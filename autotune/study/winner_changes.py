@@ -33,7 +33,7 @@ class Simplification:
 
 @dataclass(frozen=True)
 class MinimalChanges:
-    """The ``kept`` changes of a winner, which keep ``share`` of its gain, as measured.
+    """The ``kept`` changes of a winner, which together provide ``share`` of its gain, as measured.
 
     With a probability of 90 %, the share is between ``low`` and ``high``. ``losses`` maps each kept
     change to the log loss when it alone is reverted, with its sd in ``sds``. ``changes`` is the

@@ -122,7 +122,7 @@ def _build_diagram(
             format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
         )
         if (
-            point := _build_point(sweep, result, horizontal_name, quantity.read_mean(result))
+            point := _build_series_point(sweep, result, horizontal_name, quantity.read_mean(result))
         ) is not None:
             series.append(point)
     x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
@@ -135,13 +135,13 @@ def _build_diagram(
     return Diagram(title, x_label, quantity.unit, series_list, quantity.is_main)
 
 
-def _build_point(
-    sweep: SweepResults, result: Result, horizontal: str | None, mean: Mean | None
+def _build_series_point(
+    sweep: SweepResults, result: Result, horizontal_name: str | None, mean: Mean | None
 ) -> SeriesPoint | None:
     if mean is None or result.failure:
         return None
-    if horizontal is not None:
-        label = result.point.labels.get(horizontal, _format_host_counts(result.point.hosts))
+    if horizontal_name is not None:
+        label = result.point.labels.get(horizontal_name, _format_host_counts(result.point.hosts))
         return SeriesPoint(label, mean.value, mean.low, mean.high)
     # A curve over the throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
@@ -150,7 +150,11 @@ def _build_point(
 
 
 def format_series_name(
-    sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
+    sweep: SweepResults,
+    result: Result,
+    horizontal_name: str | None,
+    *,
+    is_only_series: bool = False,
 ) -> str:
     """Return the short names and values of all varied settings, except the setting on the horizontal
     axis.
@@ -160,12 +164,12 @@ def format_series_name(
     labels = [
         str(label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {label}"
         for name, label in result.point.labels.items()
-        if name != horizontal
+        if name != horizontal_name
     ]
     varied_tiers = _select_varied_tiers(sweep, result.point.hosts)
-    if varied_tiers and horizontal != "hosts" and not is_only_series:
+    if varied_tiers and horizontal_name != "hosts" and not is_only_series:
         labels.append(_format_host_counts(varied_tiers))
-    if horizontal is not None and len(sweep.plan.rates) > 1:
+    if horizontal_name is not None and len(sweep.plan.rates) > 1:
         labels.append(f"{result.rate:g}/s")
     return " · ".join(labels) or sweep.plan.title
 

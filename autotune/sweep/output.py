@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from autotune.report import format as fmt
 from autotune.report.page import encode_json, encode_plotly, load_templates, write_atomically
 from autotune.services.base import Value
 from autotune.sweep import figures
 from autotune.sweep.figures import Diagram, Series, SeriesPoint
-from autotune.sweep.results import Result, SweepResults
+from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
@@ -48,13 +49,15 @@ def _build_result_json(result: Result) -> dict[str, Any]:
 
 def format_sweep(sweep: SweepResults) -> str:
     """Return the title, the best point, and a table for each diagram."""
-    return "\n".join(_format_lines(sweep)) + "\n"
+    return "\n".join(_format_sweep_lines(sweep)) + "\n"
 
 
 def format_headline(sweep: SweepResults) -> str:
     """Return the best point in one line."""
     if sweep.remaining_measurements:
-        return f"unfinished: {sweep.remaining_measurements} measurements remain"
+        count_text = format_count(sweep.remaining_measurements, "measurement")
+        verb = "remains" if sweep.remaining_measurements == 1 else "remain"
+        return f"unfinished: {count_text} {verb}"
     best = figures.find_best_result(sweep)
     if best is None:
         return "no measurement succeeded"
@@ -64,22 +67,34 @@ def format_headline(sweep: SweepResults) -> str:
     if best.peak:
         bound_text = "at least " if best.limit else ""
         limit_text = f" (limited by {best.limit})" if best.limit else ""
-        capacity_text = f"{bound_text}{best.peak.value:,.0f} requests/s{limit_text}"
+        interval = _format_interval(best.peak, fmt.format_rate)
+        capacity_text = (
+            f"{bound_text}{fmt.format_rate(best.peak.value)} requests/s{interval}{limit_text}"
+        )
         return f"highest capacity: {capacity_text}, {settings_text}"
     assert best.response is not None
-    time_text = f"{1000 * best.response.value:.2f} ms"
+    response, rate = best.response.scale_by(1000.0), fmt.format_rate(best.rate)
+    interval = _format_interval(response, lambda milliseconds: f"{milliseconds:.2f}")
+    time_text = f"{response.value:.2f} ms{interval}"
     if figures.find_horizontal_parameter(sweep) is None:
-        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time_text}, {settings_text}"
-    return f"lowest response time at {best.rate:,.0f} requests/s: {time_text}, {settings_text}"
+        return f"highest rate within the SLO: {rate} requests/s in {time_text}, {settings_text}"
+    return f"lowest response time at {rate} requests/s: {time_text}, {settings_text}"
 
 
-def _format_lines(sweep: SweepResults) -> Iterator[str]:
+def _format_interval(mean: Mean, format_end: Callable[[float], str]) -> str:
+    """Return the 90 % interval of a mean as text, `` [990, 1,010]``; empty for a single repeat."""
+    if mean.low is None or mean.high is None:
+        return ""
+    return f" [{format_end(mean.low)}, {format_end(mean.high)}]"
+
+
+def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
     yield sweep.plan.title
     yield format_headline(sweep)
     if sweep.target.simulated is not None:
         yield "The stack is simulated; no host was touched."
     # Load averages are shown only on the page and in the JSON.
-    count_text = format_count(sweep.plan.repeat, "reading")
+    count_text = format_count(sweep.plan.repeat, "reading" if sweep.plan.rates else "measurement")
     for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
         yield ""
         yield f"{panel.title} ({panel.y_label}), mean of {count_text}"

@@ -129,13 +129,13 @@ def order_measurements(
     Within a repeat the order is random, so that neighbours on an axis are not measured one after the
     other. Host counts change least often, because a change is costly.
     """
-    rng = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
+    rng = random.Random(plan.seed)  # noqa: S311 # a random order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
         for hosts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
             numbers = [point.number for point in points if point.hosts == hosts]
-            order = rng.sample(numbers, len(numbers))
-            yield hosts, tuple(PointMeasurement(number, repeat) for number in order)
+            point_order = rng.sample(numbers, len(numbers))
+            yield hosts, tuple(PointMeasurement(number, repeat) for number in point_order)
 
 
 def read_plan(directory: Path) -> SweepPlan:

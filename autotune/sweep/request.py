@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,12 +16,18 @@ from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import MAX_NUMBER, parse_decimal, parse_uint
 from autotune.sweep.plan import SERVICE_AXIS, AxisValue, SweepAxis, SweepPlan
-from autotune.target.messages import format_count, suggest_name
+from autotune.target.messages import format_count, format_value, suggest_name
 from autotune.target.quantities import convert_to_unit, parse_duration, parse_rate
 from autotune.target.read_target import TargetFile, read_target
 from autotune.target.yaml_document import YamlDocument, load_yaml
 
 SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
+ENTRY_EXAMPLES = {
+    "over": "over: {web.php_fpm.max_children: [5, 10, 20]}",
+    "hosts": "hosts: {web: [1, 2, 3]}",
+    "with": "with: {web.php_fpm.pm: static}",
+}
+RANGE_HINT = "write LOW:HIGH:STEP"
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MAX_AXIS_VALUES = 1000
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -32,7 +39,7 @@ class SweepRequest:
     """A sweep as the user wrote it, before values are converted to parameter values.
 
     ``rates`` are in requests/s; without rates the sweep measures capacities. ``seconds`` is the length
-    of one reading.
+    of one reading. ``document`` is the sweep file, if there is one.
     """
 
     title: str = ""
@@ -42,6 +49,17 @@ class SweepRequest:
     rates: tuple[float, ...] = ()
     repeat: int = 3
     seconds: float = 5.0
+    document: YamlDocument | None = None
+
+    @contextmanager
+    def locate_errors(self, *location: str) -> Iterator[None]:
+        """Add the place in the sweep file to errors about the entry at ``location``."""
+        try:
+            yield
+        except UsageError as error:
+            if self.document is None or location not in self.document.positions:
+                raise
+            raise self.document.build_error(location, error.message, hint=error.hint) from None
 
 
 def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
@@ -52,7 +70,10 @@ def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
     for key in document.root:
         if key not in SWEEP_FILE_KEYS:
             raise document.unknown_name_error([key], "key", SWEEP_FILE_KEYS)
-    target = read_target((path.parent / str(document.root["target"])).resolve())
+    if not isinstance(document.root["target"], str):
+        message = f"target: {format_value(document.root['target'])} is not the path of a target"
+        raise document.build_error(["target"], message, hint="such as `target: shop.yaml`")
+    target = read_target((path.parent / document.root["target"]).resolve())
     return target, _parse_request(document)
 
 
@@ -60,7 +81,8 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     def read_entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
-            raise document.build_error([key], f"{key}: expected a mapping")
+            message = f"{key}: must be a mapping, not {format_value(mapping)}"
+            raise document.build_error([key], message, hint=f"such as `{ENTRY_EXAMPLES[key]}`")
         return mapping
 
     def parse_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
@@ -71,24 +93,30 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
 
     axis_entries = read_entries("over")
     return SweepRequest(
-        title=str(document.root.get("title", document.path.stem)),
+        title=str(document.root.get("title") or document.path.stem),
         over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
             tier: _parse_counts(document, tier, counts)
             for tier, counts in read_entries("hosts").items()
         },
         settings=read_entries("with"),
-        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _as_list(text))), []),
+        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []),
         repeat=parse_entry("repeat", _parse_repeat, 3),
-        seconds=parse_entry("seconds", parse_duration, "5s"),
+        seconds=parse_entry("seconds", _parse_reading_seconds, "5s"),
+        document=document,
     )
 
 
-def _as_list(value: Any) -> list[Any]:
+def _wrap_in_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[object, ...]:
+    items = values if isinstance(values, list) else [values]
+    if invalid := [item for item in items if item is None or isinstance(item, list | dict)]:
+        message = f"{name}: {format_value(invalid[0])} is not a value"
+        hint = f"such as `{ENTRY_EXAMPLES['over']}`"
+        raise document.build_error(["over", name], message, hint=hint)
     try:
         return tuple(values) if isinstance(values, list) else tuple(expand_values(str(values)))
     except AutotuneError as error:
@@ -96,12 +124,19 @@ def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[ob
 
 
 def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
-    counts = _as_list(values)
+    counts = _wrap_in_list(values)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
         )
     return tuple(counts)
+
+
+def _parse_reading_seconds(text: object) -> float:
+    seconds = parse_duration(text)
+    if not seconds:
+        raise ValueError("must be above 0")
+    return seconds
 
 
 def _parse_repeat(value: object) -> int:
@@ -114,7 +149,7 @@ def build_request(
     path: Path,
     over: Sequence[str] | None,
     hosts: Sequence[str] | None,
-    fixed: Sequence[str] | None,
+    fixed_settings: Sequence[str] | None,
     rates: Sequence[float] | None,
     repeat: int | None,
     *,
@@ -124,12 +159,12 @@ def build_request(
 
     Raises TargetError for the file and UsageError for invalid options.
     """
-    file, file_request = read_sweep_file(path)
+    target_file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
     range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
     ranges = _split_assignments("--over", over, "missing values", range_form)
     values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
-    assignments = _split_assignments("--set", fixed, "missing value", "NAME=VALUE")
+    assignments = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
         over={**base_request.over, **values_by_name},
@@ -149,16 +184,16 @@ def build_request(
         )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
-    if reason := explain_excess_rate(request.rates, file):
+    if reason := explain_excess_rate(request.rates, target_file):
         if rates:
             raise UsageError(f"--rate: {reason}", hint=MAX_RATE_HINT)
         raise load_yaml(path).build_error(["rates"], f"rates: {reason}", hint=MAX_RATE_HINT)
-    return file, request if request.title else replace(request, title=_build_title(request))
+    return target_file, request if request.title else replace(request, title=_build_title(request))
 
 
-def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
+def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str | None:
     """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
-    return find_excess_rate(max(rates, default=0.0), file.target.load.max_rate)
+    return find_excess_rate(max(rates, default=0.0), target_file.target.load.max_rate)
 
 
 def _split_assignments(
@@ -189,57 +224,82 @@ def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a comma-separated list."""
     low, *further_parts = text.split(":")
     if not further_parts:
-        return [value_text.strip() for value_text in text.split(",") if value_text.strip()]
+        values = [value_text.strip() for value_text in text.split(",") if value_text.strip()]
+        if not values:
+            raise UsageError(f"{text!r} contains no value", hint="write the values as A,B,C")
+        return values
     try:
         start, (end, step) = (
             parse_decimal(low.strip()),
             (parse_decimal(word.strip()) for word in further_parts),
         )
     except ValueError:
-        raise UsageError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
+        raise UsageError(f"{text!r} is not a range", hint=RANGE_HINT) from None
     if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
-        raise UsageError(f"range {text} must contain 1 to {MAX_AXIS_VALUES} values")
+        raise UsageError(
+            f"range {text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
+        )
     count = int((end - start) / step + 1e-9) + 1
     return [f"{start + index * step:.12g}" for index in range(count)]
 
 
-def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
+def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
     """Return the grid of a request. Raises UsageError for names that are not in the target."""
-    tiers, data_set = file.target.tiers, file.target.data
+    tiers, data_set = target_file.target.tiers, target_file.target.data
     if not request.over and not request.hosts:
         raise UsageError(
             "the sweep varies nothing",
             hint="add --over NAME=LOW:HIGH:STEP or --hosts TIER=1,2,3",
         )
     for tier, counts in request.hosts.items():
-        if tier not in tiers:
-            hint = f"expected one of: {', '.join(tiers)}"
-            raise UsageError(f"unknown tier {tier!r}", hint=hint)
-        maximum = len(tiers[tier].hosts)
-        if not counts or min(counts) < 1 or max(counts) > maximum:
-            raise UsageError(
-                f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
-                f"{format_count(maximum, 'host')})"
-            )
+        with request.locate_errors("hosts", tier):
+            _check_host_counts(target_file, tier, counts)
     # The number of keys per request is known only for the reference application.
     is_reference = any(tier.app == "reference" for tier in tiers.values())
     plan = SweepPlan(
         title=request.title,
-        axes=tuple(build_axis(name, values, space) for name, values in request.over.items()),
+        axes=tuple(_build_axes(request, "over", request.over, space)),
         hosts=request.hosts,
         settings={
-            name: build_axis(name, [value], space).choices[0].label
-            for name, value in request.settings.items()
+            axis.name: axis.choices[0].label
+            for axis in _build_axes(
+                request, "with", {n: (value,) for n, value in request.settings.items()}, space
+            )
         },
         rates=request.rates,
         repeat=request.repeat,
         seconds=request.seconds,
-        seed=file.target.search.seed,
+        seed=target_file.target.search.seed,
         keys=data_set.keys_per_request if is_reference else 1,
     )
     for axis in plan.axes:
-        _check_effect(axis, plan, space)
+        with request.locate_errors("over", axis.name):
+            _check_effect(axis, plan, space)
     return plan
+
+
+def _build_axes(
+    request: SweepRequest,
+    key: str,
+    values_by_name: Mapping[str, Sequence[object]],
+    space: SearchSpace,
+) -> Iterator[SweepAxis]:
+    for name, values in values_by_name.items():
+        with request.locate_errors(key, name):
+            yield build_axis(name, values, space)
+
+
+def _check_host_counts(file: TargetFile, tier: str, counts: Sequence[int]) -> None:
+    """Raise UsageError for an unknown tier, and for counts that its hosts do not allow."""
+    tiers = file.target.tiers
+    if tier not in tiers:
+        raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))
+    maximum = len(tiers[tier].hosts)
+    if not counts or min(counts) < 1 or max(counts) > maximum:
+        raise UsageError(
+            f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
+            f"{format_count(maximum, 'host')})"
+        )
 
 
 def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
@@ -303,15 +363,21 @@ def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[A
         )
     is_all = list(values) == ["all"]
     labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
-    if unknown := [label for label in labels if label not in by_label]:
+    if unknown_labels := [label for label in labels if label not in by_label]:
         choices = ", ".join(label.replace(", ", "/") for label in by_label)
-        raise UsageError(f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {choices}")
+        raise UsageError(
+            f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices}"
+        )
     return tuple(AxisValue(label, by_label[label]) for label in labels)
 
 
-def choose_directory_name(path: Path, file: TargetFile) -> str:
+def choose_directory_name(path: Path, target_file: TargetFile) -> str:
     """Return the name of the sweep's directory."""
-    return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
+    return (
+        f"{target_file.target.name}-sweep"
+        if path.resolve() == target_file.path.resolve()
+        else path.stem
+    )
 
 
 def format_sweep_size(plan: SweepPlan) -> str:

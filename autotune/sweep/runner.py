@@ -37,14 +37,14 @@ NO_FILES: Mapping[str, bytes] = {}
 
 
 def run_sweep(
-    file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter
+    target_file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter
 ) -> None:
     """Start a sweep. Without ``plan``, continue the sweep whose plan is recorded in ``directory``.
 
     Recorded measurements are not repeated. An interrupted measurement starts again.
     """
     plan = plan or read_plan(directory)
-    check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
+    check_rate(max(plan.rates, default=0.0), target_file.target.load.max_rate)
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
     # Successive repeats with the same host counts share one session.
@@ -58,25 +58,25 @@ def run_sweep(
         if not remaining_measurements:
             continue
         with open_session(
-            prepare(limit_hosts(file, hosts)), directory, progress
+            prepare(limit_hosts(target_file, hosts)), directory, progress
         ) as session_context:
             context = replace(session_context, today_rate=None)  # a sweep has its own rates
             if context.store.state.started is None:
-                begin_study(prepare(file), context, directory)
+                begin_study(prepare(target_file), context, directory)
                 context.store.record_sweep_plan(plan.to_record())
             for measurement in remaining_measurements:
                 _measure_point(context, plan, points[measurement.point], measurement)
 
 
-def limit_hosts(file: TargetFile, host_counts: HostCounts) -> TargetFile:
+def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
     """Return the target with its tiers reduced to these host counts."""
     tiers = {
         name: tier.model_copy(
             update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
         )
-        for name, tier in file.target.tiers.items()
+        for name, tier in target_file.target.tiers.items()
     }
-    return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
+    return replace(target_file, target=target_file.target.model_copy(update={"tiers": tiers}))
 
 
 def _measure_point(
@@ -134,7 +134,7 @@ def _offer_rates(
         store.record_failure(trial, failure)
     else:
         try:
-            outcome = _load_at_rates(context, plan, trial, measurement)
+            outcome = _offer_load_at_rates(context, plan, trial, measurement)
         except DeployFailed as error:  # servers are not running again yet after an overload
             store.record_failure(trial, error.message)
     return store.state.find_trial(trial.number), outcome
@@ -154,7 +154,7 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     return None
 
 
-def _load_at_rates(
+def _offer_load_at_rates(
     context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
 ) -> str:
     """Put load on a deployed point at every rate, and return the outcomes: ``SLO met at 200/s, 12 %
@@ -175,7 +175,7 @@ def _load_at_rates(
     session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome_by_rate: dict[float, str] = {}
-    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
+    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         meets_slo = session.slo.is_met(reading)
         outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from autotune.secret_detection import find_secrets
-from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
+from autotune.target.beds import ALL_BEDS, BED_PLACEHOLDER, build_bed_target
 from autotune.target.messages import format_value, is_same_value, suggest_name
 from autotune.target.model import (
     MIN_TIMEOUT_LIMITS,
@@ -168,10 +168,34 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
         yield from _check_names_exist(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
         yield from _check_duplicates(("tiers", name, "service"), tier.service)
     yield from _check_names_exist(("load", "hosts"), "host", target.load.hosts, target.hosts)
+    owners: dict[tuple[str, int | None], str] = {}
+    for name, host in target.hosts.items():
+        owner = owners.setdefault((host.address, host.port), name)
+        if owner != name and host.transport == "ssh":
+            message = f"hosts {owner!r} and {name!r} have the same address {host.address}"
+            hint = (
+                f"remove {name!r}, and use {owner!r} in its tiers: a host may serve several tiers"
+            )
+            yield TargetMistake(("hosts", name, "address"), message, hint)
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
     """Yield mistakes in beds, such as an address that two beds share although no bed is simulated."""
+    if ALL_BEDS in target.beds:
+        message = f"a bed cannot be called {ALL_BEDS!r}: `--beds {ALL_BEDS}` uses every bed"
+        yield TargetMistake(("beds", ALL_BEDS), message, "give it another name")
+    yield from _check_bed_hosts(target)
+    if target.beds:
+        return
+    for name, host_model in target.hosts.items():
+        if BED_PLACEHOLDER in host_model.address:
+            message = f"{BED_PLACEHOLDER} in {host_model.address} needs `beds:`"
+            yield TargetMistake(
+                ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
+            )
+
+
+def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
@@ -190,14 +214,6 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
                 yield TargetMistake(("beds", name), message, hint)
-    if target.beds:
-        return
-    for name, host_model in target.hosts.items():
-        if BED_PLACEHOLDER in host_model.address:
-            message = f"{BED_PLACEHOLDER} in {host_model.address} needs `beds:`"
-            yield TargetMistake(
-                ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
-            )
 
 
 def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
@@ -217,12 +233,15 @@ def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_names_exist(
-    location: tuple[str, ...], noun: str, names: tuple[str, ...], existing: Mapping[str, object]
+    location: tuple[str, ...],
+    noun: str,
+    names: tuple[str, ...],
+    existing_names: Mapping[str, object],
 ) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
-        if name not in existing:
+        if name not in existing_names:
             message = f"unknown {noun} {name!r}"
-            yield TargetMistake((*location, index), message, suggest_name(name, existing))
+            yield TargetMistake((*location, index), message, suggest_name(name, existing_names))
     yield from _check_duplicates(location, names)
 
 
@@ -243,7 +262,9 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
     # Another check reports a tier that depends on itself.
     needed_tiers = {
         name: [
-            needed for needed in tier.required_tiers if needed in target.tiers and needed != name
+            needed_tier
+            for needed_tier in tier.required_tiers
+            if needed_tier in target.tiers and needed_tier != name
         ]
         for name, tier in target.tiers.items()
     }
@@ -299,7 +320,7 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
             f"errors: {format_fraction(slo.errors)} exceeds the "
             f"{slo.allowed_violations * 100:g}% of requests that may be late or fail"
         )
-        yield TargetMistake(("slo", "errors"), message)
+        yield TargetMistake(("slo", "errors"), message, "lower it, or use a lower percentile")
 
 
 def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
@@ -327,6 +348,9 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         if key in target.model_fields_set:
             message = f"`{key}:` and `command:` cannot be combined"
             yield TargetMistake((key,), message, "remove it")
+    if not isinstance(target.tune, str):
+        message = "`tune:` lists parameters of tiers, and a command has none"
+        yield TargetMistake(("tune",), message, "remove it, and set `fixed:` for other parameters")
     if target.maximize and target.minimize:
         yield TargetMistake(("minimize",), "`maximize` and `minimize` cannot be combined")
     if not target.parameters:

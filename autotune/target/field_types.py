@@ -56,7 +56,7 @@ PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
 # Descriptions of the patterns, for messages.
 PATTERN_DESCRIPTIONS = {
-    NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter",
+    NAME_PATTERN: "a name: letters, digits, '-' and '_', starting with a letter, at most 63 characters",
     TIER_PATTERN: "a tier's name: lower-case letters, digits and '_', starting with a letter",
     USER_PATTERN: "a user name",
     ADDRESS_PATTERN: "a host name or address",
@@ -109,7 +109,7 @@ Scalar = Annotated[
     PlainValidator(_validate_scalar),
     WithJsonSchema({"type": ["boolean", "number", "string"]}),
 ]
-# A single value may be written without brackets.
+# A list with a single value may be written without brackets.
 _NON_EMPTY_FIELD = Field(min_length=1)
 TextList = Annotated[
     tuple[Text, ...], BeforeValidator(wrap_in_list, json_schema_input_type=Text | list[Text])

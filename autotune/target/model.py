@@ -117,18 +117,20 @@ class Host(TargetModel):
             raise error_at_key(
                 "address", f"address: contains a port; write `address: {name}, port: {port}`"
             )
-        if re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", self.address):
-            _validate_ip_address(self.address)
+        _check_ip_address("address", self.address)
         return self
 
 
-def _validate_ip_address(address: str) -> None:
+def _check_ip_address(key: str, address: str) -> None:
+    """Raise an error at ``key`` for an address that looks like an IP address but is not valid."""
+    if not re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", address):
+        return
     try:
         ip_address(address)
     except ValueError:
         example = "2001:db8::1" if ":" in address else "10.0.0.11"
-        message = f"address: {address} is not a valid IP address, such as {example}"
-        raise error_at_key("address", message) from None
+        message = f"{key}: {address} is not a valid IP address, such as {example}"
+        raise error_at_key(key, message) from None
 
 
 class Ssh(TargetModel):
@@ -194,11 +196,28 @@ def _parse_tuning(value: object) -> object:
     """Return a list of patterns as a tuple, and `core` or `all` unchanged. Raises ValueError for
     other values.
     """
-    if isinstance(value, str) and value not in ("core", "all"):
-        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
-    if not isinstance(value, str) and not (isinstance(value, list | tuple) and value):
-        raise ValueError(f"must be `core`, `all` or a list, not {format_value(value)}")
-    return tuple(value) if isinstance(value, list) else value
+    if value in ("core", "all"):
+        return value
+    if not isinstance(value, list | tuple):
+        brackets = f"; write `[{value}]`" if isinstance(value, str) else ""
+        raise ValueError(  # noqa: TRY004  # pydantic collects ValueErrors
+            f"must be `core`, `all` or a list, not {format_value(value)}{brackets}"
+        )
+    if not value:
+        raise ValueError("must not be empty; write `core` for the usual parameters")
+    for pattern in value:
+        if not isinstance(pattern, str):
+            raise ValueError(f"{format_value(pattern)} is not the name of a parameter")  # noqa: TRY004  # pydantic collects ValueErrors
+    return tuple(value)
+
+
+def _refuse_nothing(value: object) -> object:
+    """Raise ValueError for a key without a value: an omitted model would mean the hosts themselves."""
+    if value is None:
+        raise ValueError(
+            "has no value; write `{}` for the defaults, or remove the key for real hosts"
+        )
+    return value
 
 
 class Project(TargetModel):
@@ -276,6 +295,13 @@ class Load(TargetModel):
     limit, at least 2s."""
     expect: Expect | None = None
     """Properties of a correct response. Default: as in the responses before the first trial."""
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Load:
+        for key in ("vip", "host"):
+            if (address := getattr(self, key)) is not None:
+                _check_ip_address(key, address)
+        return self
 
     @property
     def requests_one_page(self) -> bool:
@@ -357,11 +383,12 @@ class Bed(TargetModel):
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
     """Hosts of the bed, which replace the target's hosts with the same names."""
-    simulated: Simulated | None = None
+    simulated: Annotated[Simulated | None, BeforeValidator(_refuse_nothing)] = None
     """Model of the bed, which replaces the target's `simulated:`."""
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
+MAX_LATENCY_LIMIT = "10m"  # a longer limit is a mistake, such as 50m instead of 50ms
 
 
 class SloSpec(TargetModel):
@@ -377,7 +404,7 @@ class SloSpec(TargetModel):
     def _parse_percentile_key(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("name one percentile and its limit, such as `{p99: 50ms}`")  # noqa: TRY004  # pydantic collects ValueErrors
-        percentiles = [key for key in value if re.fullmatch(_PERCENTILE_PATTERN, key)]
+        percentiles = [key for key in value if re.fullmatch(f"{_PERCENTILE_PATTERN}|p100", key)]
         for key in value:
             if key not in percentiles and key != "errors":
                 raise unknown_key_error(key)
@@ -398,6 +425,10 @@ class SloSpec(TargetModel):
             raise error_at_key(first, f"{first}: {error}") from None
         if limit_seconds <= 0:
             raise error_at_key(first, f"{first}: the limit must be above 0")
+        if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
+            raise error_at_key(
+                first, f"{first}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[first]}"
+            )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
@@ -440,7 +471,9 @@ class SloSpec(TargetModel):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-DEFAULT_TIMEOUT_SECONDS = 2.0  # of a request, unless the latency limit requires more
+DEFAULT_TIMEOUT_SECONDS = (
+    2.0  # timeout of a request, unless the latency limit requires a longer one
+)
 MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
 # A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
 # code for stacks need not check for None.
@@ -505,8 +538,8 @@ class Target(TargetModel):
     parameters: dict[Text, ParameterRule] = Field(
         default={}, json_schema_extra=_allow_false_parameters
     )
-    """Rules for parameters, by their names `tier.service.parameter`. With `command`: the parameters of
-    the command. `"lb.*": false` excludes all parameters whose names match."""
+    """Rules for parameters. Names have the form `tier.service.parameter`. With `command`: the
+    parameters of the command. `"lb.*": false` excludes all parameters whose names match."""
     constraints: tuple[Text, ...] = ()
     """Rules that every trial must satisfy, such as
     `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
@@ -520,7 +553,7 @@ class Target(TargetModel):
     """`core`: start with the parameters that have a large effect. `all`: search all at once. A list
     such as `[web.php_fpm]`: search only these tiers, services or parameters, in the order of `core`."""
     search: Search = Search()
-    simulated: Simulated | None = None
+    simulated: Annotated[Simulated | None, BeforeValidator(_refuse_nothing)] = None
     """Use a model instead of the hosts."""
     beds: Annotated[
         dict[Annotated[str, Field(pattern=NAME_PATTERN)], Bed],

@@ -26,7 +26,7 @@ def _require_true(value: object) -> object:
     return value
 
 
-# A single value may be written without brackets.
+# A list with a single value may be written without brackets.
 ConditionValues = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(
@@ -115,7 +115,8 @@ class ParameterRule(TargetModel):
             if "a number" not in (low[0], high[0]):
                 raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:
-            raise error_at_key("range", f"the range from {first} to {last} is empty")
+            advice = f"; write `fixed: {first}`" if first == last else ""
+            raise error_at_key("range", f"the range from {first} to {last} is empty{advice}")
         if self.log and low[1] <= 0:
             raise error_at_key(
                 "range", f"with `log: true`, the range must start above 0, not at {first}"
@@ -131,7 +132,9 @@ class ParameterRule(TargetModel):
 def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
     magnitude = parse_magnitude(value)
     if magnitude is None:
-        raise error_at_key(key, f"{format_value(value)} is not a number")
+        is_quoted = isinstance(value, str) and value.strip().isdecimal()
+        advice = "; omit the quotes" if is_quoted else ""
+        raise error_at_key(key, f"{format_value(value)} is not a number{advice}")
     return magnitude
 
 

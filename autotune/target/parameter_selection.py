@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from autotune.errors import TargetError
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.model import ParameterRule, Target
 from autotune.target.parameter_rule import WILDCARD
+from autotune.target.yaml_document import Location, YamlDocument
 
 
 def is_wildcard(name: str) -> bool:
@@ -25,7 +28,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 def is_excluded(target: Target, name: str) -> bool:
     """True if the target's patterns exclude the parameter from the search.
 
-    A rule for the parameter itself with values, such as `range`, overrides the patterns.
+    A rule for the parameter itself that sets values, such as `range`, overrides the patterns.
     """
     rule = target.parameters.get(name)
     if rule is not None and _sets_values(rule):
@@ -49,6 +52,41 @@ def list_unmatched_patterns(
         for location, pattern in patterns
         if not any(matches_pattern(name, pattern) for name in names)
     ]
+
+
+def suggest_parameter(name: str, names: Iterable[str]) -> str:
+    """Return the hint for an unknown parameter: the nearest name in its tier, or the tier's services."""
+    known_names = sorted(names)
+    tier, _, name_in_tier = name.partition(".")
+    service, dot, _ = name_in_tier.partition(".")
+    tier_names = [n for n in known_names if n.startswith(f"{tier}.")]
+    services = sorted({n.split(".")[1] for n in tier_names if n.count(".") > 1})
+    names_elsewhere = [
+        n for n in known_names if name_in_tier and n.partition(".")[2] == name_in_tier
+    ]
+    if names_elsewhere:
+        return f"did you mean {names_elsewhere[0]!r}?"
+    if dot and service and tier_names and find_nearest_name(service, services) is None:
+        services_text = ", ".join(services)
+        return f"{tier} contains {services_text}; `autotune params` lists their parameters"
+    return suggest_name(name, tier_names or known_names)
+
+
+def unknown_parameter_error(
+    document: YamlDocument, location: Location, names: Iterable[str], name: str = ""
+) -> TargetError:
+    """Return an error for an unknown parameter or pattern; the default ``name`` is the key."""
+    name = name or str(location[-1])
+    hint = suggest_parameter(name, names)
+    return document.build_error(location, f"unknown parameter {name!r}", hint=hint)
+
+
+def list_prefixes(names: Iterable[str]) -> set[str]:
+    """Return the tiers and services of parameters, which patterns may name too."""
+    word_lists = [name.split(".") for name in names]
+    return {
+        ".".join(words[:count]) for words in word_lists for count in (1, 2) if len(words) > count
+    }
 
 
 def _matches_any(name: str, patterns: Iterable[str]) -> bool:

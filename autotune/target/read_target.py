@@ -35,6 +35,7 @@ SECRET_KEY_PATTERN = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
 LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
+NO_VALUE_HINT = "give a value, or remove the key"
 MISSING_KEY_EXAMPLES = {
     "requests": "requests: [{path: /}]",
     "path": "path: /",
@@ -47,9 +48,16 @@ MISSING_KEY_EXAMPLES = {
     "port": "port: 8080",
     "unit": "unit: shop.service",
     "files": "files: {/etc/shop.conf: {}}",
+    "project.files": "files: /srv/shop/compose.yaml",
     "parameters": "parameters: {threads: {meaning: …, default: 4, range: [1, 16]}}",
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
+}
+# Entries of mappings whose keys are names that the user chooses.
+NAMED_ENTRY_EXAMPLES = {
+    "hosts": "{address: web1.example.org}",
+    "tiers": "{hosts: web1, service: nginx}",
+    "beds": "{}",
 }
 # Keys of other tools, with the equivalent in a target.
 OTHER_TOOLS_KEYS = {
@@ -63,6 +71,7 @@ OTHER_TOOLS_KEYS = {
     "mean": "name a percentile and its limit, such as `p99: 50ms`",
     "avg": "name a percentile and its limit, such as `p99: 50ms`",
 }
+SCALAR_ERROR_TYPES = ("string_type", "int_type", "float_type", "bool_type", "literal_error")
 ERROR_TYPE_HINTS = {
     "dict_type": "write `name: …` for each entry",
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
@@ -272,7 +281,7 @@ def _select_distinct_problems(
 def _build_error(
     document: YamlDocument, problem: ErrorDetails, model: type[TargetModel]
 ) -> TargetError:
-    location = [step for step in problem["loc"] if step != "[key]"]
+    location = _find_location(document, problem)
     if problem["type"] == "extra_forbidden":
         return _build_unknown_key_error(document, location, model)
     if problem["type"] == "missing":
@@ -281,6 +290,25 @@ def _build_error(
     if name and not message.startswith((f"{name}:", f"'{name}'")):
         message = f"{name}: {message}"
     return document.build_error(location, message, hint=_select_hint(problem, location, model))
+
+
+def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:
+    """Return the place of a problem in the document. Pydantic adds steps for the types that it tried."""
+    *steps, last = [step for step in problem["loc"] if step != "[key]"] or [""]
+    location: list[str | int] = []
+    value: Any = document.root
+    for step in steps:
+        if _contains_step(value, step):
+            value = value[step]
+            location.append(step)
+    is_named = problem["type"] in ("missing", "extra_forbidden")
+    return [*location, last] if is_named or _contains_step(value, last) else location
+
+
+def _contains_step(value: Any, step: str | int) -> bool:
+    if isinstance(value, list):
+        return isinstance(step, int) and step < len(value)
+    return isinstance(value, dict) and step in value
 
 
 def _build_unknown_key_error(
@@ -304,11 +332,14 @@ def _find_key_hint(
     for pattern, hint in NAME_HINTS:
         if re.search(pattern, name):
             return hint
-    if find_nearest_name(name, keys):
-        return None
     value = document.get_value(location)
+    if find_nearest_name(name, keys) and not (value is None and " " in name):
+        return None
     if value is None and document.find_text_before(location).endswith(","):
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
+    if value is None and " " in name:
+        key, _, text = name.partition(" ")
+        return f"write a colon after the key, `{key}: {text.strip()}`"
     if location[0] == "parameters" and isinstance(value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
     return OTHER_TOOLS_KEYS.get(name.lower())
@@ -325,9 +356,8 @@ def _build_missing_key_error(document: YamlDocument, location: Location) -> Targ
         return document.build_error(
             location, f"{_find_last_key(location)}: a value is missing", hint=hint
         )
-    return document.build_error(
-        location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING_KEY_EXAMPLES[key]}`"
-    )
+    example = MISSING_KEY_EXAMPLES.get(f"{location[0]}.{key}") or MISSING_KEY_EXAMPLES[key]
+    return document.build_error(location[:-1], f"{key!r} is missing", hint=f"such as `{example}`")
 
 
 def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
@@ -354,7 +384,12 @@ def _format_problem(problem: ErrorDetails) -> str:
         value_text = "this" if is_secret else format_value(value)
         return f"{value_text} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
     template = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
-    return template.format(**{"got": format_value(value), **context})
+    bounds = {key: _write_whole_number(bound) for key, bound in context.items()}
+    return template.format(**{"got": format_value(value), **bounds})
+
+
+def _write_whole_number(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _find_last_key(location: Location) -> str:
@@ -365,17 +400,29 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
     error_type, value = problem["type"], problem["input"]
     if error_type == "model_type":
         return _build_mapping_hint(location, value, model)
-    if error_type == "string_type" and isinstance(value, bool | int | float):
-        return f'quote it if it is text: "{format_value(value)}"'
+    if value is None and error_type in SCALAR_ERROR_TYPES:
+        is_name = list(location) == ["name"]
+        return f"such as `{MISSING_KEY_EXAMPLES['name']}`" if is_name else NO_VALUE_HINT
     if error_type in ("int_type", "int_from_float", "float_type"):
         return _find_number_hint(value)
-    if error_type == "literal_error" and isinstance(value, str):
-        nearest_name = find_nearest_name(
-            value, re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        )
-        return f"did you mean {nearest_name!r}?" if nearest_name else None
+    if hint := _find_text_hint(problem, location):
+        return hint
     pattern = problem["ctx"]["pattern"] if error_type == "string_pattern_mismatch" else None
     return _find_pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(error_type)
+
+
+def _find_text_hint(problem: ErrorDetails, location: Location) -> str | None:
+    """Return the hint for a value that should be text, or one of several names."""
+    error_type, value = problem["type"], problem["input"]
+    if error_type == "string_type" and _find_last_key(location) == "requests":
+        return "name a file, such as `requests: shop.requests.yaml`"
+    if error_type == "string_type" and isinstance(value, bool | int | float):
+        return f'quote it if it is text: "{format_value(value)}"'
+    if error_type == "literal_error" and isinstance(value, str):
+        names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        if nearest_name := find_nearest_name(value, names):
+            return f"did you mean {nearest_name!r}?"
+    return None
 
 
 def _find_number_hint(value: object) -> str | None:
@@ -397,8 +444,24 @@ def _find_pattern_hint(pattern: str | None, value: str) -> str | None:
 
 
 def _build_mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
+    if value is None and len(location) == 2 and location[0] in NAMED_ENTRY_EXAMPLES:
+        return f"such as `{location[1]}: {NAMED_ENTRY_EXAMPLES[str(location[0])]}`"
     if value is None:
         return "remove the key to use its defaults"
-    if location[0] == "parameters" and isinstance(value, bool | int | float | str):
-        return f"to set it to this fixed value: `{{fixed: {value}}}`"
+    if location[0] == "parameters":
+        return _build_rule_hint(value)
     return f"valid keys: {', '.join(list_keys_at(location, model))}"
+
+
+def _build_rule_hint(value: object) -> str:
+    """Return the hint for a parameter's value that is not a mapping."""
+    if value is True or value in ("off", "no"):
+        return "`false` excludes the parameter; remove the line to search it"
+    if isinstance(value, list):
+        key = "range" if len(value) == 2 and _are_numbers(value) else "choices"
+        return f"write `{{{key}: [{', '.join(map(str, value))}]}}`"
+    return f"to set it to this fixed value: `{{fixed: {value}}}`"
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -25,7 +25,8 @@ MAX_REQUESTS = 1000  # maximum number of distinct requests
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 FILE_DESCRIPTION = "a file of requests"
 EXAMPLE_HINT = (
-    "write `requests: [{path: /}]`, or use `autotune workload from-log`; `uris:` takes plain paths"
+    "such a file contains `requests: [{path: /}]`, and `autotune workload from-log` writes one; "
+    "`uris:` takes plain paths"
 )
 Item = TypeVar("Item")
 RequestPath = Annotated[str, Field(pattern=PATH_PATTERN)]

@@ -57,7 +57,7 @@ def dump_yaml(target: Target) -> str:
 
 
 def _quote_text(node: Any) -> Any:
-    """Return the tree with text in quotes unless it is a plain word, because the library does not quote
+    """Return the tree with all text in quotes, except plain words, because the library does not quote
     enough.
     """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString

@@ -21,8 +21,8 @@ Location = Sequence[str | int]
 LineColumn = tuple[int, int]
 
 
-MAX_VALUES = 20_000  # limits nested aliases, whose expansion grows exponentially
-MAX_MERGES = 1000  # limits nested merges
+MAX_VALUES = 20_000  # maximum number of values, because nested aliases grow exponentially
+MAX_MERGES = 1000  # maximum number of merges, because nested merges multiply
 MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
 START_HINT = "`autotune init` writes a target to start from"
@@ -60,12 +60,21 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
         "this does not continue the lines above",
         "write one setting per line, such as `name: shop`",
     ),
-    (r"unexpected end of stream", "an unclosed quote", None),
-    (r"could not find expected ':'", "a key without its ':'", None),
+    (r"unexpected end of stream", "an unclosed quote", "write the same quote at its end"),
+    (
+        r"could not find expected ':'",
+        "a key without its ':'",
+        "write `KEY: VALUE`, and quote text that starts with '*' or '&'",
+    ),
     (
         r"undefined alias '(?P<it>.*)'",
         "unknown anchor '*{it}'",
-        "define it above: write `&{it}` before its value",
+        "define it above: write `&{it}` before its value, or quote text that starts with '*'",
+    ),
+    (
+        r"expected alphabetic or numeric character",
+        "'*' and '&' must be followed by the name of an anchor",
+        "put text that starts with one of them in quotes",
     ),
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
@@ -388,7 +397,9 @@ class _TreeBuilder:
         if tag_name == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if tag_name not in ("int", "float"):
-            raise self._build_error(node, f"unsupported tag '{node.tag}'")
+            raise self._build_error(
+                node, f"unsupported tag '{node.tag}'", "remove it, and write the value itself"
+            )
         number = _parse_number(text, tag_name)
         if number is None:
             raise self._build_error(node, f"{format_value(text)} is not a usable number")

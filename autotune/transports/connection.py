@@ -164,7 +164,9 @@ def _build_gateway(
     read_settings: Callable[[SshHost], Config],
     visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
-    """Return the last jump host as a connection, a proxy command, or ``False`` for neither."""
+    """Return a connection to the last jump host or, without jump hosts, the proxy command. Return
+    ``False`` if the settings contain neither.
+    """
     jump_hosts = host.jump_host or options.get("proxyjump", "none")
     if jump_hosts == "none":
         command = options.get("proxycommand", "none")

@@ -263,9 +263,8 @@ def _parse_certificate_fields(blob: bytes) -> HostCertificate | None:
     message.get_string()  # reserved
     authority = message.get_string()
     signed_bytes, signature = message.get_so_far(), message.get_string()
-    if len(signed_bytes) + 4 + len(signature) != len(
-        blob
-    ):  # truncated: the library pads missing data
+    # The library pads a truncated certificate.
+    if len(signed_bytes) + 4 + len(signature) != len(blob):
         return None
     return HostCertificate(
         role,

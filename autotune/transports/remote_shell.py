@@ -1,11 +1,10 @@
 """Build command lines that every login shell parses in the same way, with markers around the
 output.
 
-sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or
-fish, and its profile may print any text. The line therefore contains one single-quoted word for
-`sh`, which consists of characters that these shells do not interpret. `sh` prints random markers
-before and after the command, which separate the command's output from output of banners and
-profiles.
+sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or fish,
+and its profile may print any text. The line therefore contains one single-quoted word for `sh`, which
+consists of characters that these shells do not interpret. `sh` prints random markers before and after
+the command. The markers separate the command's output from the output of banners and profiles.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from autotune.transports.base import Argv
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Within single quotes, csh expands `!` and stops at a newline; fish interprets `\'` and `\\`.
 _PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
-_MAX_PREAMBLE_BYTES = 4096  # bytes of output before the marker that are kept for messages
+_MAX_PREAMBLE_BYTES = 4096  # maximum bytes kept from the output before the marker
 _STATUS_PATTERN = re.compile(rb"(\d{1,3}) ")
 # Do not use `exec`, because restricted shells refuse it.
 _LOGIN_SHELL_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""

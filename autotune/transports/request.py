@@ -1,6 +1,4 @@
-"""The HTTP request to the stack that load generators, the readiness probe and the response checks
-send.
-"""
+"""The HTTP request that load generators, readiness probes and response checks send to the stack."""
 
 from __future__ import annotations
 

@@ -33,6 +33,9 @@ _TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
 _FINAL_STATUS_SECONDS = 1.0
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
+# Maximum output of a command. A hostile host could otherwise fill this machine's memory.
+_MAX_OUTPUT_MEGABYTES = 512
+_MAX_OUTPUT_BYTES = _MAX_OUTPUT_MEGABYTES << 20
 _POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
 # A child process may keep the pipes of a command open. Reading stops after this time and this many
 # checks without output. The time alone is not enough, because this machine may have been suspended
@@ -67,6 +70,10 @@ def to_returncode(status: int) -> int:
     return 128 - status if 128 < status < 160 else status
 
 
+class OutputTooLong(Exception):
+    """A command printed more than ``_MAX_OUTPUT_BYTES``."""
+
+
 class CommandExchange:
     """The transfer of a command's input and output over one SSH channel, without extra threads."""
 
@@ -80,12 +87,14 @@ class CommandExchange:
     def finish(self) -> int:
         """Wait for the command to finish and return its exit status.
 
-        Raises ``EOFError`` if the connection is lost, and ``TimeoutError`` at the deadline.
+        Raises ``EOFError`` if the connection is lost, ``TimeoutError`` at the deadline, and
+        ``OutputTooLong``.
         """
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        # the time from which no output has arrived after the login shell's exit
+        # After the login shell's exit: the time of the last output, and the number of checks without
+        # output since then.
         silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
@@ -95,6 +104,8 @@ class CommandExchange:
                 break  # a background process may keep writing
             if self._transfer_available():
                 silent_since, idle_polls = math.inf, 0
+                if len(self.stdout.output) + len(self.stderr.output) > _MAX_OUTPUT_BYTES:
+                    raise OutputTooLong
                 continue
             if ended:
                 # A background process may also keep the output open without writing.
@@ -111,7 +122,8 @@ class CommandExchange:
     def _read_status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER_SECONDS)  # until then, sshd counts the session
+            # Until sshd sends the exit status, it counts the session as open.
+            self.channel.status_event.wait(_LINGER_SECONDS)
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -278,6 +290,11 @@ class SshTransport:
                 status = exchange.finish()
             except TimeoutError:
                 status = _KILLED_STATUS
+            except OutputTooLong:
+                raise HostUnreachable(
+                    f"{self.name}: {command} printed more than {_MAX_OUTPUT_MEGABYTES} MB",
+                    hint="run the command on the host, and find out why it prints so much",
+                ) from None
             except (SSHException, EOFError, OSError):
                 raise self._build_connection_lost_error(command) from None
         timed_out = status == _KILLED_STATUS and time.monotonic() - start >= timeout

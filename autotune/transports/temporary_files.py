@@ -5,9 +5,9 @@ reason.
 from __future__ import annotations
 
 #: Shell lines that lock the file or directory ``$temporary`` and remove it when the shell exits. A
-#: killed shell cannot remove it, so the next shell removes unlocked files older than a minute.
-#: Creating and locking a file takes less than a minute. Without flock(1), no file that may be in
-#: use is removed.
+#: killed shell cannot remove its file, so the next shell removes unlocked files older than a minute.
+#: Creating and locking a file takes less than a minute. Without flock(1), no file that may be in use is
+#: removed.
 LOCK_SCRIPT = """exec 8<"$temporary"
 flock -n 8 2>/dev/null
 trap 'rm -rf -- "$temporary"' EXIT

@@ -1,4 +1,4 @@
-"""Notices about commands on a host that take long: the awaited command and its time limit.
+"""Notices about slow commands on hosts. Each notice contains the command and its time limit.
 
 Transports report every command. One thread watches all commands, and sleeps while no command is
 late.
@@ -15,8 +15,8 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # time that a command may take without a notice
-REPEAT_SECONDS = (22.0, 60.0)  # time until the next notice; the last interval repeats
+FIRST_NOTICE_SECONDS = 8.0  # seconds that a command may take without a notice
+REPEAT_SECONDS = (22.0, 60.0)  # seconds until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
@@ -79,18 +79,20 @@ class Watcher:
     @contextmanager
     def watch_command(self, host: str, argv: Argv, max_seconds: float) -> Iterator[None]:
         """Watch a command that runs within the ``with`` block, for at most ``max_seconds`` seconds."""
-        purpose, usual = self._describe_current()
-        with self.watch(host, purpose or name_command(argv), max_seconds, usual=usual):
+        purpose, usual_seconds = self._describe_current()
+        with self.watch(
+            host, purpose or name_command(argv), max_seconds, usual_seconds=usual_seconds
+        ):
             yield
 
     @contextmanager
     def watch(
-        self, host: str, purpose: str, max_seconds: float, *, usual: float = 0.0
+        self, host: str, purpose: str, max_seconds: float, *, usual_seconds: float = 0.0
     ) -> Iterator[None]:
         """Watch a wait for ``purpose`` within the ``with`` block, for at most ``max_seconds`` seconds."""
         current_time = self._clock()
         wait = Wait(
-            purpose, host, current_time, max_seconds, current_time + usual + self._unnoticed
+            purpose, host, current_time, max_seconds, current_time + usual_seconds + self._unnoticed
         )
         self._add_wait(wait)
         try:
@@ -115,8 +117,8 @@ class Watcher:
             self._notify(wait.format_line(current_time))
 
     def _describe_current(self) -> tuple[str, float]:
-        described: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
-        return described
+        description: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
+        return description
 
     def _add_wait(self, wait: Wait) -> None:
         with self._changed:

@@ -24,7 +24,9 @@ def read() -> Counter[Place]:
 
 
 def write(counts: Mapping[Place, int], *, raised: bool) -> int:
-    """Store counts that fell; with ``raised``, also those that rose. Returns 1 if others rose."""
+    """Store counts that fell; with ``raised``, also store counts that rose. Return 1 if a count rose
+    that was not stored.
+    """
     stored = read()
     rose = {place: count for place, count in counts.items() if count > stored[place]}
     kept = dict(counts) if raised else {place: min(count, stored[place])

@@ -38,6 +38,9 @@ These configurations are measured for each workload:
 The winner is then measured in alternating pairs with the best preset, and with the engineer's
 configuration. Capacities are in requests/s within the SLO. Gains have a 90 % interval.
 
+autotune's winner is measured again after its selection. The engineer's capacity is the highest of several
+measurements, so it tends to be too high.
+
 """
 _RECORD_HEAD = """\
 ## Record a workload

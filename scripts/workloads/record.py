@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from autotune.cli.session import open_progress
 from autotune.environments.base import Environment
 from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
+from autotune.report.conclusion import find_conclusion
 from autotune.services.base import Settings
 from autotune.space.dimension import BASELINE_NAME, NAMED_SETTINGS
 from autotune.space.space import SearchSpace
@@ -25,7 +26,6 @@ from autotune.study.measure_capacity import (
     MeasurementRequest,
     measure_configuration,
 )
-from autotune.study.ranking import find_baseline
 from autotune.study.study_state import State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import collect_versions
@@ -147,12 +147,16 @@ def _measure(
         "capacity": measurement.peak,
         "repeats": [trial.peak.peak for trial in measurement.trials if trial.peak],
         "rss": dict(load_state(directory).rss),
-        "bottleneck": _find_bottleneck(load_state(directory), measurement.trials[0].number),
+        "bottleneck": _find_bottleneck(
+            load_state(directory), [trial.number for trial in measurement.trials]
+        ),
     }
 
 
-def _find_bottleneck(state: State, trial: int) -> Record | None:
-    bottleneck = state.bottlenecks.get(trial)
+def _find_bottleneck(state: State, trials: Iterable[int]) -> Record | None:
+    """Return the newest finding on a configuration that these trials measured."""
+    findings = [state.bottlenecks[trial] for trial in trials if trial in state.bottlenecks]
+    bottleneck = findings[-1] if findings else None
     fields = ("tier", "service", "host", "resource", "evidence")
     return {field: str(getattr(bottleneck, field)) for field in fields} if bottleneck else None
 
@@ -176,7 +180,7 @@ def record_engineer(recording: Recording, _: Record) -> Record:
         "settings": best.settings if best else {},
         "capacity": best.capacity if best else 0.0,
         "seconds": state.elapsed_seconds,
-        "bottleneck": _find_bottleneck(state, best.trial) if best else None,
+        "bottleneck": _find_bottleneck(state, [best.trial]) if best else None,
     }
 
 
@@ -196,21 +200,22 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
         start.start_study(environment, directory, progress)
     state = load_state(directory)
-    verdict = state.verdict
-    has_best = verdict is not None and verdict.best is not None
-    challenger = state.find_trial(verdict.best) if has_best else None
+    conclusion = find_conclusion(state)
+    is_improved = conclusion.verdict == "improved"
     # Without a proven improvement, the hosts keep the stock settings.
-    winner = challenger if verdict and verdict.verdict == "improved" else find_baseline(state)
+    winner = conclusion.best if is_improved else conclusion.baseline
+    best_trial, winner_trial = (side and side.trial for side in (conclusion.best, winner))
+    peak = winner and winner.best_estimate
     return {
-        "verdict": verdict.verdict if verdict else None,
-        "gain": asdict(verdict.gain) if verdict and verdict.gain else None,
-        "settings": _select_changes(environment.space, winner),
-        "challenger": _select_changes(environment.space, challenger),
-        "capacity": winner.peak.peak if winner and winner.peak else 0.0,
+        "verdict": conclusion.verdict,
+        "gain": asdict(conclusion.gain) if conclusion.gain else None,
+        "settings": _select_changes(environment.space, winner_trial),
+        "challenger": _select_changes(environment.space, best_trial),
+        "capacity": peak.peak if peak else 0.0,
         "trials": [_describe_trial(trial) for trial in state.trials],
         "rss": dict(state.rss),
         "seconds": state.elapsed_seconds,
-        "bottleneck": _find_bottleneck(state, winner.number) if winner else None,
+        "bottleneck": _find_bottleneck(state, winner.trial_numbers) if winner else None,
     }
 
 

@@ -174,9 +174,13 @@ show_changes() { # prints only lines that differ; masked words stay masked
   diff -U0 --label "$2" --label "$2" -- "$before_file" "$after_file" >"$work/$1.diff"
   [ $? -le 1 ] && print_diff "$6" <"$work/$1.diff"
 }
-# KIND: prints a diff without control characters. The lines of a file that is replaced as a whole are those of
-# the host, and may contain secrets.
+# KIND: prints a diff. The lines of a file that is replaced as a whole are those of the host, and may contain
+# secrets.
 print_diff() {
   case $1 in whole) hide='3,$s/^-.*/- (a line of this host, which is not shown)/' ;; *) hide= ;; esac
-  sed "$hide" | tr -d '\000-\010\013-\037\177'
+  sed "$hide" | print_plain
+}
+print_plain() { # prints the input without control characters, and without characters that reverse text
+  tr -d '\000-\010\013-\037\177' |
+    sed 's/\xc2[\x80-\x9f]//g; s/\xe2\x80[\xaa-\xae]//g; s/\xe2\x81[\xa6-\xa9]//g'
 }

@@ -57,7 +57,7 @@ validate() {
   done
   [ -n "$direct" ] || set -- with_files "$count" "$@"
   told=$("$@" 2>&1) && return
-  printf '%s\n' "$told" >&2
+  printf '%s\n' "$told" | print_plain >&2
   echo "the software refuses the new configuration; nothing was changed" >&2
   return 1
 }

@@ -9,7 +9,7 @@ import pytest
 
 from autotune import exit_handling
 from autotune.cli import app
-from autotune.errors import USAGE_EXIT_CODE
+from autotune.errors import OPERATIONAL_EXIT_CODE, USAGE_EXIT_CODE
 from autotune.target.shipped_files import list_examples
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
@@ -42,11 +42,13 @@ BAD_VALUES = [
     ["run", PAPER, "--storage", "postgresql://h/d"],
     ["measure", PAPER, "--at-least", "fast"],
     ["measure", PAPER, "--at-least", "1e9/s"],
+    ["measure", PAPER, "--at-least", "0/s"],
     ["measure", PAPER, "--exit-code"],
     ["measure", PAPER, "--closed", "--concurrency", "0,5"],
     ["measure", COMMAND, "--at-least", "100"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog", "--peak"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog=9:1:1", "--peak"],
+    ["sweep", PAPER, "--over", "lb.nginx.backlog=,", "--peak"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog=512,1024", "--rate", "fast"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog=512,1024", "--rate", "0"],
     ["sweep", PAPER, "--hosts", "web=many", "--peak"],
@@ -54,8 +56,11 @@ BAD_VALUES = [
     ["report", "improved", "--studies", STUDIES, "--at", "0"],
     ["report", "improved", "--studies", STUDIES, "--at", "soon"],
     ["report", "improved", "--studies", STUDIES, "--csv", "trails"],
+    ["report", "improved", "--studies", STUDIES, "--csv", "trials", "--json"],
+    ["report", "improved", "--studies", STUDIES, "--csv", "trials", "--at", "100/s"],
     ["diff", "improved", "999", "--studies", STUDIES],
     ["export", "improved", "--studies", STUDIES, "--out", "new", "--format", "zip"],
+    ["export", "improved", "--studies", STUDIES, "--out", "new", "--minimal", "--trial", "0"],
     ["status", "--watch", "--studies", STUDIES],
     ["init", "--example", "papr"],
     ["init", "--example", "paper", "--from", "web1"],
@@ -125,3 +130,15 @@ def test_the_unit_of_rates_is_optional(text: str, rate: float) -> None:
     from autotune.cli.options import parse_rates
 
     assert parse_rates("--at", [text]) == [rate]
+
+
+def test_a_study_needs_a_parameter_that_can_vary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.yaml").write_text(
+        "name: rows\ncommand: [echo]\nmaximize: rows\nparameters: {batch: {fixed: 4}}\n"
+    )
+    assert run("run", "rows.yaml", "--yes") == OPERATIONAL_EXIT_CODE
+    assert "nothing to tune: every parameter is fixed or excluded" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.yaml"]

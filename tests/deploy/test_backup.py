@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.backup import BackupStore, HostBackup, decode_backup, encode_backup
+from autotune.deploy.backup import (
+    BackupCheck,
+    BackupStore,
+    HostBackup,
+    decode_backup,
+    encode_backup,
+)
 from autotune.deploy.host_state import (
     FileState,
     HostState,
@@ -102,6 +109,19 @@ def test_the_controllers_copy(tmp_path: Path) -> None:
 def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
     with pytest.raises(AutotuneError, match=r"/somewhere is not a valid backup"):
         decode_backup(content, "/somewhere")
+
+
+@pytest.mark.parametrize("key", ["unit", "directory", "socket", "argv", "files"])
+@pytest.mark.parametrize("value", [5, ["a", 5], {"a": 1}])
+def test_a_check_that_is_no_text_is_refused(key: str, value: object) -> None:
+    check = BackupCheck("a.service", ("a", "-t"), ("/etc/a",), "/run/a", "/run/a/socket")
+    content = json.loads(encode_backup(HostBackup("web1", "shop", checks=(check,))))
+    assert decode_backup(json.dumps(content).encode(), "a copy").checks == (check,)
+    content["checks"][0][key] = value
+    with pytest.raises(
+        AutotuneError, match="a copy is not a valid backup: expected a list of text"
+    ):
+        decode_backup(json.dumps(content).encode(), "a copy")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
-    instance_actions,
+    find_instance_actions,
     render_files,
     required_actions,
 )
@@ -186,7 +186,7 @@ def test_what_a_change_needs(
 def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
     stock: DesiredState,
 ) -> None:
-    done = instance_actions(
+    done = find_instance_actions(
         stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}}
     )
     assert {part: action for part, action in done.items() if action} == {

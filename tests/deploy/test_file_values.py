@@ -13,7 +13,7 @@ import pytest
 from autotune.deploy.file_values import read_file_values
 from autotune.services.base import AdoptedConfig, Readback, Settings, Value
 from autotune.services.mariadb.service import parse_option_table
-from autotune.services.php_ini.service import parse_information
+from autotune.services.php_ini.service import parse_phpinfo
 from autotune.services.postgresql.service import parse_dump
 from autotune.services.registry import SHIPPED
 from tests.deploy.doubles import Here
@@ -50,7 +50,7 @@ def test_printed_directives_are_in_units_of_parameters() -> None:
     text = (
         "opcache.memory_consumption => 128 => 128\nrealpath_cache_size => 4096K => 4096K\nx => y\n"
     )
-    assert parse_information(text)["opcache_memory_consumption"] == 128
+    assert parse_phpinfo(text)["opcache_memory_consumption"] == 128
 
 
 def parse(text: str) -> Settings:

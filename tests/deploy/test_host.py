@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost, build_staged_check, staged_path
+from autotune.deploy.host import ManagedHost, build_staged_check, read_contents, staged_path
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
+from autotune.errors import AutotuneError
 from autotune.services.base import TrialStart
+from autotune.transports.base import CommandResult
 from tests.deploy.doubles import Here
 
 
@@ -48,6 +50,25 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
 def test_a_vital_question_that_fails_is_no_answer(host: ManagedHost) -> None:
     with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
         host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), required=True)])
+
+
+def test_files_that_are_absent_have_no_content(here: Here, tmp_path: Path) -> None:
+    names = ("gone", "some", "b", "c", "d")
+    (tmp_path / "some").write_bytes(b"\xff\n\n")
+    contents = read_contents(here, [str(tmp_path / name) for name in names])
+    assert [*contents.values()] == [b"", b"\xff\n\n", b"", b"", b""]
+
+
+@pytest.mark.parametrize("printed", ["A", "\u00e9", "eA==\neA==", "eA"])
+def test_contents_that_a_host_garbles_are_an_error_of_that_host(
+    here: Here, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "autotune.deploy.host.run_required",
+        lambda *_, **__: [CommandResult(("contents", "/a"), 0, printed, "")],
+    )
+    with pytest.raises(AutotuneError, match=r"unexpected output from the host .* \(not shown\)"):
+        read_contents(here, ["/a"])
 
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"

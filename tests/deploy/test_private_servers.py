@@ -49,7 +49,7 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
         assert is_accepting(running, Endpoint("127.0.0.1", port))
         assert not is_accepting(running, Endpoint("127.0.0.1", 1))
         assert not is_accepting(running, "none.sock")
-        stop_server(running, seconds=0.5)  # a child that ignores its parent's end is killed
+        stop_server(running, timeout_seconds=0.5)  # a child that ignores its parent's end is killed
 
 
 RELOADING = str(Path(__file__).with_name("reloading_server.py"))
@@ -67,7 +67,7 @@ def held(directory: Path, replaced: str) -> Iterator[tuple[ServerProcess, socket
             client.settimeout(60)
             yield running, client, int(client.recv(100))
     finally:
-        stop_server(running, seconds=0.5)
+        stop_server(running, timeout_seconds=0.5)
 
 
 def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
@@ -75,7 +75,7 @@ def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
 ) -> None:
     monkeypatch.setattr(private_servers, "DRAINING_SECONDS", 0.1)
     with held(tmp_path, "closes") as (running, client, worker):
-        assert reload_server(running, "HUP", seconds=60.0) == 1
+        assert reload_server(running, "HUP", timeout_seconds=60.0) == 1
         client.sendall(b"?")
         assert client.recv(100) == b"still here\n"
         with socket.socket(socket.AF_UNIX) as later:
@@ -90,7 +90,7 @@ def test_an_old_worker_that_still_accepts_is_not_passed_over(
 ) -> None:
     monkeypatch.setattr(private_servers, "DRAINING_SECONDS", 0.1)
     with held(tmp_path, replaced) as (running, _, _), pytest.raises(ProcessFailed, match="reload"):
-        reload_server(running, "HUP", seconds=1.0)
+        reload_server(running, "HUP", timeout_seconds=1.0)
 
 
 @pytest.mark.stack

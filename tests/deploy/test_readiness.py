@@ -22,8 +22,14 @@ def test_a_stack_that_starts_is_waited_for() -> None:
 
 def test_the_last_wrong_answer_is_described() -> None:
     assert wait_until_ready(lambda: (503, b"no server"), RIGHT, 0.0) == (
-        "status 503, body b'no server'"
+        "status 503, body 'no server'"
     )
+    long = b"<p>\x1b[2J\xff DB_PASSWORD=hunter2hunter2 " + 100 * b"of a customer "
+    told = wait_until_ready(lambda: (500, long), RIGHT, 0.0)
+    assert told is not None
+    assert told.isprintable()
+    assert "hunter2" not in told
+    assert len(told) < 100
     assert wait_until_ready(lambda: "refused", RIGHT, 0.0) == "refused"
 
 

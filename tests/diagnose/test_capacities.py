@@ -11,9 +11,9 @@ import pytest
 
 from autotune.diagnose.capacities import (
     MIN_USED_SHARE,
-    ResourceUse,
-    build_host_uses,
-    list_uses,
+    ResourceUsage,
+    build_cpu_usages,
+    list_resource_usages,
     pool_capacities,
 )
 from autotune.diagnose.context import ReadingContext
@@ -59,7 +59,7 @@ def context(rate: float, *, late: int = 0, **changes: Any) -> ReadingContext:
 
 @pytest.mark.parametrize("rate", [50.0, 100.0, 150.0])
 def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
-    told = pool_capacities(list_uses([context(rate)], CALLS))
+    told = pool_capacities(list_resource_usages([context(rate)], CALLS))
     assert {name: round(exp(part.log)) for name, part in told.items()} == {
         "web.cpu": 200,  # of its two hosts the busier one
         "cache.cpu": 1000,
@@ -71,10 +71,10 @@ def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
 
 
 def test_what_is_hardly_used_is_known_less_well() -> None:
-    told = pool_capacities(list_uses([context(100.0)], CALLS))
+    told = pool_capacities(list_resource_usages([context(100.0)], CALLS))
     assert told["cache.cpu"].sd > 2 * told["web.cpu"].sd
     assert "store.cpu" not in pool_capacities(
-        [ResourceUse("store.cpu", ("store",), 9.0, MIN_USED_SHARE / 2, 0.1)]
+        [ResourceUsage("store.cpu", ("store",), 9.0, MIN_USED_SHARE / 2, 0.1)]
     )
 
 
@@ -82,22 +82,26 @@ def test_what_others_use_of_a_host_is_no_demand_of_requests() -> None:
     quiet = context(100.0)
     crowded = HostActivity("cache1", 1.0, cpu={"idle": 0.0})
     loud = replace(quiet, hosts={**quiet.hosts, "cache1": crowded})
-    told = pool_capacities(list_uses([loud], CALLS))
+    told = pool_capacities(list_resource_usages([loud], CALLS))
     assert exp(told["cache.cpu"].log) == pytest.approx(1000.0)
 
 
 def test_readings_that_broke_the_slo_say_nothing() -> None:
-    assert not list_uses([context(100.0, late=900), context(100.0, limited="the generator")], CALLS)
+    assert not list_resource_usages(
+        [context(100.0, late=900), context(100.0, limited="the generator")], CALLS
+    )
 
 
 def test_several_readings_tell_more_than_one() -> None:
-    one, three = (pool_capacities(list_uses([context(100.0)] * n, CALLS)) for n in (1, 3))
+    one, three = (
+        pool_capacities(list_resource_usages([context(100.0)] * n, CALLS)) for n in (1, 3)
+    )
     assert three["web.cpu"].sd < one["web.cpu"].sd
     assert three["web.cpu"].log == pytest.approx(one["web.cpu"].log)
 
 
 def test_tiers_that_share_a_host_share_its_cpus() -> None:
-    (use,) = build_host_uses(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
+    (use,) = build_cpu_usages(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
     assert (use.instance_name, use.tiers) == ("cache+lb+web.cpu", ("cache", "lb", "web"))
 
 

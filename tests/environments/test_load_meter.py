@@ -36,7 +36,7 @@ def seen(*throttled: float) -> Observations:
     ("cpus", "throttled", "rate", "said"),
     [
         (0.02, (0.0, 0.9, 1.8), 400.0, "throttled at its quota of 0.02 CPUs for 0.9 s per second"),
-        (0.02, (), 400.0, "too busy with its 0.02 CPUs to report its CPU use"),
+        (0.02, (), 400.0, "too busy to report its CPU use (0.02 CPUs)"),
         (0.02, (0.0, 0.9, 1.8), 50.0, None),  # as little as it can make
         (1.0, (0.0, 0.9, 1.8), 400.0, None),
         (2.0, (0.0, 0.0, 0.0), 7000.0, None),  # no quota at all: httperf itself tells

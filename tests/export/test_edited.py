@@ -78,7 +78,8 @@ def backups(machine: Machine) -> list[Path]:
 def test_lines_of_a_file_that_is_replaced_as_a_whole_are_not_shown(machine: Machine) -> None:
     own = f"{OWN}\x1b]0;title\x07# a comment\n"
     machine.conf.write_text(own)
-    file = replace(of_file(own), edits=None, content=NEW.replace(SECRET, "new").encode())
+    new = f"{NEW.replace(SECRET, 'new')}# \x1b[2J\u009b31m\u202eshown\u2066 as it is\n"
+    file = replace(of_file(own), edits=None, content=new.encode())
     file = replace(file, deployed=sha256(file.content).hexdigest())
     done = machine.run(script_of(file), "--check")
     assert done.returncode == 0, done.stderr
@@ -86,7 +87,7 @@ def test_lines_of_a_file_that_is_replaced_as_a_whole_are_not_shown(machine: Mach
     assert "- (a line of this host, which is not shown)" in shown
     assert any(line.startswith("+") and "new" in line for line in shown)
     assert SECRET not in done.stdout
-    assert "\x1b" not in done.stdout
+    assert "+# [2J31mshown as it is" in shown
     assert "a comment" not in done.stdout
 
 

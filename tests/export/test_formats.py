@@ -87,7 +87,7 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
 
 def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
     trial = modelled.state.find_trial(1)
-    every = list_changed_hosts(modelled, trial, everything=True)
+    every = list_changed_hosts(modelled, trial, include_unchanged=True)
     files = tuple(replace(file, units=dict.fromkeys(file.units, "reload"), original="0" * 64)
                   for file in every.files)  # fmt: skip
     before = {host: OriginalHost(units=units) for host, units in every.units.items()}
@@ -123,7 +123,7 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     modelled: Study,
 ) -> None:
     """The cache beside one of two web hosts: memcached is not started on the other."""
-    of_one = list_changed_hosts(modelled, modelled.state.find_trial(1), everything=True)
+    of_one = list_changed_hosts(modelled, modelled.state.find_trial(1), include_unchanged=True)
     cache = [replace(file, host="web1") for file in of_one.list_files("mc1")]
     second = [replace(file, host="web2") for file in of_one.list_files("web1")]
     units, kernel = of_one.units, of_one.sysctls["web1"]
@@ -188,6 +188,18 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     assert found["children"]["store"]["hosts"]["db1"] == {"ansible_connection": "local"}
 
 
+def test_an_ssh_configuration_is_not_taken_from_someone_elses_study(
+    modelled: Study, tmp_path: Path
+) -> None:
+    directory = tmp_path / "studies" / "stranger"
+    shutil.copytree(modelled.directory, directory)
+    (directory / "seal").unlink()
+    target = modelled.target.model_copy(update={"ssh": Ssh(config="/tmp/theirs")})
+    study, trial = replace(open_study(directory), target=target), modelled.state.find_trial(1)
+    with pytest.raises(AutotuneError, match="was chosen by the author of the study"):
+        role.export_ansible(study, trial, list_changed_hosts(study, trial))
+
+
 @pytest.mark.parametrize("everything", [False, True])
 def test_the_role_passes_ansible_lint(everything: bool, modelled: Study, tmp_path: Path) -> None:
     written(exported(modelled, "ansible", everything=everything), tmp_path)
@@ -240,7 +252,7 @@ def test_only_what_changed_is_exported(fmt: str, modelled: Study) -> None:
     assert {h: set(entry["sysctls"]) for h, entry in hosts.items() if entry["sysctls"]} == kernel
     assert set(hosts) == {host for host, _ in files} | set(kernel)
     text = b"".join(content.values()).decode()
-    deployed = list_changed_hosts(modelled, modelled.state.find_trial(1), everything=True)
+    deployed = list_changed_hosts(modelled, modelled.state.find_trial(1), include_unchanged=True)
     every = set().union(*deployed.sysctls.values())
     for name in every - set().union(*kernel.values()):
         assert f"{name} = " not in text

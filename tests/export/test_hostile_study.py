@@ -172,6 +172,20 @@ def test_no_setting_becomes_text_that_the_catalogue_does_not_have(
         build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
 
 
+@pytest.mark.parametrize("fmt", ["files", "yaml", "json"])
+def test_no_effective_value_becomes_text_that_the_catalogue_does_not_have(
+    modelled: Study, fmt: str
+) -> None:
+    name, value = "web.apache.KeepAliveTimeout", f"$({EVIL})"
+    study = changed(
+        copy_of(modelled, "stranger"),
+        "deployed",
+        lambda record: record.update(effective={name: value}, differences=[f"{name}: {value}"]),
+    )
+    with pytest.raises(AutotuneError, match=f"{name} cannot be"):
+        build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
+
+
 @pytest.mark.parametrize(
     ("path", "unit"),
     [

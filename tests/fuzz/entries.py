@@ -66,6 +66,8 @@ from autotune.services.apache.service import Apache
 from autotune.services.apache_config import parse_directives as apache_directives
 from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint
+from autotune.services.caddy import service as caddy
+from autotune.services.caddy import syntax as caddy_files
 from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.gunicorn import service as gunicorn
 from autotune.services.haproxy import stats as haproxy
@@ -369,8 +371,8 @@ def _script(text: str) -> object:
 
 PROBED = (
     '/tmp/x\n\n<autotune 00000 200 0 3 0.012>{"content-type":["text/html"]\n}\n'
-    "\n<autotune 00001 000 28 0 2.000>{}\n\n<autotune bodies>\n==> /tmp/x/body.00000 <==\nok\n"
-    "\n<autotune ends>\n==> /tmp/x/body.00000 <==\nok\n\n<autotune errors>\n"
+    "\n<autotune 00001 000 28 0 2.000>{}\n\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\nok\n"
+    "\n<autotune ends /tmp/x>\n==> /tmp/x/body.00000 <==\nok\n\n<autotune errors /tmp/x>\n"
 )
 
 
@@ -604,6 +606,9 @@ def _services() -> Iterator[Entry]:
     yield Entry("mariadb files", own["mariadb"], mariadb_files.parse_directives, **unreadable)
     yield Entry("haproxy files", own["haproxy"], haproxy_files.parse_directives, **unreadable)
     yield Entry(
+        "caddy files", (CADDYFILE,), lambda t: list(caddy_files.parse_directives(t)), **unreadable
+    )
+    yield Entry(
         "units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.parse_directives, **never
     )
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
@@ -659,6 +664,7 @@ def _services() -> Iterator[Entry]:
         **never,
     )
     for name, answer in (
+        ("caddy", caddy.parse_effective),
         ("gunicorn", gunicorn.parse_effective),
         ("nodejs", nodejs.parse_effective),
         (
@@ -687,6 +693,7 @@ def _services() -> Iterator[Entry]:
         "balancer": (places.LB, _balancer),
         "apache": (own["apache"][-1], _apache),
         "haproxy": (own["haproxy"][-1], test_haproxy.balancer),
+        "caddy": (CADDYFILE, _caddy),
         "varnish": (test_varnish.EDITED, lambda t: test_varnish.cache(**{test_varnish.ADMIN: t})),
         "vcl": (test_varnish.BACKENDS, lambda t: test_varnish.cache(**{VCL: t})),
         "gunicorn": (test_gunicorn.COMMAND, test_gunicorn.host),
@@ -736,6 +743,31 @@ GUNICORN = "gunicorn -b 127.0.0.1:8000 shop.wsgi"
 VCL = "/etc/varnish/web.vcl"
 VARIABLES_UNIT = "Environment=PORT=3000\nEnvironmentFile=/etc/shop.env\n"
 VARIABLES = "# kept\nexport WORKERS='2'\nNODE_OPTIONS=\"--max-old-space-size=512\"\nKEY=a b # c\n"
+
+
+CADDYFILE = """\
+{
+\tadmin localhost:2020
+}
+(own) {
+\theader X-A `b`
+}
+a.example,
+http://{$NAME:b.example}:8080 {
+\timport own
+\trespond /x "a \\" { # b" # c
+\treverse_proxy @x 10.0.0.2:80 unix//run/a.sock {
+\t\tlb_policy random
+\t\ttransport http {
+\t\t\tmax_conns_per_host 5
+\t\t}
+\t}
+}
+"""
+
+
+def _caddy(text: str) -> DiscoveredHost:
+    return places.host("lb1", "10.0.0.9", {"/etc/caddy/Caddyfile": text}, "caddy.service")
 
 
 def _balancer(text: str) -> DiscoveredHost:

@@ -29,6 +29,7 @@ PASSING = frozenset({
     "var/.updated", "etc/.pwd.lock",
     "var/lib/dpkg/alternatives/php-fpm.sock",  # written by Debian's unit at each start
     "var/lib/varnish",  # compiled VCL and shared memory, written at each start
+    "var/lib/caddy",  # its last configuration, written at each start and reload
     "var/lib/mysql",  # written by the database; its rows are compared instead
 })  # fmt: skip
 # : Redis saves its own data at any time; the data that autotune loads is in a separate file.

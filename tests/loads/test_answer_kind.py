@@ -109,6 +109,9 @@ def test_an_answer_is_compared_whatever_it_holds() -> None:
         "<script>" * 5000,
         "a: \n" * 20_000,
         "error: " * 20_000,
+        f"{'error: ' * 15}{chr(10) * 25}" * 400,
+        f"Fatal error: {'<script' * 140_000}",
+        f"Fatal error: {'<' * 1_000_000}",
     ):
         assert find_difference(known, answer(text))
         find_error(answer(text))

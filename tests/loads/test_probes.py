@@ -70,18 +70,19 @@ def test_a_host_without_curl_is_told() -> None:
             CommandResult((), 127, "", "sh: not found"), [Request(Endpoint("h", 80), "/")]
         )
     printed = (
-        "/tmp/x\n\n<autotune bodies>\n\n<autotune ends>\n\n<autotune errors>\n--rate is unknown\n"
+        "/tmp/x\n\n<autotune bodies /tmp/x>\n\n<autotune ends /tmp/x>\n\n<autotune errors /tmp/x>\n"
+        "--rate is unknown\n"
     )
     with pytest.raises(LoadError, match="is unknown"):
         probes.parse_answers(CommandResult((), 0, printed, ""), [Request(Endpoint("h", 80), "/")])
 
 
 def test_a_page_cannot_pretend_to_be_another_one() -> None:
-    page = "==> /tmp/other/body.00001 <==\nforged\n"
+    page = "==> /tmp/other/body.00001 <==\nforged\n<autotune ends>\n<autotune errors /tmp/other>\n"
     printed = (
         "/tmp/x\n\n<autotune 00000 200 0 9 0.01>{}\n\n<autotune 00001 200 0 2 0.01>{broken\n"
-        f"\n<autotune bodies>\n==> /tmp/x/body.00000 <==\n{page}"
-        "\n==> /tmp/x/body.00001 <==\nok\n<autotune ends>\n\n<autotune errors>\n"
+        f"\n<autotune bodies /tmp/x>\n==> /tmp/x/body.00000 <==\n{page}"
+        "\n==> /tmp/x/body.00001 <==\nok\n<autotune ends /tmp/x>\n\n<autotune errors /tmp/x>\n"
     )
     first, second = probes.parse_answers(
         CommandResult((), 0, printed, ""), [Request(Endpoint("h", 80), "/")] * 2

@@ -5,6 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from autotune.errors import AutotuneError
 from autotune.optimize.ablation import (
     Ablation,
     AblationResult,
@@ -45,6 +46,11 @@ def test_noise_does_not_hide_them(seed: int) -> None:
     assert found.low < found.share < found.high
 
 
+def test_a_winner_that_fails_cannot_be_reduced() -> None:
+    with pytest.raises(AutotuneError, match="in none of 8 measurements"):
+        Ablation(GUESSED, 1.0, 0.05, lambda _: None, 60).run()
+
+
 def test_what_fails_without_a_change_keeps_it() -> None:
     assert "e" in reduced(0.0, fails="e").kept
 
@@ -72,13 +78,13 @@ def weighed(noise: float = 0.0, disturbed: int | None = None) -> EffectRegressio
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_change_is_told_apart_though_none_was_reverted_alone(name: str) -> None:
-    mean, sd = weighed().fit_effects().loss_of(frozenset({name}))
+    mean, sd = weighed().fit_effects().estimate_loss(frozenset({name}))
     assert mean == pytest.approx(SMALL[name], abs=0.002)
     assert sd < 0.001
 
 
 def test_a_disturbed_measurement_has_no_say() -> None:
-    mean, _ = weighed(0.01, disturbed=9).fit_effects().loss_of(frozenset({"a", "c"}))
+    mean, _ = weighed(0.01, disturbed=9).fit_effects().estimate_loss(frozenset({"a", "c"}))
     assert mean == pytest.approx(0.07, abs=0.02)
 
 
@@ -87,7 +93,7 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     for reverted in [frozenset[str](), frozenset(SMALL)] * 10:
         found.add_measurement(reverted, 7.0 - sum(SMALL[name] for name in reverted))
     losses = found.fit_effects()
-    assert losses.loss_of(frozenset(SMALL))[1] < losses.loss_of(frozenset({"a"}))[1] / 5
+    assert losses.estimate_loss(frozenset(SMALL))[1] < losses.estimate_loss(frozenset({"a"}))[1] / 5
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,14 @@ def test_what_hardly_matters_by_what_guides_say_comes_first_and_is_no_block_twic
     search, winner = searched()
     unimportant = tuple(name for name in NAMES if name not in core)
     assert simplify_winner(search.fit_surrogate(), space, winner).reverted == unimportant
-    more = simplify_winner(search.fit_surrogate(), space, winner, accepted=unimportant).reverted
+    more = simplify_winner(
+        search.fit_surrogate(), space, winner, accepted_changes=unimportant
+    ).reverted
     assert set(unimportant) < set(more)
     assert MATTERS not in more
-    others = simplify_winner(search.fit_surrogate(), space, winner, rejected=[unimportant]).reverted
+    others = simplify_winner(
+        search.fit_surrogate(), space, winner, rejected_sets=[unimportant]
+    ).reverted
     assert others
     assert not set(unimportant) <= set(others)
 
@@ -105,7 +109,7 @@ def test_a_block_that_was_refused_does_not_keep_the_other_changes() -> None:
     search, winner = searched()
     surrogate = search.fit_surrogate()
     for refused in pairwise(NAMES[1:8]):
-        found = simplify_winner(surrogate, SPACE, winner, rejected=[refused]).reverted
+        found = simplify_winner(surrogate, SPACE, winner, rejected_sets=[refused]).reverted
         assert not set(refused) <= set(found)
         assert len(found) >= 7, refused
 
@@ -114,7 +118,7 @@ def test_what_the_model_doubts_is_measured_and_not_reverted_for_that() -> None:
     """Time is kept for it, and the model takes more changes to matter than do."""
     search, _ = searched(8)
     winner = {**SPACE.baseline, MATTERS: 0.3, "web.x.p1": 0.9}
-    doubted = simplify_winner(search.fit_surrogate(), SPACE, winner, rejected=[["web.x.p1"]])
+    doubted = simplify_winner(search.fit_surrogate(), SPACE, winner, rejected_sets=[["web.x.p1"]])
     assert doubted.reverted == (MATTERS,)
     assert PROMISING_PROBABILITY <= doubted.probability < ACCEPTED_PROBABILITY
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -106,8 +107,9 @@ def test_files_that_were_lost_or_changed_since_are_not_handed_out(
 
 
 def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:
-    with pytest.raises(AutotuneError, match="no best yet"):
+    with pytest.raises(AutotuneError, match="no configuration of this study is its best") as caught:
         format_diff(study("unmeetable"))
+    assert caught.value.hint == "expected one of: baseline, 0 to 3"
 
 
 def test_colour_marks_lines_and_changes_nothing_else() -> None:
@@ -135,3 +137,17 @@ def test_files_of_another_deployment_come_and_go() -> None:
         "@@ -1 +0,0 @@",
         "-worker_processes 2;",
     ]
+
+
+@pytest.mark.parametrize(("size", "count"), [(17 << 20, 1), (15 << 20, 5)])
+def test_files_that_are_too_large_for_configurations_are_not_read(
+    copied: Callable[[str], Path], size: int, count: int
+) -> None:
+    directory = copied("improved")
+    for number in range(count):
+        sparse = directory / "configs" / "1" / f"sparse{number}"
+        sparse.touch()
+        os.truncate(sparse, size)
+    study = open_study(directory)
+    with pytest.raises(AutotuneError, match=r"configs/1.* is larger than"):
+        read_rendered_files(directory, find_trial(study.state, "1"))

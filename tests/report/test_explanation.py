@@ -58,3 +58,12 @@ def test_settings_that_changed_together_share_a_row() -> None:
     assert [(row.names, row.changed_in) for row in rows] == [(("a", "b"), 2), (("c",), 3)]
     assert rows[0].effect == pytest.approx(0.2)
     assert rows[0].half_width == pytest.approx(2 * 1.645 * 0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_offered"), [("improved", True), ("aa", False), ("killed", False)]
+)
+def test_only_a_proven_gain_can_be_reduced(name: str, is_offered: bool, study: Opened) -> None:
+    explanation = Explanation(2, 40, {}, (), ModelView((), (), (), {}))
+    text = format_explanation(build_study_view(study(name)), explanation)
+    assert ("`--measure` finds" in text) is is_offered

@@ -25,6 +25,9 @@ def test_rate(value: float | None, text: str) -> None:
         (1.2, "1.2 s"),
         (0.9999, "1 s"),
         (0.999, "999 ms"),
+        (12.34, "12 s"),
+        (123.0, "123 s"),
+        (3600.0, "3,600 s"),
         (None, "–"),
     ],
 )
@@ -49,6 +52,7 @@ def test_duration(seconds: float, text: str) -> None:
         ((0.99999, 0.98, 1.02), "+0.0 % [-2.0, 2.0]"),
         ((3.2, 2.9, 3.5), "+220 % [190, 250]"),
         ((132.3, 29.4, 595), "×132 [29.4, 595]"),
+        ((1234.5, 29.4, 45678), "×1,234 [29.4, 45,678]"),
     ],
 )
 def test_gain(gain: tuple[float, float, float], text: str) -> None:
@@ -70,6 +74,9 @@ def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
         (Slo(0.999, 1.5), "p99.9 ≤ 1.5 s"),
         (Slo(0.95, 0.0002), "p95 ≤ 0.2 ms"),
         (Slo(0.57, 0.1), "p57 ≤ 100 ms"),
+        (Slo(0.99, 1.25), "p99 ≤ 1.25 s"),
+        (Slo(0.99, 0.0505), "p99 ≤ 50.5 ms"),
+        (Slo(0.99, 120.0), "p99 ≤ 120 s"),
     ],
 )
 def test_objective(slo: Slo, text: str) -> None:

@@ -54,6 +54,22 @@ def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
     assert "spread between repeats" in said
 
 
+def test_the_mean_of_repeats_has_an_interval(study: Opened) -> None:
+    opened = study("improved")
+    trials = repeats(opened)
+    measurement = Measurement(opened.name, trials)
+    assert measurement.interval is not None
+    low, high = measurement.interval
+    assert low < measurement.peak < high
+    document = measurement_report.build_measurement_json(measurement, opened)
+    assert (document["low"], document["high"]) == (round(low, 2), round(high, 2))
+    said = measurement_report.format_measurement(measurement, opened)
+    assert f"mean of {len(trials)} measurements: {measurement.peak:,.0f} requests/s [" in said
+    single = Measurement(opened.name, trials[:1])
+    assert single.interval is None
+    assert measurement_report.build_measurement_json(single, opened)["low"] is None
+
+
 @pytest.mark.parametrize("name", ["unmeetable"])
 def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
     opened = study(name)

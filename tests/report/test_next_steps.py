@@ -62,6 +62,27 @@ def test_only_a_stopped_study_is_resumed(name: str, resume: bool, study: Opened)
     assert steps.apply == ()
 
 
+def test_a_study_that_stopped_before_its_first_measurement_is_resumed(study: Opened) -> None:
+    opened = study("killed")
+    state = replace(opened.state, trials=(), verdict=None)
+    steps = build_next_steps(build_study_view(replace(opened, state=state)))
+    assert steps.resume == ("autotune resume killed",)
+    assert steps.commands[0] == steps.status_command == "autotune resume killed"
+
+
+def test_a_shared_study_is_continued_in_its_database(copied: Callable[[str], Path]) -> None:
+    for name, command in (("killed", "resume killed"), ("improved", "explain improved")):
+        opened = open_study(copied(name))
+        shared = replace(opened, state=replace(opened.state, is_shared=True))
+        steps = build_next_steps(build_study_view(shared))
+        option = " --storage URL" if name == "killed" else ""
+        assert f"autotune {command}{option}" in steps.commands
+        (opened.directory / "workers.json").write_text("[]")
+        steps = build_next_steps(build_study_view(shared))
+        assert f"autotune {command} --storage URL" in steps.commands
+        assert f"autotune report {name} --storage URL --json" == steps.commands[-1]
+
+
 def test_the_printed_export_runs_and_writes_the_guide_of_the_note(
     copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ def test_summary_keeps_the_contract(name: str, study: Opened) -> None:
     assert sum(seconds.values()) == pytest.approx(total, abs=0.3)
     for side in (found["baseline"], found["best"], found["preset"]):
         assert side is None or set(side) == {
-            "trial", "peak", "low", "high", "requests", "lowest_rate", "parameters",
+            "trial", "peak", "low", "high", "limit", "requests", "lowest_rate", "parameters",
         }  # fmt: skip
     if found["gain"]:
         assert set(found["gain"]) == {"ratio", "low", "high", "pairs"}

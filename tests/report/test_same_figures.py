@@ -28,7 +28,7 @@ from autotune.report.live_progress import LiveProgress
 from autotune.report.page import render_page
 from autotune.report.status import build_status, format_status
 from autotune.report.studies import Study, open_study
-from autotune.report.summary import build_latency_answer, build_summary
+from autotune.report.summary import build_latency_at_rate, build_summary
 from autotune.report.text_report import format_brief_lines, format_report_lines
 from autotune.report.view import StudyView, build_study_view
 from autotune.study import ranking
@@ -252,7 +252,7 @@ def check_latency(renderings: Renderings) -> None:
         assert latency is document is today is None
         assert samples == {}
         return
-    assert {**build_latency_answer(view, latency.rate), "today": latency.is_declared} == document
+    assert {**build_latency_at_rate(view, latency.rate), "today": latency.is_declared} == document
     for text in (renderings.text, renderings.brief, renderings.status_text):
         assert single_spaced(latency.text) in text
     assert f"{latency.percentile} at {latency.rate_text}" in renderings.page

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
+from autotune.report.page_summary import build_cards
 from autotune.report.status import build_status, format_status, watch_status
-from autotune.report.studies import open_study
+from autotune.report.studies import Study, open_study
 from autotune.report.summary import build_summary
-from autotune.report.view import build_study_view
+from autotune.report.text_report import build_sections, select_change_title
+from autotune.report.view import StudyView, build_study_view
 from autotune.study.directory import StudyLock, find_study, list_study_names
 from autotune.study.start import prepare_unfinished
 
@@ -96,6 +98,39 @@ def test_a_study_that_has_hardly_begun(copied: Copied) -> None:
     said = format_status(build_study_view(open_study(directory)))
     assert "not measured yet" in said
     assert "autotune resume aa" in said
+
+
+def first_trials(study: Study, count: int) -> StudyView:
+    """The view of a recorded study as it was after its first trials."""
+    state = replace(study.state, trials=study.state.trials[:count], verdict=None, posterior=None)
+    return build_study_view(replace(study, state=state))
+
+
+def test_only_a_candidate_above_the_baseline_is_called_best(study: Callable[[str], Study]) -> None:
+    view = first_trials(study("aa"), 3)
+    assert view.outlook.is_baseline_leading
+    assert "best      991 requests/s [966, 1,035] (trial 0)\n" in format_status(view)
+    assert select_change_title(view) == "Best candidate: 3 settings changed (trial 2)"
+    assert "Best candidate" in [card.title for card in build_cards(view)]
+    assert select_change_title(first_trials(study("killed"), 3)).startswith("Best so far: ")
+
+
+def test_a_failing_baseline_is_not_the_best(study: Callable[[str], Study]) -> None:
+    said = format_status(first_trials(study("lifted"), 1))
+    assert "  best      nothing meets the SLO yet\n" in said
+
+
+def test_a_baseline_that_does_not_start_is_not_measured(study: Callable[[str], Study]) -> None:
+    opened = study("lifted")
+    first, *others = opened.state.trials
+    failed = replace(first, peak=None, failure="nginx did not start")
+    state = replace(opened.state, trials=(failed, *others))
+    view = build_study_view(replace(opened, state=state))
+    assert view.headline.text.endswith("; the baseline could not be measured")
+    said = build_sections(view)["Capacity"][0]
+    assert said == "baseline could not be measured  trial 0: nginx did not start"
+    assert "  baseline  could not be measured (trial 0)\n" in format_status(view)
+    assert build_cards(view)[0].note == "could not be measured"
 
 
 class Terminal(io.StringIO):

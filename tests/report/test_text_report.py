@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from autotune.report.conclusion import Conclusion, MeasuredConfiguration
 from autotune.report.figures import build_study_figures
 from autotune.report.headline import build_headline
 from autotune.report.studies import Study
+from autotune.report.summary import build_summary
+from autotune.report.text_report import build_sections
 from autotune.report.units import GainFigures, RequestUnits
+from autotune.report.view import build_study_view
 from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Simulated, Target
 from autotune.target.read_target import read_target
@@ -25,7 +29,8 @@ BEST = MeasuredConfiguration(Trial(7, Phase.SEARCH, {}), ())
 
 def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
     """The headline of a study that concluded this, of which that is known."""
-    empty = build_study_figures(Study(Path("lab"), target, (), State()))
+    state = State(purpose=known.pop("purpose", ""))
+    empty = build_study_figures(Study(Path("lab"), target, (), state))
     known = {"baseline": BASELINE, "best": BEST, "gain": None, "trials": {"complete": 5}, **known}
     return build_headline(
         replace(
@@ -114,6 +119,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "stopped",
         {"baseline": None, "best": None, "trials": {"complete": 0}},
+        "unfinished: no verdict for lab yet",
+    ),
+    (
+        "stopped",
+        {"baseline": None, "best": None, "trials": {"complete": 0}, "purpose": "measured"},
         "no verdict: lab compared no configurations at p99 ≤ 50 ms",
     ),
 ]
@@ -122,6 +132,39 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("verdict", "found", "said"), CASES)
 def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], said: str) -> None:
     assert told(verdict, **found) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "said"), [(1.07, "Its gain is not proven."), (0.98, "No measurable gain.")]
+)
+def test_a_likely_gain_is_not_called_unmeasurable(
+    low: float, said: str, study: Callable[[str], Study]
+) -> None:
+    opened = study("aa")
+    assert opened.state.verdict is not None
+    verdict = replace(opened.state.verdict, gain=Gain(1.2, low, 1.4, 6))
+    view = build_study_view(replace(opened, state=replace(opened.state, verdict=verdict)))
+    assert build_sections(view)["Change nothing"] == [
+        f"best candidate: trial 4 (34 settings changed). {said}"
+    ]
+
+
+def test_the_reason_why_a_search_stopped_is_told(study: Callable[[str], Study]) -> None:
+    opened = study("aa")
+    state = replace(opened.state, stop_reason="after 5 configurations, no gain is expected")
+    lines = build_sections(build_study_view(replace(opened, state=state)))["Configurations"]
+    assert lines[1] == "search finished: after 5 configurations, no gain is expected"
+
+
+def test_the_limit_of_the_load_is_in_the_json(study: Callable[[str], Study]) -> None:
+    opened = study("killed")
+    first, *others = opened.state.trials
+    assert first.peak is not None
+    limited = replace(first.peak, verdict="limited", limit="load.max_rate")
+    state = replace(opened.state, trials=(replace(first, peak=limited), *others))
+    baseline = build_summary(build_study_view(replace(opened, state=state)))["baseline"]
+    assert baseline is not None
+    assert baseline["limit"] == "load.max_rate"
 
 
 def test_the_headline_of_a_model_says_so() -> None:

@@ -69,6 +69,25 @@ def test_an_unchanged_setting_that_a_change_limits_needs_no_warning() -> None:
     assert "took-effect-differently" not in found(state)
 
 
+@pytest.mark.parametrize(
+    ("checked_count", "references", "value"), [(0, 1, 0), (50, 1, 50), (200, 1, None), (0, 0, None)]
+)
+def test_a_trial_whose_answers_were_hardly_checked_is_told(
+    checked_count: int, references: int, value: int | None
+) -> None:
+    counts = {0: ReadingCounts(readings=9, checked_count=900),
+              1: ReadingCounts(readings=9, checked_count=checked_count)}  # fmt: skip
+    warned = found(replace(SOUND, reference_count=references), counts).get("few-answers")
+    assert (warned and warned.value) == value
+    assert warned is None or "of 1 trial (1)" in warned.text
+
+
+def test_a_trial_that_failed_at_every_load_may_lack_checked_answers() -> None:
+    state = replace(SOUND, trials=(*SOUND.trials, Trial(90, Phase.SEARCH, {}, failure="no")))
+    counts = {0: ReadingCounts(readings=9, checked_count=900), 90: ReadingCounts(readings=9)}
+    assert "few-answers" not in found(replace(state, reference_count=1), counts)
+
+
 CASES: list[tuple[str, State, float, float]] = [
     ("few-pairs", State(trials=(*trials(), *some(20)), verdict=verdict(2)), 2, 3),
     ("few-trials", State(trials=(*trials(), *some(2)), verdict=verdict()), 4, 9),
@@ -147,6 +166,57 @@ def test_each_has_its_number_its_threshold_and_a_remedy(
     assert warning.remedy
 
 
+NONE_CASES: list[tuple[str, State]] = [
+    (
+        "few-trials",
+        State(trials=trials(), verdict=verdict(), stop_reason="no further gain is expected"),
+    ),
+    (
+        "not-remeasured",
+        State(
+            trials=(
+                *trials(again=()),
+                Trial(60, Phase.CONFIRM, {}, source_trial=1, failure="it stopped"),
+                *some(20),
+            ),
+            verdict=verdict(0, "no-improvement"),
+        ),
+    ),
+    (
+        "drift",  # a first measurement as imprecise as this one may have been lucky
+        State(
+            trials=(
+                Trial(0, Phase.BASELINE, {}, peak=Peak(1000, 700, 1400, 0.2, "rough")),
+                *trials(stock=(800,) * 3)[1:],
+                *some(20),
+            ),
+            verdict=verdict(),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "state"), NONE_CASES, ids=lambda x: str(x)[:24])
+def test_other_causes_need_no_warning(code: str, state: State) -> None:
+    assert code not in found(state)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("load.max_rate", "limited to 8,000 requests/s by `load.max_rate`"),
+        ("no free port", "limited by no free port"),
+    ],
+)
+def test_the_limit_of_the_load_is_named(limit: str, text: str) -> None:
+    limited = replace(peak(5000, "limited"), limit=limit)
+    state = State(
+        trials=(*trials(), *some(20), Trial(200, Phase.SEARCH, {}, peak=limited)),
+        verdict=verdict(),
+    )
+    assert found(state)["limited"].text.endswith(text)
+
+
 def test_scatter_of_either_side() -> None:
     noisy = (1500 * exp(-0.1), 1500.0, 1500 * exp(0.1))
     state = State(trials=(*trials(again=noisy), *some(20)), verdict=verdict())
@@ -168,6 +238,10 @@ def test_unsettled_measurements_behind_the_verdict() -> None:
 def test_a_warm_up_that_ran_out_of_windows() -> None:
     assert found(SOUND, {1: ReadingCounts(warmed=19)}) == {}
     assert found(SOUND, {2: ReadingCounts(warmed=20)})["warm-up-cut-short"].value == 1
+    stopped = replace(SOUND, verdict=None)
+    for state, is_named in ((SOUND, True), (stopped, False)):
+        warning = found(state, {0: ReadingCounts(warmed=20), 2: ReadingCounts(warmed=20)})
+        assert ("the verdict uses" in warning["warm-up-cut-short"].text) is is_named
 
 
 def test_only_a_constraint_of_the_target_can_be_relaxed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from pathlib import Path
@@ -89,8 +90,30 @@ def test_an_archive_that_is_larger_than_configurations_are_is_refused() -> None:
         with Path("/dev/zero").open("rb") as zeros:
             tar.addfile(member, zeros)
     assert len(packed.getvalue()) < 100_000
-    with pytest.raises(tarfile.TarError, match="64 MB"):
+    with pytest.raises(ValueError, match="64 MB"):
         unpack_tree(packed.getvalue())
+
+
+SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 40)}
+
+
+@pytest.mark.parametrize("headers", [SPARSE, {"size": "-1024"}])
+def test_an_archive_of_a_member_without_an_end_is_refused(headers: dict[str, str]) -> None:
+    packed, content = io.BytesIO(), b"0\n".ljust(512, b"\0")
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("etc/nginx/nginx.conf")
+        member.size, member.pax_headers = len(content), headers
+        tar.addfile(member, io.BytesIO(content))
+    with pytest.raises(ValueError, match="is sparse or has an invalid size"):
+        unpack_tree(packed.getvalue())
+
+
+@pytest.mark.parametrize(
+    "archive", [b"", b"\x1f\x8b", gzip.compress(b"x" * 999, mtime=0)[:-9], b"x" * 1024]
+)
+def test_what_is_no_archive_is_refused(archive: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        unpack_tree(archive)
 
 
 SHARED = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.simulate.web import build_backing
+from autotune.simulate.web import build_cache_and_store
 
 _spec = importlib.util.spec_from_file_location("published", Path(__file__).parent / "published.py")
 assert _spec is not None
@@ -115,5 +115,5 @@ def test_the_best_deployment_flips_at_three_by_three(web: int, cache: int) -> No
 
 def test_the_cache_alone_carries_more_than_a_million_ops() -> None:
     topology = published.topology()
-    alone = build_backing(topology, published.CACHE, processes=100.0, missed_keys=0.0).cache
+    alone = build_cache_and_store(topology, published.CACHE, processes=100.0, missed_keys=0.0).cache
     assert 1.0e6 < alone.max_rate * topology.data.keys_per_request < 1.1e6

@@ -34,6 +34,21 @@ def test_a_value_follows_its_siblings_and_others(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("{derive: 1024 / lb.nginx.access_log_buffer}", "divides by zero in the baseline"),
+        ("{derive: 1024 / 0}", "division by zero in '1024 / 0'"),
+        ("{derive: web.php_fpm.pm * 2}", "web.php_fpm.pm is text, and a formula needs numbers"),
+        ("{derive: cache.memcached.connections + 1}", "depends on itself"),
+    ],
+)
+def test_what_cannot_be_computed_is_said_in_its_line(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(said)) as caught:
+        fleet(tmp_path, parameters(f"cache.memcached.connections: {rule}"))
+    assert caught.value.excerpt.startswith("  cache.memcached.connections")
+
+
 def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) -> None:
     rule = "constraints: [lb.apache.MaxRequestWorkers <= 600]\n"
     space = fleet(tmp_path, rule, ("lb1, service: nginx", "lb1, service: apache"))

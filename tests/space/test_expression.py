@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,11 @@ def test_arithmetic(text: str, value: float) -> None:
     assert parse_expression(text).evaluate(NAMES) == pytest.approx(value)
 
 
+def test_a_setting_of_zero_may_divide() -> None:
+    assert parse_expression("2 / spare").evaluate({"spare": 0.0}) == inf
+    assert parse_expression("-2 / spare").evaluate({"spare": 0.0}) == -inf
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -48,6 +54,9 @@ def test_arithmetic(text: str, value: float) -> None:
         ("2 ; 3", "';' is not valid"),
         ("system(1)", "unknown function 'system'"),
         ("__import__('os')", "is not valid"),
+        ("1 / 0", "division by zero in '1 / 0'"),
+        ("cpus / (3 - 3)", "division by zero"),
+        ("1 => 2", "'=' is not valid in '1 => 2': expected <=, >=, <, > or =="),
     ],
 )
 def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:

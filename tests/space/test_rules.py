@@ -48,6 +48,11 @@ def constraint(rule: str) -> str:
         # Written the other way round, and strictly.
         ("100 > web.php_fpm.max_children",
          {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 99),
+        # An equation, from above and from below.
+        ("web.php_fpm.max_children == 5",
+         {"web.php_fpm.max_children": 200}, "web.php_fpm.max_children", 5),
+        ("web.php_fpm.max_children == 5",
+         {"web.php_fpm.max_children": 2}, "web.php_fpm.max_children", 5),
     ],
 )  # fmt: skip
 def test_a_rule_is_kept_by_the_nearest_value(

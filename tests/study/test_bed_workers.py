@@ -319,10 +319,10 @@ def test_one_side_of_a_pair_stays_on_its_bed(environment: multi_bed.MultiBedEnvi
 def test_a_peak_is_compared_as_an_average_bed_would_have_had_it() -> None:
     trial = begun(0, Phase.SEARCH, "a", {})
     state = State(trials=(trial,), beds=("a",), offsets={"a": BedOffset(0.2, 0.05, 0.1, 3)})
-    level = state.normalized_peak(trial)
+    level = state.normalize_peak(trial)
     assert level.log_mean == pytest.approx(log(PEAK.peak) - 0.2)
     assert level.sd > PEAK.sd
-    assert state.normalized_peak(replace(trial, bed=None)) == PEAK.estimate
+    assert state.normalize_peak(replace(trial, bed=None)) == PEAK.estimate
 
 
 def test_a_bed_that_is_left_out_of_a_session_keeps_what_it_proved() -> None:

@@ -110,7 +110,9 @@ def test_a_limit_caps_the_candidates_of_every_stack_of_a_study(tmp_path: Path) -
     assert second.capped_parameters == (CONNECTIONS,)
     assert any("is the largest effective value" in line for line in second.bindings)
     store.record_deployment(second, ClampingFleet().deploy(second.settings))
-    assert store.state.configuration_number(store.state.find_trial(second.number)) == first.number
+    assert (
+        store.state.find_configuration_number(store.state.find_trial(second.number)) == first.number
+    )
     store.close()
 
 
@@ -158,7 +160,7 @@ def test_trials_with_the_same_clamped_effect_are_one_candidate(some: list[Trial]
     for trial in trials:
         groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
     for group in groups.values():
-        numbers = {state.configuration_number(trial) for trial in group}
+        numbers = {state.find_configuration_number(trial) for trial in group}
         clamped = any(trial.clamped_parameters for trial in group)
         assert (
             numbers == {next((t for t in group if t.is_feasible), group[0]).number} or not clamped

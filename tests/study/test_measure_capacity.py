@@ -15,7 +15,7 @@ from autotune.study.measure_capacity import (
     ComparisonConfiguration,
     Measurement,
     build_comparison_configuration,
-    find_unapplied,
+    find_unapplied_settings,
 )
 from autotune.study.study_state import Phase, Trial
 from tests.space.targets import fleet
@@ -45,7 +45,7 @@ def test_presets_are_those_of_the_software_at_hand(
         space, preset, {"lb.service": chosen, "web.php_fpm.max_children": 7}
     )
     assert found.settings == space.preset_settings(preset, {"lb.service": chosen})
-    assert found.phrase == f"the {preset} settings"
+    assert found.name_in_sentence == f"the {preset} settings"
     assert any(name.startswith(f"lb.{chosen}.") for name in effective(space, found.settings))
 
 
@@ -99,7 +99,7 @@ def test_an_exported_effective_value_is_not_refused(requested: Settings, is_refu
     difference = "backlog: requested 4096, effective 885"
     trial = Trial(0, Phase.MEASURE, {"backlog": 4096, "somaxconn": 885}, effective={"backlog": 885},
                   differences=(difference,))  # fmt: skip
-    assert find_unapplied(trial, requested) == [difference] * is_refused
+    assert find_unapplied_settings(trial, requested) == [difference] * is_refused
 
 
 def test_a_rate_is_reached_only_if_every_repeat_meets_the_objective() -> None:

@@ -402,7 +402,7 @@ def test_one_worker_at_a_time_writes_optunas_tables_and_another_goes_on(
 
         def measure() -> None:
             trial = one.begin_trial(Phase.BASELINE, space.build_candidate({}), bed="a")
-            one.record_peak(trial, peak, readings=1, load_seconds=1.0)
+            one.record_peak(trial, peak, reading_count=1, load_seconds=1.0)
 
         measure()
         with (

@@ -97,6 +97,8 @@ def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) ->
     verdict, store = simulated.study(tmp_path, lambda _: 0.001)
     assert verdict.verdict == "unmeetable"
     assert {trial.peak.verdict for trial in store.state.trials if trial.peak} == {"unmeetable"}
+    assert len(store.state.list_started(Phase.BASELINE)) > 1
+    assert [t.phase for t in store.state.list_counted()].count(Phase.BASELINE) == 1
 
 
 def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_trials_of_several_phases_are_in_their_order_and_share_the_names_of_sett
         {"event": "standings", "peaks": {"first": [1.0, 0.1]}, "noise": 0.1},
         {"event": "standings", "peaks": [], "noise": 0.1},
         {"event": "spent", "seconds": 3},
+        {"event": "spent", "seconds": {"load": 1e308}},
         {"event": ["study"]},
     ],
 )

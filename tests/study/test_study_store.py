@@ -5,12 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from autotune.environments.preparation import prepare
 from autotune.errors import AutotuneError
 from autotune.measure import Reading
 from autotune.monitor.activity import HostUsage
+from autotune.report.page_summary import list_provenance
+from autotune.report.status import build_status
+from autotune.report.studies import open_study
+from autotune.report.view import build_study_view
+from autotune.study import start
 from autotune.study.reading_records import RecordedReading, record_reading
 from autotune.study.record_codec import decode, encode
 from autotune.study.study_store import JournalTail
+from autotune.target.read_target import read_target
+from tests.modelled import noisy
+from tests.sweep.modelled import Silent
 
 USAGE = HostUsage(0.5, 0.0, 1.0, 1.0, 0.1, 9, 3, 1000.0, {"web.php_fpm": 30_000_000})
 
@@ -31,6 +40,20 @@ def test_fields_with_a_default_may_be_missing() -> None:
     counts = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
     record = {"trial": 0, "at": "", "purpose": "peak", **counts}
     assert decode(RecordedReading, record).reading == Reading(100.0, 2.0, 200, 3)
+
+
+def test_a_resumed_study_is_reported_with_its_current_budget(tmp_path: Path) -> None:
+    path, directory = tmp_path / "modelled.yaml", tmp_path / "studies" / "modelled"
+    path.write_text(noisy("budget: {trials: 40, time: 30m}\n"))
+    with pytest.raises(KeyboardInterrupt):
+        start.start_study(prepare(read_target(path)), directory, Silent(1))
+    assert open_study(directory).target.budget.trials == 40
+    path.write_text(noisy("budget: {trials: 3, time: 10m}\n"))
+    start.resume_study(start.prepare_unfinished(directory), directory, Silent())
+    view = build_study_view(open_study(directory))
+    assert (view.target.budget.trials, view.target.budget.time) == (3, 600.0)
+    assert build_status(view)["trials"]["budget"] == 3
+    assert "3 of 3 configurations" in " ".join(text for _, text in list_provenance(view))
 
 
 def test_a_study_is_followed_record_by_record(tmp_path: Path) -> None:

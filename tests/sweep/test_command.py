@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from autotune.cli import app
 from autotune.environments.preparation import prepare
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.report.page import encode_plotly
 from autotune.study.reading_records import load_readings
 from autotune.study.start import prepare_unfinished
@@ -115,6 +115,9 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
         runner.run_sweep(file, plan, directory, modelled.Silent(1))
     unready = autotune("report", "s", "--studies", directory.parent).stdout
     assert "unfinished: 2 measurements remain" in unready
+    for words in (["--csv", "trials"], ["--at", "100/s"]):
+        with pytest.raises(UsageError, match="applies only to studies, and s is a sweep"):
+            autotune("report", "s", *words, "--studies", directory.parent)
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
     assert printed("sweep", done.stdout)["left"] == 0
     assert (directory / "sweep.html").exists()

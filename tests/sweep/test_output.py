@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.sweep.figures import Diagram, Series, SeriesPoint
-from autotune.sweep.output import build_diagram_data, render_page, write_page
+from autotune.sweep.output import build_diagram_data, format_headline, render_page, write_page
 from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
 from autotune.sweep.results import Mean, Result, SweepResults
 from autotune.target.read_target import read_target
@@ -46,6 +47,45 @@ def build_results(values: tuple[Any, ...], *names: str, responses: list[float]) 
         for point, t in zip(plan.points, responses, strict=True)
     ]
     return SweepResults("a-sweep", plan, read_target(PAPER).target, tuple(results), 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"remaining_measurements": 1}, "unfinished: 1 measurement remains"),
+        ({"remaining_measurements": 2}, "unfinished: 2 measurements remain"),
+        ({}, ("lowest response time at 0.5 requests/s: 200.00 ms [160.00, 260.00], with "
+              "lb.nginx.worker_connections 512, service a")),
+    ],
+)  # fmt: skip
+def test_the_headline_has_an_interval(changes: dict[str, int], said: str) -> None:
+    results = build_results((512, 1024), "a", responses=[0.2, 0.4])
+    slow = replace(
+        results,
+        plan=replace(results.plan, rates=(0.5,)),
+        results=tuple(replace(result, rate=0.5) for result in results.results),
+        **changes,
+    )
+    assert format_headline(slow) == said
+
+
+@pytest.mark.parametrize(
+    ("mean", "limit", "said"),
+    [
+        (Mean(1234.4, 1200.0, 1270.0, 3), None, "1,234 requests/s [1,200, 1,270], with"),
+        (Mean(0.84), None, "0.84 requests/s, with"),
+        (
+            Mean(8000.0),
+            "load.max_rate",
+            "at least 8,000 requests/s (limited by load.max_rate), with",
+        ),
+    ],
+)
+def test_the_highest_capacity_has_an_interval(mean: Mean, limit: str | None, said: str) -> None:
+    results = build_results((512,), "a", responses=[0.2])
+    peaks = tuple(replace(r, rate=None, peak=mean, limit=limit) for r in results.results)
+    capacities = replace(results, plan=replace(results.plan, rates=()), results=peaks)
+    assert format_headline(capacities).startswith(f"highest capacity: {said}")
 
 
 @given(st.lists(st.lists(dots, min_size=1, max_size=6), min_size=1, max_size=14))

@@ -117,7 +117,12 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
     ("line", "said"),
     [
         ("ovr: {lb.nginx.use: [epoll]}", "unknown key 'ovr'"),
-        ("over: 5", "expected a mapping"),
+        ("over: 5", "over: must be a mapping, not 5"),
+        ("over:", "over: must be a mapping, not nothing"),
+        ("over: {lb.nginx.use: }", "nothing is not a value"),
+        ("over: {lb.nginx.use: [[epoll]]}", "a list is not a value"),
+        ("over: {lb.nginx.use: ','}", "contains no value"),
+        ("over: {lb.nginx.use: [epoll]}\nseconds: 0s", "seconds: must be above 0"),
         ("over: {lb.nginx.use: '1:2'}", "not a range"),
         ("over: {lb.nginx.use: [epoll]}\nrates: 100rps", "rates: unknown unit 'rps'"),
         ("over: {lb.nginx.use: [epoll]}\nhosts: {web: two}", "numbers of hosts"),
@@ -134,6 +139,37 @@ def test_a_mistake_in_a_sweep_file_is_shown_in_its_line(
     with pytest.raises(AutotuneError, match=said) as caught:
         request.read_sweep_file(path)
     assert caught.value.message.startswith(f"{path}:")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("over: {lb.nginx.used: [epoll]}", "sweep.yaml:2:8: the target has no parameter"),
+        ("over: {lb.nginx.use: [epol]}", "sweep.yaml:2:8: lb.nginx.use cannot be epol"),
+        ("over: {lb.nginx.use: [epoll]}\nhosts: {wbe: 1}", "sweep.yaml:3:9: unknown tier 'wbe'"),
+        ("over: {lb.nginx.use: [epoll]}\nhosts: {web: 9}", "sweep.yaml:3:9: tier web: expected"),
+        ("over: {lb.nginx.use: [epoll]}\nwith: {lb.service: x}", "sweep.yaml:3:8: lb.service"),
+    ],
+)
+def test_a_mistake_found_with_the_target_is_shown_in_its_line_too(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    modelled.written(tmp_path)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"target: modelled.yaml\n{line}\nrates: 100/s\n")
+    file, wanted = request.build_request(path, None, None, None, None, None, peak=False)
+    with pytest.raises(AutotuneError) as caught:
+        request.build_plan(file, wanted, prepare(file).space)
+    assert said in caught.value.message
+
+
+def test_a_sweep_without_a_title_has_the_name_of_its_file(tmp_path: Path) -> None:
+    modelled.written(tmp_path)
+    path = tmp_path / "mine.yaml"
+    path.write_text("target: modelled.yaml\ntitle:\nover: {lb.nginx.use: [epoll]}\n")
+    _, wanted = request.read_sweep_file(path)
+    assert wanted is not None
+    assert wanted.title == "mine"
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*figure*.yaml")), ids=lambda path: path.stem)

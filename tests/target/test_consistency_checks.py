@@ -63,11 +63,16 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
         ),
         (
             {
-                "hosts": {"a": {"address": "198.18.0.1"}, "b": {"address": "198.18.0.1"}},
+                "hosts": {"a": {"transport": "local"}, "b": {"transport": "local"}},
                 "tiers": {"x": tier(port=80), "y": tier(port=80, hosts="b")},
             },
             "tiers.y.port",
             "port 80 on host 'b' is already used by tier 'x'",
+        ),
+        (
+            {"hosts": {"a": {"address": "198.18.0.1"}, "b": {"address": "198.18.0.1"}}},
+            "hosts.b.address",
+            "hosts 'a' and 'b' have the same address 198.18.0.1",
         ),
         ({"load": {"hosts": ["a", "z"]}}, "load.hosts.1", "unknown host 'z'"),
         (

@@ -200,3 +200,14 @@ def test_a_daemon_that_never_stops_writing_does_not_outlast_the_time() -> None:
     exchange = CommandExchange(channel, b"", time.monotonic() + 0.5, MARKS)
     assert exchange.finish() == 0
     assert len(exchange.stdout.output) < 10**6
+
+
+def test_a_host_that_prints_without_end_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ssh, "_MAX_OUTPUT_BYTES", 10)
+    channel: Any = SlowChannel(10**6)
+    exchange = CommandExchange(channel, b"", time.monotonic() + 60, MARKS)
+    with pytest.raises(ssh.OutputTooLong):
+        exchange.finish()
+    assert len(exchange.stdout.output) == 11

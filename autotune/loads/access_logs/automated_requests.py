@@ -38,7 +38,8 @@ _MAX_SERIES = 5_000  # maximum number of series that are kept
 _MAX_TIMES = 64  # maximum number of recorded times per series
 _MIN_TIMES = 10  # fewer intervals may be regular by chance
 _MAX_CHECKERS = 3  # maximum number of processes behind one address that check independently
-_REGULAR_SHARE = 0.8  # required share of similar intervals; restarts and outages cause others
+# required share of similar intervals; restarts and outages cause irregular ones
+_REGULAR_SHARE = 0.8
 
 
 @lru_cache(maxsize=4096)
@@ -89,13 +90,13 @@ class RegularRequests:
         """Return the number of kept requests that are health checks, and the counts of all other
         kept requests by page.
         """
-        checks, pages = 0, dict[bytes, int]()
+        check_count, pages = 0, dict[bytes, int]()
         for (_, page), series in self.series.items():
             if is_regular(series.times):
-                checks += series.count
+                check_count += series.count
             else:
                 pages[page] = pages.get(page, 0) + series.count
-        return checks, pages
+        return check_count, pages
 
 
 def is_regular(times: list[float]) -> bool:
@@ -113,10 +114,10 @@ def is_regular(times: list[float]) -> bool:
         ]
         typical_interval = median(intervals)
         tolerance = 1 + 0.1 * typical_interval if typical_interval >= 5 else 0.1
-        near_count = sum(abs(interval - typical_interval) <= tolerance for interval in intervals)
+        similar_count = sum(abs(interval - typical_interval) <= tolerance for interval in intervals)
         if (
             typical_interval >= 1
-            and near_count >= _REGULAR_SHARE * len(intervals)
+            and similar_count >= _REGULAR_SHARE * len(intervals)
             and _is_spread_out(sorted_times)
         ):
             return True
@@ -127,8 +128,8 @@ def _is_spread_out(sorted_times: list[float]) -> bool:
     """True if at most half of the requests have the same time as the previous request; bursts are
     not health checks.
     """
-    same_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
-    return same_count <= len(sorted_times) / 2
+    repeated_count = sum(later == earlier for earlier, later in pairwise(sorted_times))
+    return repeated_count <= len(sorted_times) / 2
 
 
 @lru_cache(maxsize=256)

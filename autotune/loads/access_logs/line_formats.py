@@ -59,8 +59,8 @@ def parse_line(line: bytes) -> LoggedRequest | None:
     """Return the request in a log line, or ``None`` if the line's format is unknown."""
     if line[:1] == b"{":
         return _parse_json_line(line)
-    if plain := _parse_plain_line(line):
-        return plain
+    if plain_request := _parse_plain_line(line):
+        return plain_request
     if match := _COMMON_PATTERN.match(line):
         request, status, agent, head, time = match.group(
             "request", "status", "agent", "head", "time"

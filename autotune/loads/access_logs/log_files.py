@@ -50,7 +50,7 @@ ProgressListener = Callable[[ReadProgress], object]
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
     """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
 
-    Longer lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
+    Lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
     line_count = 0
     for path in paths:
@@ -76,8 +76,8 @@ def describe_path(path: Path) -> str:
 def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
     """Open a log, and close it at the end unless it is standard input."""
     if path != STANDARD_INPUT:
-        with BufferedReader(FileIO(path)) as file:
-            yield file
+        with BufferedReader(FileIO(path)) as log_file:
+            yield log_file
         return
     stream: BufferedReader[Any] = BufferedReader(cast("RawIOBase", sys.stdin.buffer))
     try:
@@ -86,11 +86,11 @@ def _open_raw(path: Path) -> Iterator[BufferedReader[Any]]:
         stream.detach()
 
 
-def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
+def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
     """Return a stream of a log's uncompressed text. The compression is detected from the first
     bytes, because names of rotated logs vary.
     """
-    magic = raw.peek(6)[:6]
+    magic = raw_stream.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
         name = describe_path(path)
         raise AutotuneError(
@@ -99,8 +99,8 @@ def _decompress(path: Path, raw: BufferedReader[Any]) -> _Stream:
         )
     for prefix, decompress in _DECOMPRESSORS.items():
         if magic.startswith(prefix):
-            return decompress(raw)
-    return raw
+            return decompress(raw_stream)
+    return raw_stream
 
 
 def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:

@@ -128,13 +128,13 @@ class RequestFilter:
                     return describe_exclusion(pattern)
         return (
             (request.agent and find_automation(request.agent))
-            or _explain_page(request.method, request.path, keep_unsafe=self.keep_unsafe)
-            or _explain_status(request.status)
+            or _explain_unusable_page(request.method, request.path, keep_unsafe=self.keep_unsafe)
+            or _explain_unusable_status(request.status)
         )
 
 
 @lru_cache(maxsize=1 << 14)
-def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
+def _explain_unusable_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
     """Return why a page cannot be part of a load, or an empty string."""
     if not path:
         return "not a valid request"
@@ -150,7 +150,7 @@ def _explain_page(method: bytes, path: bytes, *, keep_unsafe: bool) -> str:
 
 
 @lru_cache(maxsize=1000)
-def _explain_status(status: bytes) -> str:
+def _explain_unusable_status(status: bytes) -> str:
     if len(status) != 3 or not status.isdigit():
         return "no response status"
     if status[:1] == b"2" or status == NOT_MODIFIED_STATUS:
@@ -173,27 +173,29 @@ def record_requests(
     max_requests: int = MAX_REQUESTS,
 ) -> RecordedRequests:
     """Return the requests of a log that the filter accepts."""
-    recorded, regular = RecordedRequests(), RegularRequests()
-    recorded.skipped.update(dict.fromkeys(map(describe_exclusion, request_filter.exclude), 0))
+    recorded_requests, regular_requests = RecordedRequests(), RegularRequests()
+    recorded_requests.skipped.update(
+        dict.fromkeys(map(describe_exclusion, request_filter.exclude), 0)
+    )
     for line in lines:
         request = parse_line(line) if len(line) <= MAX_LINE_BYTES else None
-        reason = request_filter.explain_skip(request) if request else _explain_line(line)
+        reason = request_filter.explain_skip(request) if request else _explain_skipped_line(line)
         if request is None or reason:
-            recorded.skipped[reason] += bool(reason)
+            recorded_requests.skipped[reason] += bool(reason)
             continue
         page = request.method + b" " + request.path
-        if not regular.keep(request, page):
-            recorded.add(page)
-    check_count, pages = regular.split()
+        if not regular_requests.keep(request, page):
+            recorded_requests.add(page)
+    check_count, pages = regular_requests.split()
     if check_count:
-        recorded.skipped[HEALTH_CHECK] += check_count
+        recorded_requests.skipped[HEALTH_CHECK] += check_count
     for page, count in pages.items():
-        recorded.add(page, count)
-    recorded.limit_pages(max_requests)
-    return recorded
+        recorded_requests.add(page, count)
+    recorded_requests.limit_pages(max_requests)
+    return recorded_requests
 
 
-def _explain_line(line: bytes) -> str:
+def _explain_skipped_line(line: bytes) -> str:
     """Return why a line is not a request, or an empty string for an empty line."""
     if len(line) > MAX_LINE_BYTES:
         return f"line of more than {MAX_LINE_BYTES // 1024} KB"

@@ -4,10 +4,10 @@ these capacities.
 A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
 shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation
 of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled by an additive
-Gaussian process over the parameters of its tiers. Tiers that a request occupies at the same time have
-smaller effects. The peak is measured far more precisely than the capacity of any part, and therefore
-refines the capacity of the narrowest one. A small process over all parameters models what the parts do
-not explain, so that a wrong capacity does little harm.
+Gaussian process over the parameters of its tiers. Parameters of other tiers that a request occupies at
+the same time get a smaller prior variance. The peak is measured far more precisely than the capacity of
+any part, and therefore refines the capacity of the narrowest one. A small process over all parameters
+models what the parts do not explain, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotune.optimize.gp.gaussian_process import (
     inflate_variances,
 )
 from autotune.optimize.gp.grid import GridPoints, ParameterGrid
-from autotune.optimize.gp.scale import compress_loss, compress_shared
+from autotune.optimize.gp.scale import compress_loss, compress_shared_sds
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.parameter_name import ParameterName
 
@@ -35,14 +35,15 @@ Array = npt.NDArray[np.float64]
 
 MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
 MIN_MODELLED_INSTANCES = 2
-SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
+# of the soft minimum; it is soft because the queues of several parts add up
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)
 PREDICTION_DRAWS = 48
 # Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# Most trials varied another, narrower part. A typical effect learned from those trials alone would
-# shrink until no untried setting seemed worth a trial.
+# In most trials, another part was the narrowest, so this part's parameters showed no effect. A typical
+# effect learned from such trials would shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
 MIN_COMPARED_TRIALS = 6  # minimum number of trials to find outliers among them
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
@@ -65,8 +66,8 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the predicted mean at ``points``. In ``rows``, which were observed, predict each point
-        from the other trials.
+        """Return the predicted mean at ``points``. The points in ``rows`` were measured; each of them is
+        predicted from the other trials only.
         """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
@@ -147,11 +148,11 @@ class CompositeModel:
 
     def _compress_minimum(self, parts: Array) -> Array:
         return compress_log_peaks(
-            soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
+            compute_soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
         )
 
 
-def soft_minimum(parts: Array, sharpness: float) -> Array:
+def compute_soft_minimum(parts: Array, sharpness: float) -> Array:
     """Return the soft minimum along the first axis, which is slightly below the smallest value."""
     minimum = parts.min(axis=0)
     return np.asarray(
@@ -196,13 +197,13 @@ def fit_composite(
         for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
     ]
     predicted_capacities = np.array([part.predict(points)[0] for part in capacity_models])
-    soft_minima = soft_minimum(predicted_capacities, sharpness)
-    left_out_minima = soft_minimum(left_out_peaks[chosen_indices], sharpness)
+    soft_minima = compute_soft_minimum(predicted_capacities, sharpness)
+    left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
     remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
-    shared = compress_shared(log_peaks, shared_sds)
+    compressed_shared = compress_shared_sds(log_peaks, shared_sds)
     residual_process = fit_process(
-        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=shared
+        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=compressed_shared
     )
     left_out_remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
     error = _compute_leave_one_out_error(residual_process, left_out_remainder)
@@ -213,9 +214,9 @@ def fit_composite(
 
 def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
     """Return the part of the compressed log peaks that the soft minima do not explain."""
-    explained = soft_minima + _estimate_offset(soft_minima, log_peaks)
+    explained_log_peaks = soft_minima + _estimate_offset(soft_minima, log_peaks)
     return compress_log_peaks(log_peaks, best_log_peak) - compress_log_peaks(
-        explained, best_log_peak
+        explained_log_peaks, best_log_peak
     )
 
 
@@ -250,17 +251,19 @@ def _refine_capacity(
     points: GridPoints,
     shared_sds: Array | None,
     evidence: _Evidence,
-    fitted: CapacityModel,
+    fitted_model: CapacityModel,
     peaks: tuple[Array, Array],
 ) -> CapacityModel:
     """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
     for it.
 
-    A part that was never the narrowest one keeps its ``fitted`` model.
+    A part that was never the narrowest one keeps its ``fitted_model``.
     """
     if np.isinf(peaks[1]).all():
-        return fitted
-    return _fit_capacity(tables, points, shared_sds, evidence.with_peaks(*peaks), fitted.process)
+        return fitted_model
+    return _fit_capacity(
+        tables, points, shared_sds, evidence.with_peaks(*peaks), fitted_model.process
+    )
 
 
 def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -> float:
@@ -291,7 +294,7 @@ def _infer_from_peaks(
         np.array(predictions)
         for predictions in zip(*(p.predict(points) for p in parts), strict=True)
     )
-    soft_minima = soft_minimum(means, sharpness)
+    soft_minima = compute_soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
@@ -307,12 +310,12 @@ def _infer_from_peaks(
 
 
 def _select_sharpness(
-    left_out: Array, log_peaks: Array, best_log_peak: float
+    left_out_peaks: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, float]:
     """Return the smallest mean error of the predicted peaks, and the sharpness with this error."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
-        soft_minima = soft_minimum(left_out, sharpness)
+        soft_minima = compute_soft_minimum(left_out_peaks, sharpness)
         guessed_peaks = compress_log_peaks(
             soft_minima + _estimate_offset(soft_minima, log_peaks), best_log_peak
         )
@@ -369,19 +372,19 @@ def _fit_capacity(
     points: GridPoints,
     shared_sds: Array | None,
     evidence: _Evidence,
-    similar: GaussianProcess | None = None,
+    start_process: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
     that the other capacities contradict.
 
-    The fit starts from ``similar``, a process fitted to almost the same evidence.
+    The fit starts from ``start_process``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
     scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
     own_points = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
-    def fit(variances: Array, similar: GaussianProcess | None) -> GaussianProcess:
+    def fit(variances: Array, start_process: GaussianProcess | None) -> GaussianProcess:
         return fit_process(
             scaled_tables,
             own_points,
@@ -389,10 +392,10 @@ def _fit_capacity(
             variances,
             CAPACITY_PRIORS,
             shared_sds=shared_sds,
-            similar=similar,
+            start_process=start_process,
         )
 
-    process = fit(evidence.variances, similar)
+    process = fit(evidence.variances, start_process)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         is_outlier = exceeds_prediction(np.abs(error), sd)

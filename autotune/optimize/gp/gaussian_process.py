@@ -34,16 +34,17 @@ Array = npt.NDArray[np.float64]
 # Logarithm of the smallest squared amplitude relative to the common scale. A few trials cannot prove
 # that a parameter has no effect.
 MIN_LOG_AMPLITUDE = -3.0
-# A fit stops when the relative change of the log posterior is below this. The remaining difference from
-# the optimum is less than 0.01, which no observation could show.
+# A fit stops when the relative change of the log posterior is below this. The log posterior is then less
+# than 0.01 below its maximum, a difference that no observation could show.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
 # Hyperparameters are learned from at most this many observations, because the cost grows with the cube
-# of their number. They are the highest ones and an even sample of the rest. Predictions use all
-# observations.
+# of their number. These are the FITTED_HIGHEST highest observations and an even sample of the rest.
+# Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
-# Matérn length scales as fractions of a parameter's range, and the weight of the short one.
+# Matérn length scales as fractions of a parameter's range, and the weight of the process with the short
+# scale.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = 1.0, 0.25, 0.25
 
 
@@ -80,12 +81,12 @@ def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
     """Return the covariance without an anchor, cached because every suggestion needs the same one."""
     positions = np.array(unit_positions)
     distance = np.abs(positions[:, None] - positions[None, :])
-    return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
+    return (1 - SHORT_SCALE_WEIGHT) * compute_matern_correlation(
         distance / LONG_LENGTH_SCALE
-    ) + SHORT_SCALE_WEIGHT * matern_correlation(distance / SHORT_LENGTH_SCALE)
+    ) + SHORT_SCALE_WEIGHT * compute_matern_correlation(distance / SHORT_LENGTH_SCALE)
 
 
-def matern_correlation(distance: Array) -> Array:
+def compute_matern_correlation(distance: Array) -> Array:
     """Return the Matérn 5/2 correlation; ``distance`` is in units of the length scale."""
     scaled_distance = np.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
@@ -173,10 +174,10 @@ class GaussianProcess:
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
-        """Return the covariance of level, effects and interactions at each point, ``[point, column]``."""
-        return self._interact(*effects.sum_at(points))
+        """Return the prior covariance of the function between each point and the point of each column."""
+        return self._combine_effects(*effects.sum_at(points))
 
-    def _interact(self, sums: Array, squares: Array) -> Array:
+    def _combine_effects(self, sums: Array, squares: Array) -> Array:
         """Return the total covariance, from the sums of the effects' covariances and of their squares."""
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
@@ -187,7 +188,7 @@ class GaussianProcess:
     def prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""
         effects = self.amplitudes * take_levels(self._effect_variances, points)
-        return self._interact(effects.sum(axis=1), (effects * effects).sum(axis=1))
+        return self._combine_effects(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Return mean and sd of the noiseless function."""
@@ -210,8 +211,8 @@ class GaussianProcess:
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """Return the process as if ``points`` had been measured with the predicted results, which makes
-        it less uncertain at these points.
+        """Return the process as if ``points`` had been measured with the predicted results. It is less
+        uncertain at these points.
         """
         if not len(points):
             return self
@@ -249,35 +250,35 @@ def fit_process(
     level: float | None = None,
     steps: int = 40,
     shared_sds: Array | None = None,
-    similar: GaussianProcess | None = None,
+    start_process: GaussianProcess | None = None,
 ) -> GaussianProcess:
     """Return a process with the most probable hyperparameters.
 
-    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have
-    in common, such as the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. The fit starts from ``similar``, a process fitted to almost
-    the same observations.
+    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
+    common, such as the unknown part of a test bed's offset. Such an error does not affect the
+    differences between these observations. The fit starts from ``start_process``, which was fitted to
+    almost the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
-    rows = _select_fitted(values)
+    rows = _select_fitted_rows(values)
     problem = _FitProblem(
         tables, points[rows], values[rows] - level, variances[rows], shared_sds[rows], priors
     )
     optimum = minimize(
         problem.compute_loss_and_gradient,
-        problem.default_start if similar is None else problem.build_start_from(similar),
+        problem.default_start if start_process is None else problem.build_start_from(start_process),
         jac=True,
         method="L-BFGS-B",
         bounds=problem.bounds(),
         options={"maxiter": steps, "ftol": FIT_TOLERANCE},
     )
-    relative, (scale, beta, noise) = problem.read_optimum(optimum.x)
+    relative_amplitudes, (scale, beta, noise) = problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
         tables,
         points,
-        np.exp(relative + scale),
+        np.exp(relative_amplitudes + scale),
         float(np.exp(beta - scale)),
         variance,
         level,
@@ -288,7 +289,7 @@ def fit_process(
     )
 
 
-def _select_fitted(values: Array) -> npt.NDArray[np.intp]:
+def _select_fitted_rows(values: Array) -> npt.NDArray[np.intp]:
     """Return the indices of the observations to learn hyperparameters from, in chronological order."""
     if len(values) <= MAX_FITTED_OBSERVATIONS:
         return np.arange(len(values))
@@ -339,9 +340,11 @@ class _FitProblem:
 
     def build_start_from(self, process: GaussianProcess) -> Array:
         """Return the θ of a fitted process as the start of another fit."""
-        relative = np.log(process.amplitudes[self.axes]) - process.log_scale
+        relative_amplitudes = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
-        return np.concatenate([relative, [process.log_scale, beta, np.log(process.noise_variance)]])
+        return np.concatenate(
+            [relative_amplitudes, [process.log_scale, beta, np.log(process.noise_variance)]]
+        )
 
     def bounds(self) -> list[tuple[float, float]]:
         scale, _, noise = self.prior_means
@@ -356,14 +359,14 @@ class _FitProblem:
         """Return the relative amplitude of each parameter, and the entries of θ after the
         amplitudes.
         """
-        relative = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
-        relative[self.axes] = theta[: len(self.axes)]
-        return relative, theta[len(self.axes) :]
+        relative_amplitudes = np.full(self.parameter_count, PRIOR_MODE_LOG_AMPLITUDE)
+        relative_amplitudes[self.axes] = theta[: len(self.axes)]
+        return relative_amplitudes, theta[len(self.axes) :]
 
     def compute_loss_and_gradient(self, theta: Array) -> tuple[float, Array]:
         axis_count = len(self.axes)
-        relative, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
-        amplitudes = np.exp(relative + scale)
+        relative_amplitudes, (scale, beta, noise) = theta[:axis_count], theta[axis_count:]
+        amplitudes = np.exp(relative_amplitudes + scale)
         interaction_weight = float(np.exp(beta - scale))
         first_order, squared_terms = (
             amplitudes @ self.table_entries,

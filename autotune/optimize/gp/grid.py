@@ -117,9 +117,10 @@ def _compute_log_shift(low: float) -> float:
 class ParameterGrid:
     """The tunable parameters, each as an axis of levels.
 
-    ``conditions`` lists child axis, parent axis, and a mask of the parent's levels at which the child
-    is active. ``baseline`` is a point. ``get_effective`` replaces values that have the same effect as
-    the baseline value by that value. Configurations with the same effect then have the same point.
+    Each of ``conditions`` contains a child axis, its parent axis, and a mask of the parent's levels at
+    which the child is active. ``baseline`` is a point. ``get_effective`` replaces values that have the
+    same effect as the baseline value by the baseline value. Configurations with the same effect then
+    have the same point.
     """
 
     axes: tuple[GridAxis, ...]
@@ -200,7 +201,7 @@ class ParameterGrid:
         return points
 
 
-def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
+def find_distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
     """Return the indices of the points that differ from all earlier points.
 
     A configuration that was measured repeatedly, such as the drift reference or the baseline of each

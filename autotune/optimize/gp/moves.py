@@ -20,7 +20,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
@@ -30,11 +30,12 @@ Array = npt.NDArray[np.float64]
 STEP_FRACTIONS = (0.1, 0.25)
 LONG_STEP_FACTOR = 3.0  # a long step multiplies a value on a logarithmic range by this factor
 MIN_STEP = 0.05  # fraction of a range; the effect of a shorter move is not measurable
-MIN_GAIN = 0.03  # in log peak; a move with a smaller gain is a failure
-MIN_LONG_STEP_GAIN = 0.1  # in log peak; after at least this gain, another long step is made
+MIN_GAIN = 0.03  # smallest gain in log peak; a move that gains less is a failure
+MIN_LONG_STEP_GAIN = 0.1  # smallest gain in log peak after which another long step is made
 # A value is too high if it is at least this many times the lowest value that can sustain the peak.
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
-MAX_FAILED_STEPS = 2  # after this many failed long steps from a leader, the model suggests instead
+# after this many failed long steps from a leader, the model chooses the next configuration
+MAX_FAILED_STEPS = 2
 MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
@@ -96,8 +97,9 @@ class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
-    from, if ``start`` is clearly better, by ``gain`` in log peak. ``previous_moves`` were recommended
-    for ``previous``. ``unusable_count`` is the number of unusable configurations made from ``start``.
+    from, if ``start`` is clearly better. ``gain`` is the difference in log peak. ``previous_moves`` were
+    recommended for ``previous``. ``unusable_count`` is the number of unusable configurations made from
+    ``start``.
     """
 
     start: GridPoints
@@ -130,13 +132,13 @@ class MoveHistory:
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if the move would revert a change of this parameter that brought a gain, and that was
-        not recommended.
+        """True if the move would revert an earlier change of this parameter that brought a gain,
+        although it was not recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
-        opposite = f"{name}{'-' if move.direction > 0 else '+'}"
-        return self._count_levels_moved(move) < 0 and opposite not in self.previous_moves
+        opposite_move = f"{name}{'-' if move.direction > 0 else '+'}"
+        return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
     def limit_levels(self, move: Move, step: int) -> int:
         """Return by how many levels to change the parameter, if ``step`` levels are intended.
@@ -269,7 +271,8 @@ def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
 def is_worthwhile(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
     """True if a step is long enough to be informative, or to bring a measurable gain.
 
-    A capacity grows no faster than the number that limits it.
+    A capacity grows no faster than the number that limits it, so a short step brings at most a small
+    gain.
     """
     if step >= min(levels_left, MIN_STEP * (len(axis.values) - 1)):
         return True
@@ -302,8 +305,8 @@ def list_guided_candidates(
 ) -> GridPoints:
     """Return the points after the recommended moves from the start of ``history``, at each length.
 
-    All moves are made together, and each move alone. Duplicates are removed, because repairing and
-    predicting a point takes time.
+    For each length, one point combines all moves, and further points make a single move each. Duplicates
+    are removed, because repairing and predicting a point takes time.
     """
     parsed_moves, start = read_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
@@ -319,7 +322,7 @@ def list_guided_candidates(
             single_changes[np.arange(len(changed_axes)), changed_axes] = joint_point[changed_axes]
             candidates += [joint_point[None, :], single_changes]
     points = np.vstack(candidates)
-    return points[distinct_indices(points)]
+    return points[find_distinct_indices(points)]
 
 
 def suggest_long_step(

@@ -20,7 +20,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SamplerTask, SpaceSampler
-from autotune.optimize.gp.grid import GridPoints, ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import GridPoints, ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.moves import (
     MAX_FAILED_STEPS,
     list_guided_candidates,
@@ -32,8 +32,8 @@ from autotune.optimize.gp.surrogate import (
     SurrogateModel,
     TrialObservations,
     collect_observations,
+    compute_log_expected_improvement,
     has_measured_preset,
-    log_expected_improvement,
     read_shifts,
 )
 from autotune.parameter_name import ParameterName
@@ -49,7 +49,7 @@ MIN_TRIALS = 2
 MIN_STOP_TRIALS = 20
 # If the probability of a gain from the core parameters is below this, all others are searched too.
 EXHAUSTED_PROBABILITY = 0.1
-# One suggestion in this many may change any parameter to any value.
+# One in this many suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
 
@@ -79,7 +79,7 @@ class GpSampler(SpaceSampler):
         started_count = len(observations) + len(observations.pending_points)
         rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
         core_region = SearchRegion.from_core(grid, self._task.space)
-        if self._task.has_several_beds and has_nothing_compared(observations):
+        if self._task.has_several_beds and has_no_comparison(observations):
             return dict(grid.decode(self._suggest_near_preset(observations, rng, core_region)))
         step = suggest_long_step(grid, observations, self._repair_points)
         if step is not None:
@@ -128,7 +128,7 @@ class GpSampler(SpaceSampler):
         return point, probability
 
     def _suggest_near_preset(
-        self, observations: TrialObservations, rng: np.random.Generator, core: SearchRegion
+        self, observations: TrialObservations, rng: np.random.Generator, core_region: SearchRegion
     ) -> GridPoints:
         """Return a preset with a few changes, for a test bed that is free while other beds measure the
         presets.
@@ -144,7 +144,7 @@ class GpSampler(SpaceSampler):
         changed_presets = [preset for preset in presets if preset != space.baseline] or presets[:1]
         leaders = np.unique(grid.reset_inactive(grid.encode_all(changed_presets)), axis=0)
         points = clip_to_stride(
-            grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core), leaders
+            grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core_region), leaders
         )
         points = grid.reset_inactive(self._repair_points(points))
         tried_points = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
@@ -159,13 +159,13 @@ class GpSampler(SpaceSampler):
         """
         grid, repaired_points = self._task.grid, []
         for point in points:
-            kept_names = set() if origin is None else _select_distinct(grid, point, origin)
+            kept_names = set() if origin is None else _select_kept_parameters(grid, point, origin)
             repaired_point = self._repair_point(point, frozenset(kept_names))
             if repaired_point is not None:
                 repaired_points.append(repaired_point)
         return np.array(repaired_points) if repaired_points else points
 
-    def _repair_point(self, point: GridPoints, keep: frozenset[str]) -> GridPoints | None:
+    def _repair_point(self, point: GridPoints, kept_names: frozenset[str]) -> GridPoints | None:
         """Return one point as it would be measured; ``None`` if it cannot satisfy the rules.
 
         Results are cached, because suggestions from the same leader repeat most of its moves.
@@ -174,18 +174,18 @@ class GpSampler(SpaceSampler):
         if self._repairs_task is not self._task or len(self._repairs) >= MAX_CACHED_REPAIRS:
             self._repairs_task, self._repairs = self._task, {}
         settings = grid.decode(point)
-        cache_key = (*settings.values(), keep)
+        cache_key = (*settings.values(), kept_names)
         if cache_key not in self._repairs:
             try:
                 self._repairs[cache_key] = grid.encode(
-                    _select_candidate(space, settings, set(keep))
+                    _select_candidate(space, settings, set(kept_names))
                 )
             except InfeasibleRule:
                 self._repairs[cache_key] = None
         return self._repairs[cache_key]
 
 
-def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
+def _select_kept_parameters(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
     """Return the parameters that keep their values after a move, if the rules allow that.
 
     If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
@@ -199,13 +199,13 @@ def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints)
     }
 
 
-def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
+def _select_candidate(space: SearchSpace, settings: Settings, kept_names: set[str]) -> Settings:
     """Return settings that satisfy the rules, if possible without changes to the parameters in
-    ``keep``.
+    ``kept_names``.
     """
-    if keep:
+    if kept_names:
         with suppress(InfeasibleRule):
-            return space.build_candidate(settings, keep).settings
+            return space.build_candidate(settings, kept_names).settings
     return space.build_candidate(settings).settings
 
 
@@ -252,10 +252,11 @@ RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
-# good, and do not show which of them matters. Each further change reduces the score by the penalty.
+# good, and do not show which of them matters. Each further change reduces the score by DISTANCE_PENALTY.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# A suggestion changes a number by at most this share of its range. Predictions at the ends of ranges are
-# uncertain, so most suggestions would be there without this limit, but they are rarely good.
+# A suggestion changes a number by at most this share of its range. Predictions are most uncertain at the
+# ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations
+# are good.
 MAX_STRIDE = 0.25
 # Number of consecutive failures that halve the number of changes, and of successes that double it
 # (TuRBO).
@@ -282,15 +283,15 @@ class _Acquisition:
     tried_points: frozenset[bytes]
     max_changes: int
 
-    def near_score(self, points: GridPoints) -> Array:
-        """Return the score, minus a penalty for points with too many changes from every incumbent."""
+    def compute_penalized_score(self, points: GridPoints) -> Array:
+        """Return the score minus a penalty for points with too many changes from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - distance_penalty)
 
     def score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
-        scores = log_expected_improvement(mean, sd, self.best_log_peak)
+        scores = compute_log_expected_improvement(mean, sd, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
         scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (
             feasibility < LIKELY_FEASIBLE
@@ -311,13 +312,13 @@ def propose_points(
     surrogate: SurrogateModel,
     project_points: PointProjection,
     rng: np.random.Generator,
-    current: GridPoints | None = None,
+    current_point: GridPoints | None = None,
     region: SearchRegion | None = None,
 ) -> tuple[GridPoints, GridPoints]:
     """Return the configuration that likely works and has the highest expected improvement, and the
     other candidates.
 
-    Among nearly equal ones, the configuration with the fewest restarts from ``current`` is chosen. The
+    Among nearly equal candidates, the one with the fewest restarts from ``current_point`` is chosen. The
     suggestion changes a few parameters of a leader inside ``region``, takes a whole tier from another
     configuration, or follows a recommended move. ``project_points`` changes points so that they satisfy
     the rules of the space.
@@ -326,8 +327,8 @@ def propose_points(
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
-    distinct_rows = distinct_indices(observations.points)
-    leading_rows = distinct_rows[select_plausible(mean[distinct_rows], sd[distinct_rows])]
+    distinct_rows = find_distinct_indices(observations.points)
+    leading_rows = distinct_rows[select_plausible_rows(mean[distinct_rows], sd[distinct_rows])]
     leaders = observations.points[leading_rows]
     tried_points = frozenset(
         point.tobytes() for point in grid.reset_inactive(observations.tried_points)
@@ -340,17 +341,17 @@ def propose_points(
         choose_change_count(observations.log_peaks[distinct_rows]),
     )
     pool = _evolve_pool(acquisition, leaders, rng, region)
-    candidates, scores = _find_untried(acquisition, pool, project_points)
-    advised_points, bonuses = _list_advised(grid, observations, leading_rows, project_points)
+    candidates, scores = _find_untried_batch(acquisition, pool, project_points)
+    advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
         scores = np.concatenate([scores, acquisition.score(advised_points) + bonuses])
-    if current is not None:
-        scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
+    if current_point is not None:
+        scores = scores - RESTART_PENALTY * count_restarts(grid, current_point, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
 
 
-def _list_advised(
+def _list_advised_points(
     grid: ParameterGrid,
     observations: TrialObservations,
     leading_rows: npt.NDArray[np.intp],
@@ -361,8 +362,8 @@ def _list_advised(
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
     for index in leading_rows:
-        for moved_points, bonus in list_recommended(
-            grid, observations, int(index), is_first=index == leading_rows[0]
+        for moved_points, bonus in list_recommended_points(
+            grid, observations, int(index), is_first_leader=index == leading_rows[0]
         ):
             projected_points = project_points(moved_points, observations.points[index])
             points.append(grid.reset_inactive(projected_points))
@@ -370,8 +371,8 @@ def _list_advised(
     return np.vstack(points), np.concatenate(bonuses)
 
 
-def list_recommended(
-    grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first: bool
+def list_recommended_points(
+    grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first_leader: bool
 ) -> Iterator[tuple[GridPoints, float]]:
     """Yield the points after moves from a configuration, with the bonus for their score.
 
@@ -386,7 +387,9 @@ def list_recommended(
     earlier_moves = dict.fromkeys(
         move for trial_moves in observations.recommended_changes for move in trial_moves
     )
-    other_moves = [move for move in earlier_moves if move not in own_moves] if is_first else []
+    other_moves = (
+        [move for move in earlier_moves if move not in own_moves] if is_first_leader else []
+    )
     bonus = RECOMMENDATION_BONUS if failed_steps < MAX_FAILED_STEPS else 0.0
     for moves, point_bonus in ((own_moves, bonus), (other_moves, RECOMMENDATION_BONUS / 2)):
         points = list_guided_candidates(grid, history, moves)
@@ -394,14 +397,14 @@ def list_recommended(
             yield points, point_bonus
 
 
-def has_nothing_compared(observations: TrialObservations) -> bool:
+def has_no_comparison(observations: TrialObservations) -> bool:
     """True if at most one configuration was measured successfully, and none failed."""
-    return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(
+    return len(find_distinct_indices(observations.points)) < MIN_TRIALS and not len(
         observations.failed_points
     )
 
 
-def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
+def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
     """Return the indices of configurations that may be the best, in descending order."""
     order = np.argsort(-mean)[:MAX_LEADERS]
     mean_shortfall = mean[order[0]] - mean[order]
@@ -451,15 +454,15 @@ def _evolve_pool(
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
     pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
-    scores = acquisition.near_score(pool)
+    scores = acquisition.compute_penalized_score(pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
-            grid, pool[order], OFFSPRING_COUNT, rng, changes=1.2, region=region
+            grid, pool[order], OFFSPRING_COUNT, rng, mean_change_count=1.2, region=region
         )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
+        scores = np.concatenate([scores[order], acquisition.compute_penalized_score(offspring)])
     swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
     pool, scores = (
         np.vstack([pool, swapped_points]),
@@ -503,15 +506,17 @@ def scatter_leaders(
     grid: ParameterGrid,
     leaders: GridPoints,
     count: int,
-    changes: int,
+    change_count: int,
     rng: np.random.Generator,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return leaders with ``changes`` of their parameters at random levels inside ``region``."""
+    """Return ``count`` copies of leaders, each with ``change_count`` parameters at random levels inside
+    ``region``.
+    """
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    thresholds = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
+    thresholds = np.sort(draws, axis=1)[:, [min(change_count, len(region.axes)) - 1]]
     return np.where(draws <= thresholds, region.sample(count, rng), points)
 
 
@@ -522,7 +527,7 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
     return draws
 
 
-def _find_untried(
+def _find_untried_batch(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the
@@ -545,14 +550,16 @@ def mutate_points(
     parents: GridPoints,
     count: int,
     rng: np.random.Generator,
-    changes: float = 2.0,
+    mean_change_count: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return parents with about ``changes`` parameters in ``region`` changed, mostly by small amounts."""
+    """Return ``count`` copies of parents, each with about ``mean_change_count`` mostly small changes
+    inside ``region``.
+    """
     points = parents[rng.integers(len(parents), size=count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
+    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * mean_change_count
     is_mutated = draws < expected_changes / len(region.axes)
     is_mutated[np.arange(count), rng.choice(region.axes, size=count)] = True
     sizes = grid.sizes
@@ -576,16 +583,19 @@ def mutate_points(
     return np.where(is_mutated, moved_points, points)
 
 
-def draw_latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
-    """Return member ``index`` of a Latin hypercube of ``count`` configurations."""
-    rng = np.random.default_rng((seed, index // count))
-    cell_numbers = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
-    cell_offset = rng.random((count, len(grid.axes)))[index % count]
+def draw_latin_hypercube(
+    grid: ParameterGrid, count: int, member_index: int, seed: int
+) -> GridPoints:
+    """Return member ``member_index`` of a Latin hypercube of ``count`` configurations."""
+    rng = np.random.default_rng((seed, member_index // count))
+    cell_numbers = np.array([rng.permutation(count)[member_index % count] for _ in grid.axes])
+    cell_offset = rng.random((count, len(grid.axes)))[member_index % count]
     return np.asarray((cell_numbers + cell_offset) / count * grid.sizes).astype(np.intp)
 
 
-def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
-    """Return the number of services that must be restarted to change from ``current`` to each point.
+def count_restarts(grid: ParameterGrid, current_point: GridPoints, points: GridPoints) -> Array:
+    """Return the number of services that must be restarted to change from ``current_point`` to each of
+    ``points``.
 
     A change without a restart takes less time, so configurations that need no restart are preferred.
     """
@@ -595,7 +605,7 @@ def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints)
     needs_restart = np.array(
         [axis.dimension.parameter.action is Action.RESTART for axis in grid.axes]
     )
-    is_restart_change = (points != current) & needs_restart
+    is_restart_change = (points != current_point) & needs_restart
     services = sorted(set(service_by_axis))
     is_of_service = np.array(
         [[owner == service for service in services] for owner in service_by_axis]

@@ -20,7 +20,7 @@ def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
 
 
-def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
+def compress_shared_sds(log_peaks: Array, shared_sds: Array | None) -> Array | None:
     """Return shared sds, ``[observation, source]``, on the scale of `compress`."""
     return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
 
@@ -35,13 +35,13 @@ def compress_loss(loss: Array) -> Array:
     )
 
 
-def decompress(compressed: Array) -> Array:
+def decompress(compressed_log_peaks: Array) -> Array:
     """Return log peaks relative to the best one, as the inverse of `compress`; zero for values above
     the best.
     """
-    loss = np.maximum(-compressed, 0.0)
+    loss = np.maximum(-compressed_log_peaks, 0.0)
     return -np.where(
         loss > UNCOMPRESSED_LOSS,
         UNCOMPRESSED_LOSS * np.exp(loss / UNCOMPRESSED_LOSS - 1.0),
-        -compressed,
+        -compressed_log_peaks,
     )

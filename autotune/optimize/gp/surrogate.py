@@ -23,8 +23,8 @@ from autotune.optimize.gp.gaussian_process import (
     fit_process,
     inflate_variances,
 )
-from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
-from autotune.optimize.gp.scale import compress, compress_loss, compress_shared, decompress
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
+from autotune.optimize.gp.scale import compress, compress_loss, compress_shared_sds, decompress
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
@@ -37,7 +37,7 @@ CHANGES_KEY = "moves"
 # Attribute of a trial: the capacities of the parts of the stack, as JSON.
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
-FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
+FEASIBLE_KEY = "feasible"  # name of the constraint, which is violated if its value is positive
 DRIFT_KEY = "drift"  # attribute of the study: trial → shift of its log peak, and the shift's sd
 # Attribute of the study: bed → the sd of the error that all shifts of this bed share.
 BED_DRIFT_KEY = "drift of beds"
@@ -54,7 +54,7 @@ IMPROVEMENT_DRAWS = 200
 # Maximum error of the composite model, as a multiple of the error of the model without parts.
 MAX_ERROR_RATIO = 1.5
 # A prediction uses at most this many observations, because the cost grows with the cube of their number.
-# A fraction of 1 / NEWEST_MODELLED of them are the newest.
+# One in NEWEST_MODELLED of these is among the newest observations.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
@@ -109,7 +109,9 @@ class TrialObservations:
         that measures one configuration at a time learns this from the first bad one. A study with many
         pending trials would spend all of them on large changes.
         """
-        return len(distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(self.pending_points)
+        return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
+            self.pending_points
+        )
 
     @property
     def tried_points(self) -> GridPoints:
@@ -304,11 +306,11 @@ class SurrogateModel:
 
     def with_pending(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
-        pending, composite = self.observations.pending_points, self.composite_model
+        pending_points, composite = self.observations.pending_points, self.composite_model
         return replace(
             self,
-            log_peak_model=self.log_peak_model.with_pending(pending),
-            composite_model=composite.with_pending(pending) if composite else None,
+            log_peak_model=self.log_peak_model.with_pending(pending_points),
+            composite_model=composite.with_pending(pending_points) if composite else None,
         )
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
@@ -344,11 +346,13 @@ class SurrogateModel:
         ), sd
 
     def estimate_measured(self) -> tuple[Array, Array]:
-        """Return mean and sd of the log peaks at the measured points, relative to the best measured.
+        """Return mean and sd of the log peaks at the measured points, relative to the best measured
+        peak.
 
         The model alone makes a configuration too similar to its neighbours. The measurement alone
-        overstates the leader, which was partly lucky. The mean of both selects better than either.
-        Measurements that the model contradicts, or that are only upper bounds, are ignored.
+        overstates the leader, which was partly lucky. The mean of both selects better configurations
+        than the model or the measurement alone. Measurements that the model contradicts, or that are
+        only upper bounds, are ignored.
         """
         mean, sd = self.predict_measured()
         predicted_peaks = decompress(mean)
@@ -405,7 +409,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     upper bound, and is ignored if the others predict less.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
-    compressed_sds = compress_shared(observations.log_peaks, observations.shared_sds)
+    compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
     process = fit_process(
         tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=compressed_sds
     )
@@ -423,11 +427,11 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
         variances,
         ProcessPriors(),
         shared_sds=compressed_sds,
-        similar=process,
+        start_process=process,
     )
 
 
-def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
+def compute_log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
     """Return the logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament
     et al., 2023).
     """

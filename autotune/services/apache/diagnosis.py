@@ -21,8 +21,8 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# Letters for workers that have a request (reading, sending, DNS lookup, logging), and for
-# keep-alive.
+# Scoreboard letters of workers that have a request (reading, sending, DNS lookup, logging), and of
+# workers that hold an idle keep-alive connection.
 _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 

@@ -63,7 +63,7 @@ EVENT_PARAMETERS = (
             ),
             mpm(
                 "ThreadsPerChild",
-                "Number of threads per process. Each serves one request.",
+                "Number of threads per process. Each serves one request at a time.",
                 low=5,
                 high=64,
                 log=True,
@@ -200,7 +200,8 @@ EVENT_PARAMETERS = (
 EVENT_NEEDS = ResourceNeeds(
     processes="ServerLimit + 1",
     rss=16 * 2**20,
-    # Each thread has one connection to a client and one to a backend; idle clients need more.
+    # Each thread has one connection to a client and one to a backend, and allows
+    # ``AsyncRequestWorkerFactor`` idle clients. The other 64 descriptors are for files and sockets.
     descriptors="ThreadsPerChild * (AsyncRequestWorkerFactor + 2) + 64",
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )

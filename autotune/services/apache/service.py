@@ -35,9 +35,7 @@ _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """The common part of all Apache services. ``is_threaded`` is false if each request occupies a
-    process.
-    """
+    """Base class of all Apache services. ``is_threaded`` is false if each request occupies a process."""
 
     name = "apache"
     title = "Apache"

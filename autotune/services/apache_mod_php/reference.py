@@ -1,4 +1,4 @@
-"""The reference page of Apache, which covers both ways in which it runs PHP."""
+"""The reference page of Apache, both with mod_php and in front of PHP-FPM."""
 
 from autotune.services.apache.reference import REFERENCE
 

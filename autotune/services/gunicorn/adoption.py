@@ -158,8 +158,8 @@ def _list_command_words(config: Config) -> tuple[str, ...]:
 
 
 def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate with its address. If a file computes the address, the only port on which
-    gunicorn listens is used.
+    """Return the candidate with its address, or the reason why it is not tuned. If a file computes the
+    address and gunicorn listens on only one port, the candidate gets that port.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (
@@ -285,8 +285,8 @@ def _find_configured_value(
 ) -> int | str | None:
     """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text, the source of an expression, or ``None`` if neither of them sets
-    it.
+    The result is a number, a text or the source of an expression. It is ``None`` if the setting is not
+    set.
     """
     environment = unit_environment.read_environment(tree, unit)
     environment_values = [

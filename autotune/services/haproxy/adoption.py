@@ -138,7 +138,7 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     them.
     """
     modes: dict[tuple[tuple[str, ...], ...], str] = {}
-    mode_by_defaults: dict[str, str] = {}  # modes of `defaults` sections
+    mode_by_defaults: dict[str, str] = {}  # mode of each `defaults` section
     latest_defaults = ""
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:

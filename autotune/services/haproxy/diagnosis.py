@@ -22,10 +22,11 @@ from autotune.services.haproxy.stats import (
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a shortage if connections are the bottleneck.
+    """Return a shortage if connections are the bottleneck. There are three cases:
 
-    There are three cases. Requests wait for a web host longer than it takes to respond, clients
-    wait for a connection, or web hosts refuse connections.
+    - Requests wait for a web host longer than the web host takes to respond.
+    - All connections are in use, and clients wait.
+    - Web hosts refuse connections.
     """
     counters, activity = reading.activity.counters, reading.activity
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)

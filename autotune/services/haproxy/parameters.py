@@ -26,7 +26,7 @@ PARAMETERS = with_guidance((
         low=0, high=1024, stock=0, recommended=100,
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
     # By default, HAProxy requests maxconn as its backlog, and the kernel grants somaxconn (4096). A
-    # reload keeps the socket.
+    # change needs a restart, because a reload keeps the socket.
     accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Number of listening sockets. Each is served by some of the threads.",
         low=1, high="2 * cpus", stock=1),
@@ -75,6 +75,7 @@ RESOURCE_NEEDS = ResourceNeeds(
     memory="maxconn * (2 * tune_bufsize + 1 KB) + nbthread * 2 MB + 24 MB",
     source=f"{MANUAL}, maxconn: about 33 kB a connection; resident size of 2.6 at rest",
     connections="maxconn",
-    # One per connection for the client, one for the web host, and some for listening sockets.
+    # Each connection needs one descriptor for the client and one for the web host. The other 64 are for
+    # listening sockets and files.
     descriptors="maxconn * 2 + 64",
 )

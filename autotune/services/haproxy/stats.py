@@ -48,8 +48,8 @@ def build_stats_command(placement: Placement) -> Argv:
 
 
 def parse_rows(text: str) -> list[Mapping[str, str]]:
-    """Return the rows of `show stat` for every frontend, server and backend, each with its texts by
-    column. The result is empty if one of ``REQUIRED_COLUMNS`` is missing.
+    """Return the rows of `show stat` for every frontend, server and backend, each as a mapping from
+    column to text. The result is empty if one of ``REQUIRED_COLUMNS`` is missing.
     """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
@@ -61,8 +61,8 @@ def parse_rows(text: str) -> list[Mapping[str, str]]:
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the effective parameter values of the running HAProxy process. A value of the servers
-    is included only if it is the same for all servers.
+    """Return the effective parameter values of the running HAProxy process. A setting of the servers is
+    included only if its value is the same for all servers.
     """
     values: dict[str, Value] = {
         name: int(match[1])

@@ -124,7 +124,7 @@ SHARED_MEMORY_MB, THREAD_MEMORY_MB = 128 + 128, (292 + 32) / 1024
 
 
 def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -> dict[str, Value]:
-    """Return MySQLTuner's recommendations, as far as they depend only on the host and the settings.
+    """Return all recommendations of MySQLTuner that depend only on the host and the settings.
 
     Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
     `mariadb_threadpool`. MySQLTuner's other rules need counters from a server that has been running

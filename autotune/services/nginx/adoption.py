@@ -160,8 +160,8 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _list_fastcgi_buffers(config: Config) -> Iterator[Tunable]:
-    # Add these directives only if no file sets any of them. nginx rejects a busy size that is below
-    # the first buffer, or close to the size of all buffers.
+    # Add these directives only if no file sets any of them. nginx rejects a `fastcgi_busy_buffers_size`
+    # that is smaller than the first buffer, or almost as large as all buffers.
     lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
     http_start = find_block_start(config, "http") if lacks_buffers else []
     text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -193,8 +193,8 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
 
 
 def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
-    """Return edits that raise the limit of file descriptors if there are more than ``connections``:
-    two descriptors per connection, and 64 for files.
+    """Return edits that raise the file descriptor limit if `worker_connections` exceeds
+    ``connections``. The new limit is two descriptors per connection, and 64 for files.
     """
     descriptors, condition = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.find_all("worker_rlimit_nofile")
@@ -378,7 +378,9 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
 def _list_backends(
     config: Config, directives: str = _BACKEND_DIRECTIVES_PATTERN
 ) -> tuple[str, ...]:
-    """Return the addresses to which requests are forwarded, with upstreams resolved."""
+    """Return the addresses to which requests are forwarded. An upstream is replaced by the addresses of
+    its servers.
+    """
     servers = {
         name: dict.fromkeys(p.words[0] for p in inner if p.name == "server" and p.words)
         for name, inner in _map_upstreams(config).items()
@@ -388,7 +390,9 @@ def _list_backends(
 
 
 def _list_pass_targets(config: Config, directives: str) -> list[str]:
-    """Return the upstreams or addresses in URLs of the directives that match a pattern."""
+    """Return the upstreams or addresses in the URLs of all directives whose names match the pattern
+    ``directives``.
+    """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in pass_lines]
     locations = [word.partition("://")[2] or word for word in words]

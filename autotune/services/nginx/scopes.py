@@ -146,7 +146,7 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
 
 
 def _covers_site(placed: PlacedDirective) -> bool:
-    """True if a location serves the whole site, or all of its application."""
+    """True if a location serves the whole site, or the whole application of the site."""
     if placed.name.startswith("fastcgi_"):
         return placed.block == "location"
     return placed.directive.blocks[-1] == ("location", "/")

@@ -1,7 +1,7 @@
 """Find nginx upstreams that have no usable server.
 
-The free version of nginx has no interface for the states of its upstream servers. For each request
-for which no upstream server is usable, nginx writes a line to the error log.
+The free version of nginx has no interface for the states of its upstream servers. If no upstream server
+is usable for a request, nginx writes a line to the error log.
 """
 
 from __future__ import annotations

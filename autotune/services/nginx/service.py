@@ -105,7 +105,7 @@ PARAMETERS = with_guidance((
     tls("ssl_session_timeout",
         "Time in which a client may resume a TLS session without a full handshake.",
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
-    # Administrators may disable tickets for forward secrecy.
+    # Some administrators disable tickets, because tickets weaken forward secrecy.
     tls("ssl_session_tickets", "Store TLS sessions on the clients, encrypted with a server key.",
         stock=True, on_demand=True),
     tls("ssl_buffer_size",
@@ -216,7 +216,7 @@ _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
 def _parse_http_directives(text: str) -> Iterator[Directive]:
-    """Yield directives outside of blocks for upstream connections and for protocols other than
+    """Yield all directives except those in blocks for upstream connections or for protocols other than
     HTTP.
     """
     for directive in parse_directives(text):
@@ -298,7 +298,7 @@ SERVICES = (Nginx(),)
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
-    """Return a shortage if workers ran out of connections and reset clients."""
+    """Return a shortage if workers ran out of connections and reset connections from clients."""
     if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
     limit = reading.get_setting("worker_connections")
@@ -316,7 +316,7 @@ CONNECTION_CHANGES = ("worker_connections+", "worker_processes+", "backlog+", "u
 CPU_CHANGES = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+",
     "keepalive_requests+", "ssl_session_cache=10", "ssl_session_timeout+",
     "access_log_buffer=64")  # fmt: skip
-CHANGES = {
+RECOMMENDED_CHANGES = {
     Resource.CPU: CPU_CHANGES,
     Resource.WORKERS: ("worker_processes+",),
     Resource.CONNECTIONS: CONNECTION_CHANGES,
@@ -333,7 +333,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    recommended_changes=CHANGES,
+    recommended_changes=RECOMMENDED_CHANGES,
     threads_parameter="worker_processes",
     refusal_rules=(_detect_exhausted_connections,),
 )

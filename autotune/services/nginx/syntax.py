@@ -22,7 +22,7 @@ _LUA_TOKEN_PATTERN = re.compile(
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<mark>[{}])|.""",
     re.DOTALL,
 )
-# depth of blocks, which is limited because each directive stores the words of all blocks around it
+# maximum nesting depth of blocks; each directive stores the words of all blocks around it
 MAX_BLOCK_DEPTH = 100
 
 

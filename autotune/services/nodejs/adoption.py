@@ -30,7 +30,7 @@ _UNKNOWN_WORKERS_REASON = (
     "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
     " it tunable if the application reads the variable"
 )
-# Node's own default; the default of the other option depends on the host
+# Default of Node.js. The default of `max_old_space_size` depends on the host.
 _DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 

@@ -152,8 +152,8 @@ class PhpIni(Service):
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         if "php-fpm" not in placement.programs:
-            return ()  # PHP's command line reads other directories than Apache's module
-        return (Readback((placement.programs["php-fpm"], "-i"), parse_information),)
+            return ()  # PHP's command line does not read the directories of Apache's module
+        return (Readback((placement.programs["php-fpm"], "-i"), parse_phpinfo),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         """Return a check with a program that reads these settings just as ``server`` does.
@@ -198,17 +198,17 @@ def build_status_command(placement: Placement) -> Argv:
     )
 
 
-def parse_information(text: str) -> Settings:
+def parse_phpinfo(text: str) -> Settings:
     """Return the directives in the output of PHP's option ``-i``, in the units of the parameters."""
     rows = (line.split(" => ") for line in split_lines(text))
     printed_values = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
     return _convert_directives(printed_values)
 
 
-def _convert_directives(printed: Mapping[str, str]) -> dict[str, Value]:
+def _convert_directives(printed_values: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
-        if (written := printed.get(directive_name(parameter))) is not None:
+        if (written := printed_values.get(directive_name(parameter))) is not None:
             value = parse_value(parameter, written)
             values |= {} if value is None else {parameter.name: value}
     return values
@@ -233,7 +233,7 @@ def parse_value(parameter: Parameter, written: str) -> Value | None:
     """
     text = written.strip().strip("\"'").lower()
     if parameter.name == PRELOAD_PARAMETER:
-        return bool(text)  # the path of a script
+        return bool(text)  # a script's path counts as true
     if isinstance(parameter.stock, bool):
         return _BOOLEAN_WORDS.get(text)
     if isinstance(parameter.stock, str):

@@ -134,7 +134,9 @@ def _find_default(parameter: Parameter, version: str) -> Value:
 
 
 def _explain_unknown_default(name: str, service: RunningService) -> str:
-    """Return why the default is unknown if no file sets the parameter; empty if it is known."""
+    """Return the reason why the default of a parameter that no file sets is unknown, or an empty
+    string.
+    """
     if service.instance or name not in _CHANGED_DEFAULTS or service.config.find_all(name):
         return ""
     return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"

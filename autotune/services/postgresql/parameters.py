@@ -140,11 +140,11 @@ def unquote(value: str) -> str:
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
-    """Return the value that ``text`` means in whole units of the parameter, or ``None``.
-    ``default_unit`` applies to bare numbers.
+    """Return the value of ``text``; a number is converted to units of the parameter. Return ``None``
+    for an invalid value, or for a fraction of a unit. ``default_unit`` applies to bare numbers.
     """
     text = unquote(text).strip()
-    if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
+    if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
         matches = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
         return matches.pop() if len(matches) == 1 else None
     if isinstance(parameter.stock, str):

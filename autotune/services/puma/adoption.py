@@ -84,8 +84,8 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address, each with the text before and after the address that makes
-# it a Ruby string.
+# Options and calls that set an address. Each is followed by a prefix and a suffix that turn the address
+# into the content of a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),
@@ -224,7 +224,7 @@ def _locate_missing(
         return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
     if name == "backlog":
         insertion = _build_backlog_insertion(config, parameter.stock)
-    elif name != "max_fast_inline":  # some versions do not support it
+    elif name != "max_fast_inline":  # some versions of Puma do not support this parameter
         insertion = append_line(config, parameter.stock, f"{name} ")
     return Tunable(name, name, NUMBER, insertion=insertion)
 

@@ -47,7 +47,7 @@ _ENV_LOOKUP_PATTERN = re.compile(
     re.VERBOSE,
 )
 _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
-_MAX_VARIABLE_DEPTH = 4  # levels of variables that refer to variables
+_MAX_VARIABLE_DEPTH = 4  # maximum depth of variables that refer to other variables
 
 
 def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
@@ -56,8 +56,8 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
 
     A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
-    With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed.
-    Without it, blocks may lack an end, as in text with masked parts.
+    With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed. Without
+    ``strict``, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
     blocks = _BlockStack(text, strict=strict)

@@ -21,13 +21,13 @@ _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """Yield the application of each unit that runs exactly one, or the reason why the unit is not
+    """For each unit, yield its application if there is exactly one, or the reason why the unit is not
     tuned.
     """
     for unit, files in dict(_list_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
-        # a package installs the template unit
+        # Debian's unit and template units come from packages, so they may exist without an application.
         if not files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
         for path in files if len(files) == 1 else ():
@@ -113,7 +113,8 @@ def _find_listen_address(config: Config) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield each parameter at its last occurrence, or below the section header if it is missing.
+    """Yield a tunable for each parameter: at its last occurrence or, if it is missing, below the
+    section header.
 
     The files override the environment, and the command may override the files.
     """

@@ -26,7 +26,7 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint
 
 _STORAGE_PATTERN = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
-_DEFAULT_STORAGE_MB = 100  # in MB, according to the manual
+_DEFAULT_STORAGE_MB = 100  # default size of the storage in MB, according to the manual
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:

@@ -9,7 +9,7 @@ from posixpath import basename
 from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word
 
-_FLAG_LETTERS = "CdFV"  # options without a value
+_FLAG_LETTERS = "CdFV"  # letters of options without a value
 _COMMENT_PATTERN = re.compile(r"/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
 _BACKEND_PATTERN = re.compile(
     r'\bbackend\s+\w+\s*\{(?P<backend>.*?)(?=\bbackend\s+\w+\s*\{|\bsub\s|\Z)|\binclude\s+(?P<file>"[^"\n]*")',

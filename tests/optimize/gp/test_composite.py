@@ -9,8 +9,8 @@ from autotune.optimize.gp import composite
 from autotune.optimize.gp.composite import (
     SHARPNESS_CHOICES,
     CompositeModel,
+    compute_soft_minimum,
     fit_composite,
-    soft_minimum,
 )
 from autotune.optimize.gp.gaussian_process import compute_axis_covariance
 from autotune.optimize.gp.grid import ParameterGrid
@@ -46,7 +46,7 @@ def measured(
         }
         for i in range(count)
     ]
-    return points, soft_minimum(parts, 4.0) - 0.2 + rng.normal(0, 0.03, count), told
+    return points, compute_soft_minimum(parts, 4.0) - 0.2 + rng.normal(0, 0.03, count), told
 
 
 def fitted(
@@ -77,7 +77,7 @@ def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong:
     found = fitted(points, log_peaks, told)
     new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.sizes).astype(int)
     mean, _ = found.predict(new)
-    true = soft_minimum(truth(new), 4.0)
+    true = compute_soft_minimum(truth(new), 4.0)
     assert np.corrcoef(mean, true)[0, 1] > 0.6
 
 
@@ -108,7 +108,7 @@ def searched(seed: int) -> tuple[np.ndarray, ...]:
     """Points as a search tries them, eight anywhere and others near the best of these; more near it."""
     rng = np.random.default_rng(seed)
     first = (rng.random((8, len(NAMES))) * GRID.sizes).astype(int)
-    leader = first[soft_minimum(truth(first), 4.0).argmax()]
+    leader = first[compute_soft_minimum(truth(first), 4.0).argmax()]
     changed = rng.random((216, len(NAMES))) < 0.3
     steps = rng.integers(-25, 26, changed.shape)
     near = np.clip(leader + steps * changed, 0, 100)
@@ -120,7 +120,7 @@ def test_peaks_tell_what_the_narrowest_part_carries(monkeypatch: pytest.MonkeyPa
     for seed in range(8):
         points, new = searched(seed)
         rng, parts = np.random.default_rng(seed), truth(points)
-        log_peaks = soft_minimum(parts, 4.0) + rng.normal(0, 0.03, len(points))
+        log_peaks = compute_soft_minimum(parts, 4.0) + rng.normal(0, 0.03, len(points))
         told = [
             {
                 f"{tier}.cpu": InstanceCapacity(log + rng.normal(0, 0.15), 0.15, (tier,))
@@ -132,7 +132,7 @@ def test_peaks_tell_what_the_narrowest_part_carries(monkeypatch: pytest.MonkeyPa
             with monkeypatch.context() as patched:
                 patched.setattr(composite, "NEAR_BEST_MARGIN", near)
                 mean, _ = fitted(points, log_peaks, told).predict(new)
-            errors.setdefault(near, []).append(np.std(mean - soft_minimum(truth(new), 4.0)))
+            errors.setdefault(near, []).append(np.std(mean - compute_soft_minimum(truth(new), 4.0)))
     without, with_peaks = map(np.mean, errors.values())
     assert with_peaks < 0.9 * without
 
@@ -172,4 +172,4 @@ def test_draws_are_of_what_is_predicted() -> None:
 
 def test_the_soft_minimum_is_a_little_below_the_least() -> None:
     parts = np.array([[1.0], [1.0], [9.0]])
-    assert soft_minimum(parts, 4.0)[0] == pytest.approx(1.0 - np.log(2) / 4.0, abs=1e-6)
+    assert compute_soft_minimum(parts, 4.0)[0] == pytest.approx(1.0 - np.log(2) / 4.0, abs=1e-6)

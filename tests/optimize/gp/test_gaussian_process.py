@@ -156,7 +156,7 @@ def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gaussian_process._FitProblem, "compute_loss_and_gradient", count)
         process = gaussian_process.fit_process(
-            anchored, points, NOISY, np.zeros(40), ProcessPriors(), similar=similar
+            anchored, points, NOISY, np.zeros(40), ProcessPriors(), start_process=similar
         )
     return process, len(losses)
 

@@ -7,7 +7,7 @@ import numpy as np
 import optuna
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import ParameterGrid, distinct_indices
+from autotune.optimize.gp.grid import ParameterGrid, find_distinct_indices
 from autotune.optimize.gp.sampler import (
     FAILURES_TO_SHRINK,
     MAX_CHANGES,
@@ -18,10 +18,10 @@ from autotune.optimize.gp.sampler import (
     clip_to_stride,
     count_changes,
     count_restarts,
-    list_recommended,
+    list_recommended_points,
     mutate_points,
     scatter_leaders,
-    select_plausible,
+    select_plausible_rows,
     swap_tiers,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
@@ -98,7 +98,9 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
     def list_changes(index: int, *, is_first: bool) -> dict[str, float]:
         return {
             NAMES[axis]: bonus
-            for listed, bonus in list_recommended(GRID, told, index, is_first=is_first)
+            for listed, bonus in list_recommended_points(
+                GRID, told, index, is_first_leader=is_first
+            )
             for axis in np.flatnonzero((listed != points[index]).any(axis=0))
         }
 
@@ -110,12 +112,12 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
     mean, sd = np.array([-1.2, 0.0, -0.05, -0.4]), np.full(4, 0.04)
-    assert list(select_plausible(mean, sd)) == [1, 2]
+    assert list(select_plausible_rows(mean, sd)) == [1, 2]
 
 
 def test_what_is_measured_again_counts_once() -> None:
     points = np.array([[3, 1], [0, 2], [3, 1], [3, 1], [0, 0], [0, 2]])
-    assert list(distinct_indices(points)) == [0, 1, 4]
+    assert list(find_distinct_indices(points)) == [0, 1, 4]
 
 
 def test_failures_narrow_the_search_and_a_success_widens_it() -> None:
@@ -183,7 +185,9 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
 
 def near_preset(outcome: Outcome) -> list[Settings]:
     """What four test beds are to measure while one configuration is known and the presets are not."""
-    search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30, several=True)
+    search = Searcher(
+        optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30, has_several_beds=True
+    )
     search.record_outcome(None, SPACE.baseline, outcome)
     return [search.suggest().values for _ in range(4)]
 

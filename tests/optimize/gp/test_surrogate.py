@@ -16,7 +16,7 @@ from autotune.optimize.gp.surrogate import (
     PeakShifts,
     SurrogateModel,
     TrialObservations,
-    log_expected_improvement,
+    compute_log_expected_improvement,
 )
 
 SPACE = many(6)
@@ -117,7 +117,7 @@ def test_improvement_is_what_integration_gives(z: float) -> None:
 
     whole = quad(integrand, 0, np.inf)[0]
     expected = np.log(whole) - 0.5 * z * z * (z < 0)
-    found = log_expected_improvement(np.array([z * 0.1]), np.array([0.1]), 0.0)[0]
+    found = compute_log_expected_improvement(np.array([z * 0.1]), np.array([0.1]), 0.0)[0]
     assert found == pytest.approx(np.log(0.1) + expected, abs=0.1)
 
 

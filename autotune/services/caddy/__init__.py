@@ -1,0 +1,1 @@
+"""Caddy, as a load balancer or in front of PHP-FPM."""

@@ -1,0 +1,298 @@
+"""Map the options in a Caddyfile to parameters, and find the sites and the servers behind them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from autotune.services import unit_environment, unit_files
+from autotune.services.adoption import (
+    Adoption,
+    RunningHost,
+    RunningService,
+    explain_unread,
+    select_hostname,
+    with_http_port,
+)
+from autotune.services.base import Role
+from autotune.services.caddy import syntax
+from autotune.services.caddy.service import PARAMETERS, POOL, UNIT_NAME
+from autotune.services.config_files import Config, Directive, PlacedDirective, read_config
+from autotune.services.directives import (
+    ON_OFF,
+    AdoptionResult,
+    DirectiveInsertion,
+    FilePosition,
+    Tunable,
+    ValueCheck,
+    format_literal,
+    insert_expression,
+    map_directives,
+    merge_results,
+    select_notation,
+)
+from autotune.services.unit_environment import EnvironmentSetting
+from autotune.services.visible_directives import VisibleDirectives
+
+MAIN_FILE = "/etc/caddy/Caddyfile"
+# Directives that forward requests over HTTP, which accept the same options.
+PROXY_NAMES = ("reverse_proxy", "forward_auth")
+PROXY_OPTIONS = [
+    parameter for parameter in PARAMETERS if parameter.roles == frozenset({Role.PROXY})
+]
+_PLACEHOLDER_PATTERN = re.compile(r"\{\$(\w+)(?::([^}]*))?\}")
+_ADDRESS_PATTERN = re.compile(
+    r"(?:(?P<scheme>https?)://)?(?P<name>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?/?"
+)
+Block = tuple[PlacedDirective, ...]  # a directive, and the directives in its block at any depth
+
+
+def find_services(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.is_active(UNIT_NAME):
+        return
+    environment = unit_environment.read_environment(host.tree, UNIT_NAME)
+    command = " ".join(unit_environment.expand_command(host.tree, UNIT_NAME)).replace("=", " ")
+    options = partial(unit_environment.find_option_values, command.split())
+    main = "".join(options("--config", "-c")) or ("" if command else MAIN_FILE)
+    config = _read_host_config(host, main)
+    reasons = {
+        f"the command of {UNIT_NAME} loads the last configuration": " --resume" in command,
+        f"the command of {UNIT_NAME} names no Caddyfile": not (
+            options("--adapter", "-a") == ["caddyfile"]
+            or (not options("--adapter", "-a") and "/Caddyfile" in main)
+        ),
+        "`admin off` prevents reloads": config.last_word("admin") == "off",
+    }
+    addresses = [*_list_addresses(config, environment.values)]
+    gateways = _list_upstreams(config, "php_fastcgi")
+    backends = (*_list_upstreams(config, *PROXY_NAMES), *gateways)
+    running_service = RunningService(
+        host=host,
+        key="caddy",
+        config=replace(
+            config, texts={environment.drop_in_path: "", **environment.texts, **config.texts}
+        ),
+        tier_kind="lb" if backends else "web",
+        listen_address=config.last_word("admin").removeprefix("unix/"),
+        backends=tuple(dict.fromkeys(backends)),
+        gateway_protocol="fastcgi" if gateways else "",
+        gateway_addresses=gateways,
+        unit="" if main == MAIN_FILE else UNIT_NAME,
+        hostname=select_hostname(name for name, _, _ in addresses),
+    )
+    yield next(
+        (f"Caddy is not tuned: {reason}" for reason, applies in reasons.items() if applies),
+        with_http_port(running_service, "Caddy", [a[1:] for a in addresses], ("caddy",)),
+    )
+
+
+def _read_host_config(host: RunningHost, main: str) -> Config:
+    """Return the directives of the Caddyfile and of the files that it imports."""
+    config = read_config(
+        host.tree, main, syntax.parse_directives, _parse_import, relative_to_includer=True
+    )
+    names = {placed.name for placed in config.directives}
+    imports = [line for line in config.find_all("import") if not _parse_import(line.directive)]
+    unknown = [
+        *(
+            f"import {word}"
+            for line in imports
+            for word in line.words[:1]
+            if f"({word})" not in names
+        ),
+        *(name for name in sorted(names) if name.startswith("{$")),
+    ]
+    return replace(config, uncertain={"*": f"`{unknown[0]}` may set it"} if unknown else {})
+
+
+def _parse_import(directive: Directive) -> str | None:
+    """Return the pattern of imported files, or None if the directive imports a snippet."""
+    words = [word.text.strip('"`') for word in directive.arguments]
+    is_file = directive.name.text == "import" and words and re.search(r"[^\w-]", words[0])
+    return words[0] if is_file else None
+
+
+def _list_blocks(config: Config, *names: str) -> list[Block]:
+    """Return the directives with these names, each with the directives in its block."""
+    return [
+        config.directives[
+            number : next(
+                (
+                    end
+                    for end, later in enumerate(config.directives)
+                    if end > number and later.directive.depth <= line.directive.depth
+                ),
+                len(config.directives),
+            )
+        ]
+        for number, line in enumerate(config.directives)
+        if line.name in names
+    ]
+
+
+def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
+    """Return the addresses to which these directives forward requests. A matcher may precede them."""
+    blocks = _list_blocks(config, *names)
+    lines = [line for block in blocks for line in block if line is block[0] or line.name == "to"]
+    words = (word.strip('"`') for line in lines for word in line.words)
+    return tuple(
+        word.rpartition("://")[2].removeprefix("unix/")
+        for word in words
+        if not word.startswith(("@", "/", "*"))
+    )
+
+
+def _list_addresses(
+    config: Config, variables: Mapping[str, str]
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield the host name and the listening address of each site, and whether it uses TLS.
+
+    Caddy uses TLS for sites with a host name, unless the address is for HTTP.
+    """
+    http_port, has_tls = (
+        config.last_word("http_port", "80"),
+        config.last_word("auto_https") != "off",
+    )
+    for head, *inner in _list_blocks(config, syntax.SITE):
+        words = {line.name: line.words[0] for line in inner if line.words}
+        bind = words.get("bind") or config.last_word("default_bind", "*")
+        bind, *addresses = _PLACEHOLDER_PATTERN.sub(
+            lambda m: variables.get(m[1]) or m[2] or "", ",".join((bind, *head.words))
+        ).split(",")
+        for match in map(_ADDRESS_PATTERN.fullmatch, addresses):
+            if match and match[0] and not head.directive.depth:
+                is_http = match["scheme"] == "http" or match["port"] in ("80", http_port)
+                port = match["port"] or (http_port if is_http else "443")
+                is_https = match["scheme"] == "https" or port == "443" or "tls" in words
+                uses_tls = not is_http and (is_https or (has_tls and match["name"] != ""))
+                yield match["name"], f"{bind}:{port}", uses_tls
+
+
+def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+    """Return edits of the options in the Caddyfile, and of Go's variables in the unit."""
+    settings = [
+        EnvironmentSetting("gomaxprocs", "GOMAXPROCS", service.host.processors),
+        EnvironmentSetting("gogc", "GOGC", 100),
+    ]
+    return merge_results(
+        _tune_proxies(service.config, accepts) if service.role is Role.PROXY else AdoptionResult(),
+        unit_environment.tune_variables(
+            unit_environment.read_environment(service.host.tree, UNIT_NAME), settings, accepts
+        ),
+    )
+
+
+def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
+    """Return edits of the options of all proxies, which must have the same values."""
+    proxies = [
+        block
+        for block in _list_blocks(config, *PROXY_NAMES)
+        if all(line.words[:1] == ("http",) for line in block if line.name == "transport")
+    ]
+    # Lines at all depths count, and lines of a file that is imported twice count once.
+    lines = {
+        (line.path, line.directive.name.start): replace(
+            line, directive=replace(line.directive, blocks=())
+        )
+        for proxy in proxies
+        for line in proxy[1:]
+    }
+    flat_config = replace(config, directives=tuple(lines.values()))
+    places = [_find_place(config, proxy) for proxy in proxies]
+    tunables = [
+        Tunable(
+            option.name,
+            option.name,
+            select_notation(option, ON_OFF),
+            # The load-balancing policy is not an option of the transport.
+            insertion=DirectiveInsertion(
+                option.stock,
+                [place[0] for place in places if option.name != "lb_policy"],
+                # Without this line, Caddy 2.6 uses no timeout if the size of the pool is set.
+                ("\n\t\t\tkeepalive 2m" if option.name == POOL else "") + f"\n\t\t\t{option.name} ",
+            ),
+            skip_reason=_explain_untuned(option.name, proxies),
+        )
+        for option in PROXY_OPTIONS
+    ]
+    result = map_directives(flat_config, tunables, accepts)
+    added = {name: v for name, v in result.values.items() if not flat_config.find_all(name)}
+    changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in added.items())
+    openings, closings = (
+        [
+            insert_expression([position] if changed and text else (), format_literal(text), changed)
+            for position, text in side
+        ]
+        for side in ([place[:2] for place in places], [place[::2] for place in places])
+    )
+    return replace(result, edits=(*chain(*openings), *result.edits, *chain(*closings)))
+
+
+def _find_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:
+    """Return the position for options of the transport, and the text that opens and closes missing
+    blocks around them.
+    """
+    line = next((line for line in proxy if line.name == "transport"), proxy[0])
+    path, end = line.end_position
+    blanks, brace, _ = config.texts[path][end:].partition("{")
+    has_block, has_transport = brace and not blanks.strip(" \t"), line is not proxy[0]
+    position = end + len(blanks) + 1 if has_block else end
+    opening = ("" if has_block else " {") + ("" if has_transport else "\n\t\ttransport http {")
+    closing = ("" if has_transport else "\n\t\t}") + ("" if has_block else "\n\t}")
+    return (path, position), opening, closing
+
+
+def _explain_untuned(name: str, proxies: Sequence[Block]) -> str:
+    """Return why an option of the proxies is not tuned, or an empty string."""
+    names = [{line.name for line in proxy[1:]} for proxy in proxies]
+    count, all_names = sum(name in block for block in names), set[str]().union(*names)
+    reasons = {
+        "no proxy uses HTTP": not proxies,
+        "an `import` in a proxy may set it": "import" in all_names,
+        f"only some proxies set `{name}`": 0 < count < len(proxies),
+        "its default depends on other options in the file": name == POOL
+        and not count
+        and any(option.startswith("keepalive") for option in all_names),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
+
+
+VISIBLE_DIRECTIVES = VisibleDirectives(
+    syntax.parse_directives,
+    frozenset((*(option.name for option in PROXY_OPTIONS), "keepalive", syntax.OPTIONS)),
+    # Other blocks, such as `header` and `map`, contain names and values of the site.
+    blocks=frozenset(
+        (
+            syntax.OPTIONS,
+            syntax.SITE,
+            syntax.SNIPPET,
+            "route",
+            "handle",
+            "handle_path",
+            "handle_errors",
+            "php_fastcgi",
+            "transport",
+            *PROXY_NAMES,
+        )
+    ),
+    reads=frozenset((syntax.OPTIONS,)),
+    visible_variables=re.compile("GOMAXPROCS|GOGC"),
+)
+
+ADOPTION = Adoption(
+    title="Caddy",
+    units=(UNIT_NAME,),
+    other_units=("caddy-api.service",),
+    paths=("etc/caddy", "etc/default/caddy", *unit_files.list_unit_paths(UNIT_NAME)),
+    version_script=(
+        f"runs {UNIT_NAME} && STEPPATH=/tmp caddy version | sed -n 's,^v*\\([0-9][^ ]*\\).*,Caddy \\1,p'"
+    ),
+    find_services=find_services,
+    visible=VISIBLE_DIRECTIVES,
+    tune_parameters=tune_parameters,
+    # The Caddyfile cannot set Go's variables.
+    explain_hidden=partial(explain_unread, may_set=lambda name, _: not name.startswith("go")),
+)

@@ -1,0 +1,72 @@
+"""Syntax of Caddyfiles: one directive per line, and blocks in braces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from autotune.services.config_files import Directive, Word, build_syntax_error, tokenize
+
+# A comment starts where a word could start, and only a whole word can be quoted. A backslash at the
+# end of a line continues the line.
+_TOKEN_PATTERN = re.compile(
+    r"""(?P<space>(?:[^\S\n]|\\\r?\n|\ufeff)+)|(?P<end>\n)|(?P<comment>\#[^\n]*)"""
+    r"""|(?P<word>"(?:\\.|[^"\\])*"|`[^`]*`|<<(?P<mark>[\w-]+)\r?\n(?:.*?\n)??[^\S\n]*(?P=mark)"""
+    r"""|(?!["`]|<<[\w-])(?:\\(?!\r?\n)|[^\s\\])+)""",
+    re.DOTALL,
+)
+# Names of the blocks at the top of a file. A site is a directive, whose arguments are its addresses.
+OPTIONS, SITE, SNIPPET = "options", "site", "snippet"
+# Directives that an imported file may contain outside of blocks, and names of snippets. Other words
+# there are addresses.
+SITE_DIRECTIVE_PATTERN = re.compile(
+    r"abort|acme_server|basic_?auth|bind|encode|error|file_server|forward_auth|fs|handle|handle_errors"
+    r"|handle_path|header|import|intercept|invoke|log|log_append|log_name|log_skip|map|method|metrics"
+    r"|php_fastcgi|push|redir|request_body|request_header|respond|reverse_proxy|rewrite|root|route"
+    r"|skip_log|templates|tls|tracing|try_files|uri|vars|\(.*"
+)
+MAX_BLOCK_DEPTH = 100  # each directive stores the words of all blocks around it
+
+
+def parse_directives(text: str) -> Iterator[Directive]:
+    """Yield every directive, with each block before the directives inside it. Raises
+    ConfigSyntaxError.
+    """
+    blocks: list[tuple[str, ...]] = []
+    lacks_braces = False  # a file's only site needs no braces
+    for words in _list_lines(text):
+        opens = words[-1].text == "{"
+        if words[0].text == "}" and len(blocks) > lacks_braces:
+            blocks.pop()
+            continue
+        arguments = tuple(words[1 : len(words) - opens])
+        directive = Directive(words[0], arguments, tuple(blocks))
+        if not blocks and not SITE_DIRECTIVE_PATTERN.fullmatch(words[0].text):
+            is_site = words[0].text != "{"
+            name = Word(SITE if is_site else OPTIONS, words[0].start)
+            directive = Directive(name, (words[0], *arguments) if is_site else ())
+            lacks_braces = not opens
+        texts = [word.text for word in (directive.name, *directive.arguments)]
+        if "{" in texts or "}" in texts or len(blocks) > MAX_BLOCK_DEPTH:
+            raise build_syntax_error(text, words[0].start, "an unexpected brace")
+        yield directive
+        if opens or (lacks_braces and not blocks):
+            blocks.append((SNIPPET if texts[0].startswith("(") else texts[0], *texts[1:]))
+    if len(blocks) > lacks_braces:
+        raise build_syntax_error(text, len(text), "the file ends within a block")
+
+
+def _list_lines(text: str) -> Iterator[list[Word]]:
+    """Yield the words of each line, without empty lines. Raises ConfigSyntaxError.
+
+    A comma at the end of a line continues a list of addresses.
+    """
+    words: list[Word] = []
+    for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote"):
+        if token["word"]:
+            words.append(Word(token["word"].rstrip(",") or ",", token.start()))
+        elif token["end"] and words and not text.startswith(",", words[-1].end):
+            yield words
+            words = []
+    if words:
+        yield words
