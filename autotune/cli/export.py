@@ -175,14 +175,15 @@ def restore(
 ) -> None:
     """Restore hosts after `apply`, `--keep` or a crash, and stop private servers."""
     from autotune.study.directory import find_study
-    from autotune.study.restore import restore_study, restore_target
+    from autotune.study.restore import RestoreReport, restore_study, restore_target
 
-    path = Path(target_or_study)
+    path, report = Path(target_or_study), RestoreReport()
     if path.is_file():
-        lines = restore_target(path, studies)
+        restore_target(path, studies, report)
     else:
         hint = "`autotune restore TARGET` restores from the copies on the hosts"
-        lines = restore_study(find_study(target_or_study, studies, hint))
+        restore_study(find_study(target_or_study, studies, hint), report)
+    lines = report.unwrap()
     if json_:
         print_json({"schema": 1, "restored": lines})
         return

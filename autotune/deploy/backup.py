@@ -368,7 +368,8 @@ class BackupStore:
             content = foreign_files.read_bytes(self.study, name, foreign_files.MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
-        backup = decode_backup(strip_seal(content, host, path), str(path))
+        _check_seal(content, host, path)
+        backup = decode_backup(content, str(path))
         if backup.host != host:
             raise AutotuneError(
                 f"{path} contains the backup of another host, {backup.host}", hint=RESTORE_HINT
@@ -408,14 +409,15 @@ def add_seal(content: bytes, host: str) -> bytes:
     return content.removesuffix(b"\n}") + f',\n "seal": "{seal}"\n}}'.encode()
 
 
-def strip_seal(content: bytes, host: str, path: Path) -> bytes:
-    """Return the encoded backup without its seal. Raises AutotuneError if the seal of this account
-    is missing or invalid.
+def _check_seal(content: bytes, host: str, path: Path) -> None:
+    """Raise AutotuneError if the seal of this account is missing or invalid. The seal is the last key
+    of an encoded backup, and covers everything before it.
     """
     match = _SEAL_PATTERN.search(content)
-    backup = content[: match.start()] + b"\n}" if match else b""
-    if match and account_key.is_valid_seal(match[1].decode(), SEAL_PURPOSE, host.encode(), backup):
-        return backup
+    if match and account_key.is_valid_seal(
+        match[1].decode(), SEAL_PURPOSE, host.encode(), content[: match.start()] + b"\n}"
+    ):
+        return
     raise AutotuneError(
         f"{path} is damaged, or was not written by this account on this machine: nothing is restored "
         "from it",

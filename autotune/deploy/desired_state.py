@@ -134,7 +134,12 @@ class DesiredState:
         """Return the checks that validate the host's files whose paths are in ``changing_paths``."""
         checks = []
         for instance in self.instances_on(host):
-            files = self._list_deployed_files(instance)
+            deployed_files = self.hosts[host].files
+            # A validation may need the secrets that the rendered files mask.
+            files = {
+                path: deployed_files[self.layout.path_for(instance, path)].content or content
+                for path, content in self.rendered_files[instance.name].items()
+            }
             changing_files = tuple(
                 path for path in files if self.layout.path_for(instance, path) in changing_paths
             )
@@ -146,16 +151,6 @@ class DesiredState:
             if validation is not None:
                 checks.append(ConfigurationCheck(instance, validation, files, changing_files))
         return checks
-
-    def _list_deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
-        """Return the files of an instance as deployed. A validation may need the secrets that
-        records mask.
-        """
-        files = self.hosts[instance.placement.host].files
-        return {
-            path: files[self.layout.path_for(instance, path)].content or content
-            for path, content in self.rendered_files[instance.name].items()
-        }
 
 
 def build_desired_state(
@@ -194,7 +189,8 @@ def build_desired_state(
 def required_actions(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> dict[str, dict[str, Action]]:
-    """Return, for each file or kernel value, the actions that units need if it changes.
+    """Return, for each file or kernel value, the least disruptive actions with which a change takes
+    effect in the units.
 
     ``old_settings`` are the deployed settings; ``None`` means that they are unknown.
     """
@@ -202,7 +198,10 @@ def required_actions(
     instances = desired.instances_on(host)
     for instance in instances:
         affected_units = _find_reading_units(instance, instances, desired.layout)
-        action = _find_least_action(instance, old_settings, desired.settings)
+        action = Action.RESTART
+        if old_settings is not None:
+            changed = list_changed_parameters(instance, old_settings, desired.settings)
+            action = max((parameter.action for parameter in changed), default=Action.RELOAD)
         for path in (
             desired.layout.path_for(instance, name)
             for name in desired.rendered_files[instance.name]
@@ -356,18 +355,6 @@ def _find_reading_units(
     }
 
 
-def _find_least_action(
-    instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
-) -> Action:
-    """Return the least disruptive action with which new files take effect."""
-    if old_settings is None:
-        return Action.RESTART
-    return max(
-        (p.action for p in list_changed_parameters(instance, old_settings, new_settings)),
-        default=Action.RELOAD,
-    )
-
-
 def list_changed_parameters(
     instance: ServiceInstance, old_settings: Settings, new_settings: Settings
 ) -> list[Parameter]:
@@ -414,25 +401,20 @@ def render_files(
     tier are in a mapping with the service's name. ``overrides`` is the user's template directory, which
     takes precedence. Raises RenderError.
     """
-    own_settings = select_service_settings(settings, f"{placement.tier}.{service.name}")
-    service_settings = _group_by_service(placement.tier, settings)
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
+    by_service: dict[str, dict[str, Value]] = {}
+    for full_name, value in settings.items():
+        name = ParameterName.parse(full_name)
+        if name.tier == placement.tier and name.parameter:
+            by_service.setdefault(name.service, {})[name.parameter] = value
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
-    values = {**own_settings, "site": placement, "data": data_set, "beside": service_settings}
+    own_settings = by_service.get(service.name, {})
+    values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
     return {
         file.path: render_file(directories, file.template, values, file.text)
         for file in resolve_config_files(service, placement)
     }
-
-
-def _group_by_service(tier: str, settings: Settings) -> dict[str, dict[str, Value]]:
-    by_service: dict[str, dict[str, Value]] = {}
-    for name, value in settings.items():
-        parameter_name = ParameterName.parse(name)
-        if parameter_name.tier == tier and parameter_name.parameter:
-            by_service.setdefault(parameter_name.service, {})[parameter_name.parameter] = value
-    return by_service
 
 
 # -- plan for a host --------------------------------------------------------------------------------

@@ -469,8 +469,7 @@ class ManagedHost:
     ) -> tuple[HostState, list[str]]:
         """Return the restorable part of ``original``: see `RuntimeHost.select_restorable`."""
         plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
-        self.stage(original, plan)
-        refused_checks = self._find_validation_errors(original, plan, observed)
+        refused_checks = self._stage_originals(original, plan, observed)
         kept_paths = {path for check in refused_checks for path in check.files}
         self.discard_staged(
             replace(
@@ -486,15 +485,18 @@ class ManagedHost:
         ]
         return replace(original, files=files), messages
 
-    def _find_validation_errors(
-        self, desired: HostState, plan: HostPlan, observed: ObservedHost
+    def _stage_originals(
+        self, original: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Return the software's messages about staged original files, for each check that the
-        current files pass.
+        """Stage the original files. Return the software's messages about them, for each check that
+        the current files pass.
 
         If an original replaces something other than a file, nothing is validated, because no check
         could use that original. Files that will be removed are empty during the check.
         """
+        staging_commands = [
+            self._build_staging_command(path, original.files[path]) for path in plan.files_to_write
+        ]
         removed_paths = [
             path for path in plan.files_to_remove if observed.files[path].kind == "file"
         ]
@@ -502,21 +504,21 @@ class ManagedHost:
         checks = [
             check
             for check in self.backup.checks
-            if {*changing_paths} & {*check.files} and desired.units.get(check.unit)
+            if {*changing_paths} & {*check.files} and original.units.get(check.unit)
         ]
-        if not checks or any(observed.files[path].kind != "file" for path in plan.files_to_write):
-            return {}
-        empty_file_commands = [
-            self._build_staging_command(path, FileState(b"")) for path in removed_paths
-        ]
+        if any(observed.files[path].kind != "file" for path in plan.files_to_write):
+            checks = []
+        if checks:
+            staging_commands += [
+                self._build_staging_command(path, FileState(b"")) for path in removed_paths
+            ]
         commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
-        original_checks = [Command(self._build_original_check(check, ())) for check in checks]
+        commands += [Command(self._build_original_check(check, ())) for check in checks]
         running_by_check = {check: observed.units[check.unit].active for check in checks}
-        unstage_command = Command(("unstage", *removed_paths))
         answers = self._run_locked(
-            [*empty_file_commands, *commands, *original_checks, unstage_command],
+            [*staging_commands, *commands, Command(("unstage", *removed_paths))],
             timeout=ACTION_TIMEOUT_SECONDS,
-        )[len(empty_file_commands) :]
+        )[len(staging_commands) :]
         return {
             check: staged_result.error_text
             for check, staged_result, current_result in zip(

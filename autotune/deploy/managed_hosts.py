@@ -4,7 +4,7 @@ backup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -263,94 +263,53 @@ def restore_hosts(
     restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
     restored.
     """
-    store, name = BackupStore(study), find_study_directory(study).name
-    missing_host_errors = {
+    store, study_name = BackupStore(study), find_study_directory(study).name
+    hosts: dict[str, ManagedHost] = {}
+
+    def prepare(transport: Transport) -> None:
+        # A damaged copy on the controller is an error for its host only.
+        host = ManagedHost(transport.name, transport, store, study_name, service_manager)
+        hosts[host.name] = host
+        own_backup = read_host_backup(host, applied=True) if prefers_host_copies else None
+        host.backup = own_backup or host.backup
+        # A killed tuner may have left its lock on a host that it had not changed.
+        if host.is_changed or host.lock.is_orphaned():
+            if stale_reason := host.lock.lock():
+                host.note(f"{host.name}: took over the lock of {stale_reason}")
+            if own_backup is None:
+                _exclude_later_changes(host)
+
+    try:
+        prepared = run_on_all(transports.values(), prepare)
+        prepared_hosts = [hosts[name] for name in prepared.results]
+        restored = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
+    finally:
+        run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
+    errors = {**_find_missing_hosts(store, transports), **prepared.errors, **restored.errors}
+    # A killed tuner may not have reported the copies that it saved.
+    saved_copies = run_on_all(
+        [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
+    )
+    lines = [
+        line
+        for name, copies in saved_copies.results.items()
+        for line in dict.fromkeys((*hosts[name].notes, *restored.results.get(name, ()), *copies))
+    ]
+    if errors := {**errors, **saved_copies.errors}:
+        raise join_errors(errors.values(), first_lines=lines)
+    if await_entry is not None and any(host.has_started_units for host in hosts.values()):
+        lines.append(await_entry())
+    return lines
+
+
+def _find_missing_hosts(
+    store: BackupStore, transports: Mapping[str, Transport]
+) -> dict[str, AutotuneError]:
+    """Return an error for each host with a backup on the controller that no transport reaches."""
+    return {
         host: AutotuneError(
             f"{host} was changed by the study, but the target contains no host with this name"
         )
         for host in store.list_hosts()
         if host not in transports
     }
-    # A damaged backup copy causes an error only for its own host.
-    creation_results = run_on_all(
-        transports.values(),
-        lambda transport: ManagedHost(transport.name, transport, store, name, service_manager),
-    )
-    hosts = [*creation_results.results.values()]
-    own_backups = run_on_all(hosts, _select_own_backup) if prefers_host_copies else HostResults()
-    restore_results = _restore_and_unlock(
-        [host for host in hosts if host.name not in own_backups.errors],
-        lambda host: None if own_backups.results.get(host.name) else _exclude_later_changes(host),
-    )
-    lines = [line for of_host in restore_results.results.values() for line in of_host]
-    errors = {
-        **missing_host_errors,
-        **creation_results.errors,
-        **own_backups.errors,
-        **restore_results.errors,
-    }
-    if errors:
-        raise join_errors(errors.values(), first_lines=lines)
-    return [*lines, *_check_entry_answer(hosts, await_entry)]
-
-
-def _check_entry_answer(
-    hosts: Iterable[ManagedHost], await_entry: Callable[[], str] | None
-) -> Iterator[str]:
-    """Yield the result of ``await_entry`` if services were restarted."""
-    if await_entry is not None and any(host.has_started_units for host in hosts):
-        yield await_entry()
-
-
-def _select_own_backup(host: ManagedHost) -> bool:
-    """Select the host's own backup for the restore. Return true if it exists."""
-    applied_backup = read_host_backup(host, applied=True)
-    host.backup = applied_backup or host.backup
-    return applied_backup is not None
-
-
-def _restore_and_unlock(
-    hosts: Sequence[ManagedHost], select_backup: Callable[[ManagedHost], object]
-) -> HostResults[tuple[str, ...]]:
-    """Lock, restore and unlock hosts. Return lines about each host.
-
-    A host without changes is unlocked if a killed tuner left a lock on it. Saved copies of files
-    that others had changed are listed again, because a tuner may have been killed before it listed
-    its copies.
-    """
-    by_name = {host.name: host for host in hosts}
-    taken_over: dict[str, list[str]] = {}
-
-    def prepare(host: ManagedHost) -> None:
-        if host.is_changed or host.lock.is_orphaned():
-            stale_reason = host.lock.lock()
-            taken_over[host.name] = (
-                [f"{host.name}: took over the lock of {stale_reason}"] if stale_reason else []
-            )
-            select_backup(host)
-
-    try:
-        prepare_results = run_on_all(hosts, prepare)
-        restore_results = restore_in_order(
-            [by_name[name] for name in prepare_results.results if name in taken_over]
-        )
-    finally:
-        run_on_all([h for h in hosts if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {**prepare_results.errors, **restore_results.errors}
-    saved_copies = run_on_all(
-        [host for host in hosts if host.name not in errors], ManagedHost.list_saved_copies
-    )
-    lines = {
-        name: tuple(
-            dict.fromkeys(
-                (
-                    *taken_over.get(name, ()),
-                    *by_name[name].notes,
-                    *restore_results.results.get(name, ()),
-                    *copies,
-                )
-            )
-        )
-        for name, copies in saved_copies.results.items()
-    }
-    return HostResults(lines, {**errors, **saved_copies.errors})

@@ -87,49 +87,42 @@ class LoadMeter:
         free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
-        watched_reading = self._take_watched_reading(spec)
-        if NO_PORT_ERROR not in watched_reading.reading.errors:
-            return watched_reading
-        # With persistent connections, only the first requests need a free client port.
-        connection_count = self.load.limits.open_connections
-        port_spec = (
-            replace(spec, rate=connection_count, seconds=1.0, ramp_seconds=0.0)
-            if self.load.limits.keeps_connections
-            else spec
-        )
-        should_retry = self.port_wait.wait_for_ports(self.load_hosts, self.request, port_spec)
-        return self._take_watched_reading(spec) if should_retry else watched_reading
-
-    def _take_watched_reading(self, spec: LoadSpec) -> WatchedReading:
-        hosts = self._select_active_hosts(self.read_deployed_settings())
-        with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
-            load_result = take_reading(
-                self.with_counted_requests,
-                self.request,
-                spec,
-                *self.load_hosts,
-                max_rate=self.max_rate,
-                validator=self.answer_check.validator if self.answer_check else None,
-                earlier_inspection=self.answer_check.find_inspection(spec.rate)
-                if self.answer_check
-                else AnswerInspection(),
-            )
-        if self.answer_check:
-            self.answer_check.record_inspection(spec.rate, load_result)
-        measured_reading, observations = build_reading(load_result, spec), watch.observations
-        if not self.slo.is_met(measured_reading) and (
+        check, total_seconds = self.answer_check, ramp_seconds + seconds
+        stack_hosts = self._select_active_hosts(self.read_deployed_settings())
+        hosts = (*stack_hosts, *self.generator_hosts)
+        for may_repeat in (True, False):
+            with HostWatch(hosts, total_seconds) as watch:
+                load_result = take_reading(
+                    self.with_counted_requests,
+                    self.request,
+                    spec,
+                    *self.load_hosts,
+                    max_rate=self.max_rate,
+                    validator=check.validator if check else None,
+                    earlier_inspection=check.find_inspection(rate) if check else AnswerInspection(),
+                )
+            lacks_ports = NO_PORT_ERROR in load_result.errors
+            if not (may_repeat and lacks_ports and self._wait_for_ports(spec)):
+                break
+        if check:
+            check.record_inspection(rate, load_result)
+        reading, observations = build_reading(load_result, spec), watch.observations
+        if not self.slo.is_met(reading) and (
             reason := self._find_throttled_host(observations, spec)
         ):
-            measured_reading = replace(measured_reading, limited=reason)
-        if is_host_suspected(measured_reading):
+            reading = replace(reading, limited=reason)
+        if is_host_suspected(reading):
             observations = replace(observations, faults=self._find_faults())
-        return WatchedReading(
-            measured_reading,
-            observations,
-            compute_host_usages(
-                (*hosts, *self.generator_hosts), observations, spec.ramp_seconds + spec.seconds
-            ),
-        )
+        host_usages = compute_host_usages(hosts, observations, total_seconds)
+        return WatchedReading(reading, observations, host_usages)
+
+    def _wait_for_ports(self, spec: LoadSpec) -> bool:
+        """Wait until client ports for ``spec`` are free, and return true if they are."""
+        # With persistent connections, only the first requests need a free client port.
+        if self.load.limits.keeps_connections:
+            connection_count = self.load.limits.open_connections
+            spec = replace(spec, rate=connection_count, seconds=1.0, ramp_seconds=0.0)
+        return self.port_wait.wait_for_ports(self.load_hosts, self.request, spec)
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
         """Start a trial's response checks: see `AnswerCheck.begin_measurement`."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from autotune.loads.answer_kind import ReferenceAnswer, find_difference
-from autotune.loads.base import LoadResult, LoadSpec
+from autotune.loads.base import LoadResult, LoadSpec, WrongAnswers
 from autotune.loads.probes import HEAD_BYTES, WHOLE_BODY_BYTES, ProbeAnswer
 from autotune.target.expected_answer import ANY_2XX, Expect
 from autotune.target.requests_file import SessionStep
@@ -250,11 +250,10 @@ class AnswerValidator:
             else None
         )
 
-    def reclassify(
+    def find_wrong_answers(
         self, result: LoadResult, inspection: AnswerInspection, earlier_inspection: AnswerInspection
-    ) -> LoadResult:
-        """Return ``result`` with wrong responses counted as errors. The sample or the sizes of bodies
-        reveal how many there are.
+    ) -> WrongAnswers:
+        """Return the wrong responses in ``result`` that the sample or the sizes reveal.
 
         ``earlier_inspection`` is the sample at lower rates. The earlier sample is added if
         ``inspection`` is too small.
@@ -278,12 +277,8 @@ class AnswerValidator:
                     example
                     or f"the mean size of all responses shows that {size_errors} have another size"
                 )
-        reclassified_result = result.reclassify(self.method, wrong_count)
-        return replace(
-            reclassified_result,
-            looked_at=inspection.inspected,
-            wrong=inspection.wrong_count,
-            example=example,
+        return WrongAnswers(
+            self.method, wrong_count, inspection.inspected, inspection.wrong_count, example
         )
 
 

@@ -73,10 +73,21 @@ class LoadSpec:
     def request_count(self) -> int:
         return max(1, round(self.rate * self.seconds))
 
-    def split(self, index: int, count: int) -> LoadSpec:
-        """Return one of ``count`` equal shares, with its own arrival times."""
-        seed = None if self.seed is None else self.seed * count + index
-        return replace(self, rate=self.rate / count, max_rate=self.max_rate / count, seed=seed)
+
+@dataclass(frozen=True)
+class WrongAnswers:
+    """Wrong responses: ``count`` responses that a generator counted as correct are errors of
+    ``kind``.
+
+    If a sample revealed them, ``inspected`` is its number of responses, ``wrong`` the number of wrong
+    ones among these, and ``example`` describes one of them.
+    """
+
+    kind: str
+    count: int
+    inspected: int = 0
+    wrong: int = 0
+    example: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,18 +181,21 @@ class LoadResult:
             return replace(self, truncated=True)
         return replace(self, limited=reason)
 
-    def reclassify(self, error_kind: str, wrong_count: int) -> LoadResult:
-        """Return the result with ``wrong_count`` correct responses reclassified as errors of
-        ``error_kind``.
+    def reclassify(self, wrong_answers: WrongAnswers) -> LoadResult:
+        """Return the result with ``wrong_answers`` counted as errors.
 
         It is unknown which responses were wrong. The fastest responses are reclassified, so that
         quick errors never improve the measured latency.
         """
-        wrong_count = min(wrong_count, self.right_answers)
-        if wrong_count <= 0:
-            return self
-        errors = dict(Counter(self.errors) + Counter({error_kind: wrong_count}))
-        return replace(self, errors=errors, histogram=drop_fastest(self.histogram, wrong_count))
+        count = max(0, min(wrong_answers.count, self.right_answers))
+        return replace(
+            self,
+            errors=dict(Counter(self.errors) + Counter({wrong_answers.kind: count})),
+            histogram=drop_fastest(self.histogram, count),
+            looked_at=wrong_answers.inspected,
+            wrong=wrong_answers.wrong,
+            example=wrong_answers.example,
+        )
 
 
 def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:

@@ -49,6 +49,7 @@ from autotune.loads.base import (
     LoadResult,
     LoadSpec,
     ProcessLimits,
+    WrongAnswers,
     drop_fastest,
     find_last_line,
     with_input_file,
@@ -343,9 +344,8 @@ class HttperfGenerator(LoadGenerator):
             return build_failure(process, output)
         result = build_result(parsed_output, process.request_count, request.status_classes)
         if request.expected_body is not None:
-            result = result.reclassify(
-                "wrong body", count_wrong_sizes(parsed_output, len(request.expected_body))
-            )
+            wrong_count = count_wrong_sizes(parsed_output, len(request.expected_body))
+            result = result.reclassify(WrongAnswers("wrong body", wrong_count))
         return check_result(result, parsed_output, process, spec)
 
 

@@ -23,6 +23,7 @@ from autotune.loads.base import (
     LoadProcess,
     LoadResult,
     LoadSpec,
+    WrongAnswers,
     drop_fastest,
     sort_counts,
     with_input_file,
@@ -169,7 +170,7 @@ def _build_result(
     )
     wrong_statuses = {k: n for k, n in output.statuses.items() if k not in status_classes and n}
     for status, count in wrong_statuses.items():
-        result = result.reclassify(status, count)
+        result = result.reclassify(WrongAnswers(status, count))
     errors = Counter(result.errors)
     missing_count = process.request_count - result.right_answers - result.error_count
     for name, count in output.errors.items():

@@ -21,7 +21,6 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from autotune.loads import load_host, probes, start_times
@@ -33,9 +32,10 @@ from autotune.loads.base import (
     LoadProcess,
     LoadResult,
     LoadSpec,
+    WrongAnswers,
     sum_results,
 )
-from autotune.loads.load_commands import LoadCommand, check_rate, compute_highest_rate, run_together
+from autotune.loads.load_commands import LoadCommand, check_rate, run_together
 from autotune.transports.base import CommandResult, Transport
 from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
@@ -53,11 +53,23 @@ MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start
 
 
 @dataclass(frozen=True)
-class ValidationContext:
-    """The validator of responses, and the earlier sample at lower rates."""
+class AnswerSample:
+    """Requests for complete responses, which ``command`` sends during a reading.
+
+    ``pages`` are the indices of the validator's pages in the order of the requests.
+    ``earlier_inspection`` is the sample at lower rates.
+    """
 
     validator: AnswerValidator
+    pages: Sequence[int]
+    command: probes.ProbeCommand
     earlier_inspection: AnswerInspection
+
+    def find_wrong_answers(self, result: LoadResult, output: CommandResult) -> WrongAnswers:
+        """Return the wrong responses in ``result`` that the output of the command reveals."""
+        answers = probes.parse_answers(output, self.command.requests)
+        inspection = self.validator.inspect_answers(self.pages, answers)
+        return self.validator.find_wrong_answers(result, inspection, self.earlier_inspection)
 
 
 def take_reading(
@@ -79,179 +91,148 @@ def take_reading(
     """
     check_rate(spec.rate * load.requests_per_iteration, max_rate)
     spec = replace(spec, max_rate=max_rate)
-    validation_context = ValidationContext(
-        validator
-        or (
-            AnswerValidator.for_exact_body(request)
-            if request.expected_body
-            else AnswerValidator(())
-        ),
-        earlier_inspection,
-    )
-    shortage = (
-        None
-        if load.limits.keeps_connections
-        else load_host.find_port_shortage(transports, request, spec)
-    )
-    if shortage:
+    if not load.limits.keeps_connections and (
+        shortage := load_host.find_port_shortage(transports, request, spec)
+    ):
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    return _LoadRun(load, request, transports, validation_context).take_reading(spec)
+    run = _LoadRun(load, request, transports, max_rate)
+    ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
+    ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
+    # At a lower rate, no request would be due in the ramp-up.
+    has_ramp = spec.rate * spec.ramp_seconds >= 1
+    is_ramp_checked = has_ramp and spec.ramp_seconds >= MIN_CHECKED_RAMP
+    if is_ramp_checked:
+        ramp_result = run.offer_load(ramp_spec)
+        if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
+            return replace(ramp_result, truncated=True)
+    if sample := _plan_sample(validator, request, spec, earlier_inspection):
+        unit, sample_rate = load.requests_per_iteration, sample.command.max_rate
+        # If the correct body is known, the small sample does not reduce the load, unless the total
+        # would exceed the maximum rate.
+        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / unit
+        rest_rate = max_rate - sample_rate
+        spec = replace(spec, rate=min(rate, rest_rate / unit), max_rate=rest_rate)
+    unchecked_ramp = ramp_spec if has_ramp and not is_ramp_checked else None
+    return run.offer_load(spec, unchecked_ramp, sample)
+
+
+def _plan_sample(
+    validator: AnswerValidator | None,
+    request: Request,
+    spec: LoadSpec,
+    earlier_inspection: AnswerInspection,
+) -> AnswerSample | None:
+    """Return the sample for a reading, or ``None`` if no response can be validated."""
+    if validator is None:
+        has_body = bool(request.expected_body)
+        validator = AnswerValidator.for_exact_body(request) if has_body else AnswerValidator(())
+    count = validator.count_probes(spec)
+    if not count:
+        return None
+    pages = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
+    command = build_inspection_command(validator, pages, request, spec)
+    return AnswerSample(validator, pages, command, earlier_inspection)
+
+
+@dataclass(frozen=True)
+class _LoadShare:
+    """A process that sends a share of the load to one entry, and the command that starts it."""
+
+    process: LoadProcess
+    entry: Request
+    spec: LoadSpec
+    command: LoadCommand
 
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load and the hosts that offer it together. In its methods, ``host_start_times`` are the hosts'
-    agreed start times.
-    """
+    """A load, and the hosts that offer it together at ``max_rate`` requests/s or less."""
 
     load: LoadGenerator
     request: Request
     transports: Sequence[Transport]
-    validation: ValidationContext
+    max_rate: float
 
-    def take_reading(self, spec: LoadSpec) -> LoadResult:
-        """Offer the ramp-up, unless it is too short to contain a request, and the counted phase."""
-        ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
-        ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
-        # At a lower rate, no request would be due in the ramp-up.
-        has_ramp = spec.rate * spec.ramp_seconds >= 1
-        if has_ramp and spec.ramp_seconds < MIN_CHECKED_RAMP:
-            return self._run_after_unchecked_ramp(ramp_spec, spec)
-        if has_ramp:
-            ramp_result, _ = self._run_load(ramp_spec, _agree_start_times(self.transports))
-            if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
-                return replace(ramp_result, truncated=True)
-        return self._run_counted_load(spec, _agree_start_times(self.transports))
-
-    def _run_after_unchecked_ramp(self, ramp_spec: LoadSpec, spec: LoadSpec) -> LoadResult:
-        """Start the ramp-up and the counted phase together, and return the counted result. The
-        processes of the counted phase wait until the ramp ends.
-        """
-        host_start_times = _agree_start_times(self.transports)
-        with ThreadPoolExecutor(1) as pool:
-            ramp_run = pool.submit(self._run_load, ramp_spec, host_start_times)
-            result = self._run_counted_load(spec, host_start_times, delay_seconds=spec.ramp_seconds)
-            ramp_run.result()  # raises the ramp-up's errors
-            return result
-
-    def _run_counted_load(
-        self, spec: LoadSpec, host_start_times: Mapping[str, int], *, delay_seconds: float = 0.0
-    ) -> LoadResult:
-        """Run the counted phase, and sample complete responses. The rate includes the sampled
-        requests.
-        """
-        validator = self.validation.validator
-        count = validator.count_probes(spec)
-        if not count:
-            return self._run_load(spec, host_start_times, delay_seconds=delay_seconds)[0]
-        page_indices = validator.choose_pages(count, secrets.randbelow(MAX_SEEDS))
-        probe = build_inspection_command(validator, page_indices, self.request, spec)
-        command = LoadCommand(
-            self.transports[0],
-            start_times.delay_command(delay_seconds, probe.argv),
-            probe.max_rate,
-            start=delay_seconds,
-            end=delay_seconds + probe.span_seconds,
-            timeout=delay_seconds + probe.stop_seconds,
-            input=probe.input,
-        )
-        result, other_results = self._run_load(
-            self._reduce_for_probe(spec, probe.max_rate),
-            host_start_times,
-            delay_seconds=delay_seconds,
-            other_commands=[command],
-        )
-        if not other_results or result.limited:
-            return result  # a limited result does not describe the server
-        answers = probes.parse_answers(other_results[0], probe.requests)
-        return validator.reclassify(
-            result,
-            validator.inspect_answers(page_indices, answers),
-            self.validation.earlier_inspection,
-        )
-
-    def _reduce_for_probe(self, spec: LoadSpec, probe_rate: float) -> LoadSpec:
-        """Return ``spec`` with its rates reduced by the sample's rate.
-
-        If the correct body is known, the small sample does not reduce the load, unless the total
-        would exceed the maximum rate.
-        """
-        max_rate, requests_per_iteration = (
-            spec.max_rate - probe_rate,
-            self.load.requests_per_iteration,
-        )
-        is_exact = self.validation.validator.is_exact
-        rate = (
-            min(spec.rate, max_rate / requests_per_iteration)
-            if is_exact
-            else spec.rate - probe_rate / requests_per_iteration
-        )
-        return replace(spec, rate=rate, max_rate=max_rate)
-
-    def _run_load(
+    def offer_load(
         self,
         spec: LoadSpec,
-        host_start_times: Mapping[str, int],
-        *,
-        delay_seconds: float = 0.0,
-        other_commands: Sequence[LoadCommand] = (),
-    ) -> tuple[LoadResult, list[CommandResult]]:
-        """Run all processes for ``spec``, distributed over the hosts and started together.
+        unchecked_ramp: LoadSpec | None = None,
+        sample: AnswerSample | None = None,
+    ) -> LoadResult:
+        """Run the processes for ``spec`` and the requests of ``sample``, and return the result.
 
-        The processes start after ``delay_seconds``, counted from now or from the agreed
-        ``host_start_times``. Every entry gets an equal share, from separate processes. If there are
-        fewer requests than entries, some entries get no requests. ``other_commands`` start at the
-        same time, and their results are returned as well.
+        All processes start together. Those for ``spec`` and ``sample`` wait until ``unchecked_ramp``
+        ends.
+        """
+        host_start_times = (
+            start_times.agree_start_times(self.transports) if len(self.transports) > 1 else {}
+        )
+        delay = unchecked_ramp.seconds if unchecked_ramp else 0.0
+        ramp_shares = self._build_shares(unchecked_ramp, host_start_times) if unchecked_ramp else []
+        shares = self._build_shares(spec, host_start_times, delay)
+        if not shares:
+            reason = f"{self.load.name} {LOW_RATE_MESSAGE}"
+            return LoadResult.build_unsent_result(spec.request_count, reason)
+        commands = [share.command for share in (*ramp_shares, *shares)]
+        if sample:
+            command = sample.command
+            commands.append(
+                LoadCommand(
+                    self.transports[0],
+                    start_times.delay_command(delay, command.argv),
+                    command.max_rate,
+                    start=delay,
+                    end=delay + command.span_seconds,
+                    timeout=delay + command.stop_seconds,
+                    input=command.input,
+                )
+            )
+        outputs = run_together(commands, self.max_rate)
+        counted_outputs = outputs[len(ramp_shares) :][: len(shares)]
+        for output in counted_outputs:
+            _check_started(output, self.load)
+        result = sum_results(
+            self.load.parse_checked(share.process, output.text, share.entry, share.spec)
+            for share, output in zip(shares, counted_outputs, strict=True)
+        )
+        if sample is None or result.limited:
+            return result  # a limited result does not describe the server
+        return result.reclassify(sample.find_wrong_answers(result, outputs[-1]))
+
+    def _build_shares(
+        self, spec: LoadSpec, host_start_times: Mapping[str, int], delay_seconds: float = 0.0
+    ) -> list[_LoadShare]:
+        """Return the processes for ``spec``, distributed over the hosts.
+
+        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed start
+        times. Every entry gets an equal share, from separate processes. If there are fewer requests
+        than entries, some entries get no requests.
         """
         entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-        shares = [spec.split(index, len(entries)) for index in range(len(entries))]
-        processes = [
-            (process, entry, share)
-            for entry, share in zip(entries, shares, strict=True)
-            for process in self.load.build_processes(entry, share, len(self.transports))
-        ]
-        if not processes:
-            reason = f"{self.load.name} {LOW_RATE_MESSAGE}"
-            return LoadResult.build_unsent_result(spec.request_count, reason), []
-        hosts = itertools.cycle(self.transports)
-        commands = [
-            _build_load_command(process, host, host_start_times, delay_seconds)
-            for (process, _, _), host in zip(processes, hosts, strict=False)
-        ]
-        command_results = run_together(
-            [*commands, *other_commands], spec.max_rate + compute_highest_rate(other_commands)
-        )
-        install_hint = _describe_installation(self.load)
-        results = (
-            self.load.parse_checked(
-                process, _require_output(command_result, install_hint), entry, share
+        hosts, count = itertools.cycle(self.transports), len(entries)
+        shares: list[_LoadShare] = []
+        for index, entry in enumerate(entries):
+            share_spec = replace(
+                spec,
+                rate=spec.rate / count,
+                max_rate=spec.max_rate / count,
+                seed=None if spec.seed is None else spec.seed * count + index,
             )
-            for (process, entry, share), command_result in zip(
-                processes, command_results, strict=False
-            )
-        )
-        return sum_results(results), command_results[len(processes) :]
-
-
-def _build_load_command(
-    process: LoadProcess, host: Transport, host_start_times: Mapping[str, int], delay_seconds: float
-) -> LoadCommand:
-    """Return the command that starts a process ``delay_seconds`` from now, or after the host's
-    agreed start time.
-    """
-    return LoadCommand(
-        host,
-        start_times.start_command_at(
-            host_start_times[host.name] + round(1e9 * delay_seconds), process.argv
-        )
-        if host_start_times
-        else start_times.delay_command(delay_seconds, process.argv),
-        process.max_rate,
-        start=delay_seconds,
-        end=delay_seconds + process.span_seconds,
-        timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
-        input=process.input,
-    )
+            for process in self.load.build_processes(entry, share_spec, len(self.transports)):
+                host = next(hosts)
+                command = LoadCommand(
+                    host,
+                    start_times.delay_command(
+                        delay_seconds, process.argv, host_start_times.get(host.name)
+                    ),
+                    process.max_rate,
+                    start=delay_seconds,
+                    end=delay_seconds + process.span_seconds,
+                    timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
+                    input=process.input,
+                )
+                shares.append(_LoadShare(process, entry, share_spec, command))
+        return shares
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
@@ -285,15 +266,9 @@ def count_requests(
     command = LoadCommand(
         host, process.argv, process.max_rate, 0.0, process.span_seconds, timeout, process.input
     )
-    (command_result,) = run_together([command], max_rate)
-    return load.with_counted_requests(_require_output(command_result, _describe_installation(load)))
-
-
-def _agree_start_times(transports: Sequence[Transport]) -> Mapping[str, int]:
-    """Return the start time for each load host. The result is empty for a single host, whose
-    processes start together without an agreed time.
-    """
-    return start_times.agree_start_times(transports) if len(transports) > 1 else {}
+    (completed,) = run_together([command], max_rate)
+    _check_started(completed, load)
+    return load.with_counted_requests(completed.text)
 
 
 def build_inspection_command(
@@ -324,17 +299,11 @@ def has_run_away(result: LoadResult, latency_limit: float) -> bool:
     )
 
 
-def _describe_installation(load: LoadGenerator) -> str:
-    return load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
-
-
-def _require_output(command_result: CommandResult, install_hint: str) -> str:
-    """Return standard output, or the error text if there is none. Raises LoadError if the program
-    cannot run.
-    """
-    if command_result.returncode in MISSING_STATUSES:
+def _check_started(completed: CommandResult, load: LoadGenerator) -> None:
+    """Raise LoadError if the load host cannot run the generator."""
+    if completed.returncode in MISSING_STATUSES:
+        package_source = load.package_source or f"sudo apt-get install {' '.join(load.packages)}"
         raise LoadError(
-            f"the load host cannot run the generator: {command_result.error_text}",
-            hint=f"install it there: {install_hint}",
+            f"the load host cannot run the generator: {completed.error_text}",
+            hint=f"install it there: {package_source}",
         )
-    return command_result.stdout if command_result.stdout.strip() else command_result.error_text

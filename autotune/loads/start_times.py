@@ -83,8 +83,12 @@ def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
     }
 
 
-def delay_command(seconds: float, argv: Argv) -> Argv:
-    """Return a command that waits, then runs ``argv``."""
+def delay_command(seconds: float, argv: Argv, start_nanoseconds: int | None = None) -> Argv:
+    """Return a command that runs ``argv`` after ``seconds``, counted from now or from
+    ``start_nanoseconds`` on the host's clock.
+    """
+    if start_nanoseconds is not None:
+        return start_command_at(start_nanoseconds + round(1e9 * seconds), argv)
     if seconds <= 0:
         return argv
     return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)

@@ -53,9 +53,9 @@ def derive_by_rule(
     return replace(dimension, expression=expression)
 
 
-def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """Return all dimensions. Expressions of derived dimensions then contain only searched parameters,
-    and their baselines and presets are computed.
+def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> dict[str, Dimension]:
+    """Return the derived dimensions. Their expressions contain only searched parameters, and their
+    baselines and presets are computed.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """
@@ -82,7 +82,7 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tu
         if not isfinite(float(dimension.baseline)):
             location = ["parameters", name, "derive"]
             raise file.document.build_error(location, f"{name} divides by zero in the baseline")
-    return tuple({**dimensions, **derived_dimensions}.values())
+    return derived_dimensions
 
 
 def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:

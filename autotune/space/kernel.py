@@ -63,10 +63,10 @@ def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str
     return values
 
 
-def exclude_unsettable(
+def find_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
-) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
-    """Return the dimensions without kernel settings that cannot be tuned, and lines with the reasons.
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the names of kernel settings that are not tuned, and lines with the reasons.
 
     If several tiers are on a host, the host's kernel is tuned as part of the first one.
     """
@@ -74,18 +74,18 @@ def exclude_unsettable(
     for name, tier in target.tiers.items():
         for host in tier.hosts:
             tier_by_host.setdefault(host, name)
-    kept_dimensions, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
-    for dimension in dimensions:
-        if not _is_kernel_setting(dimension):
-            kept_dimensions.append(dimension)
-        elif reason := next(_find_exclusion_reasons(target, dimension, tier_by_host, facts), None):
+    kernel_settings = [dimension for dimension in dimensions if _is_kernel_setting(dimension)]
+    kept_settings, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
+    for dimension in kernel_settings:
+        if reason := next(_find_exclusion_reasons(target, dimension, tier_by_host, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
             excluded_names.setdefault((service, *reason), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
-            kept_dimensions.append(dimension)
-    return tuple(kept_dimensions), (
+            kept_settings.append(dimension)
+    unsettable_names = {d.name for d in kernel_settings} - {d.name for d in kept_settings}
+    return frozenset(unsettable_names), (
         *_format_excluded(excluded_names),
-        *_describe_differences(target, kept_dimensions, facts),
+        *_describe_differences(target, kept_settings, facts),
     )
 
 
@@ -127,12 +127,12 @@ def _find_exclusion_reasons(
 
 
 def _describe_differences(
-    target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
+    target: Target, kernel_settings: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
     """Yield a line for each kernel setting that now differs between a tier's hosts. In a study, these
     hosts share one value.
     """
-    for dimension in filter(_is_kernel_setting, dimensions):
+    for dimension in kernel_settings:
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
         key = dimension.parameter.name
         for host in others:

@@ -5,7 +5,7 @@ cut to values that fit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.errors import TargetErrorCollector
 from autotune.services.base import Settings, Value
@@ -124,18 +124,23 @@ class MemoryCheck:
                 )
         mistakes.raise_all()
 
-    def limit_range(self, dimension: Dimension) -> Dimension:
-        """Return the dimension with a user's range cut to values that fit into each host's memory."""
-        rule = self.file.target.parameters.get(dimension.name)
-        if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
-            return dimension
-        low, high = dimension.bounds
-        lowest_values = self._compute_lowest_values()
-        for memory_rule in self.rules:
-            if dimension.name in memory_rule.comparison.left.names():
-                high = _find_highest_value(memory_rule, dimension, lowest_values, low, high)
-        high = max(high, dimension.to_number(dimension.baseline))
-        return dimension if high == dimension.high else replace(dimension, high=high)
+    def find_limits(self) -> dict[str, int | float]:
+        """Return, by parameter, the highest value of a user's range that fits into each host's memory.
+        Ranges that fit are left out.
+        """
+        lowest_values, limits = self._compute_lowest_values(), dict[str, int | float]()
+        for name, dimension in self.dimensions.items():
+            rule = self.file.target.parameters.get(name)
+            if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
+                continue
+            low, high = dimension.bounds
+            for memory_rule in self.rules:
+                if name in memory_rule.comparison.left.names():
+                    high = _find_highest_value(memory_rule, dimension, lowest_values, low, high)
+            high = max(high, dimension.to_number(dimension.baseline))
+            if high != dimension.high:
+                limits[name] = high
+        return limits
 
     def _find_value_key(self, name: str) -> str | None:
         """Return the key with which the target sets a parameter's value; ``None`` if there is none."""

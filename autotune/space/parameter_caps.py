@@ -142,14 +142,14 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
 
 
-def apply_caps(
+def list_capped_values(
     settings: Settings, dimensions: Iterable[Dimension], caps: Mapping[str, ParameterCap]
-) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Return the settings with the effective values of capped parameters, and the changes.
+) -> tuple[RepairedValue, ...]:
+    """Return the values that would not take effect, each with its effective value.
 
     A value with the same effect as the baseline value is replaced by the baseline value.
     """
-    effective_settings, repairs = dict(settings), list[RepairedValue]()
+    repairs: list[RepairedValue] = []
     for dimension in dimensions:
         if dimension.name not in caps or not conditions_hold(dimension.conditions, settings):
             continue
@@ -162,10 +162,9 @@ def apply_caps(
         )
         clamped_value = dimension.baseline if value == effective_baseline else dimension.clip(value)
         if clamped_value != requested_value:
-            effective_settings[dimension.name] = clamped_value
             repairs.append(
                 RepairedValue(
                     reason or baseline_reason, dimension.name, requested_value, clamped_value
                 )
             )
-    return effective_settings, tuple(repairs)
+    return tuple(repairs)

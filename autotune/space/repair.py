@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
@@ -34,7 +34,7 @@ class InfeasibleRule(AutotuneError):
 
 def repair_settings(
     requested_settings: Settings,
-    dimensions: Sequence[Dimension],
+    dimensions: Mapping[str, Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
     keep: Container[str] = (),
@@ -46,7 +46,8 @@ def repair_settings(
     the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
     Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
     """
-    repair_state = _RepairState(requested_settings, dimensions, facts, keep)
+    names = {**facts, **convert_to_base(requested_settings, dimensions.values())}
+    repair_state = _RepairState(requested_settings, dimensions, keep, names, {**requested_settings})
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
@@ -63,28 +64,26 @@ def repair_settings(
     )
 
 
+@dataclass
 class _RepairState:
-    """The state of a repair: ``names`` are the facts and the current settings, in base units."""
+    """The state of a repair of ``requested``. Parameters in ``keep`` are changed last.
 
-    def __init__(
-        self,
-        requested_settings: Settings,
-        dimensions: Iterable[Dimension],
-        facts: Mapping[str, float],
-        keep: Container[str],
-    ) -> None:
-        self.settings = dict(requested_settings)
-        self._keep = keep
-        self._requested = requested_settings
-        self._dimensions = {d.name: d for d in dimensions}
-        self._rule_by_parameter: dict[str, str] = {}  # parameter → the last rule that changed it
-        self.names = {**facts, **convert_to_base(requested_settings, self._dimensions.values())}
+    ``names`` are the facts and the current ``settings``, in base units. ``rule_by_parameter`` contains
+    the last rule that changed each parameter.
+    """
+
+    requested: Settings
+    dimensions: Mapping[str, Dimension]
+    keep: Container[str]
+    names: dict[str, float]
+    settings: dict[str, Value]
+    rule_by_parameter: dict[str, str] = field(default_factory=dict)
 
     def list_repairs(self) -> tuple[RepairedValue, ...]:
         return tuple(
-            RepairedValue(rule, name, self._requested[name], self.settings[name])
-            for name, rule in self._rule_by_parameter.items()
-            if self.settings[name] != self._requested[name]
+            RepairedValue(rule, name, self.requested[name], self.settings[name])
+            for name, rule in self.rule_by_parameter.items()
+            if self.settings[name] != self.requested[name]
         )
 
     def repair_rule(self, rule: Rule) -> None:
@@ -98,7 +97,7 @@ class _RepairState:
             *self._list_movable(larger_side.names(), 1),
         ]
         if not rule.is_size:
-            movable_pairs.sort(key=lambda pair: pair[0].name in self._keep)
+            movable_pairs.sort(key=lambda pair: pair[0].name in self.keep)
         for dimension, end in movable_pairs:
             if rule.is_kept(self._names_with(dimension, end)):
                 self._set_value(
@@ -128,7 +127,7 @@ class _RepairState:
             )
             return larger_number / max(smaller_number, 1e-9)
 
-        numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
+        numbers = [self.dimensions[n] for n in dict.fromkeys(names) if n in self.dimensions]
         movable_pairs = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
             (
@@ -165,4 +164,4 @@ class _RepairState:
     def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
         self.names = self._names_with(dimension, value)
-        self._rule_by_parameter[dimension.name] = rule
+        self.rule_by_parameter[dimension.name] = rule

@@ -155,10 +155,9 @@ class RuleVocabulary:
     """
 
     def __init__(
-        self, target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, float]
+        self, target: Target, dimensions: Mapping[str, Dimension], facts: Mapping[str, float]
     ) -> None:
-        self._target, self._facts = target, facts
-        self._dimensions = {d.name: d for d in dimensions}
+        self._target, self._dimensions, self._facts = target, dimensions, facts
         self._conditions = _merge_conditions(list_target_services(target))
 
     @property
@@ -341,16 +340,17 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
     return names
 
 
-def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
-    """Yield the rules about the order of values that the software itself requires."""
-    by_name = {d.name: d for d in dimensions}
+def list_order_rules(target: Target, names: Collection[str]) -> Iterator[Comparison]:
+    """Yield the rules about the order of values that the software itself requires, for the parameters
+    in ``names``.
+    """
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
             smaller_name, larger_name = (
-                qualify_expression(side, f"{tier_service.name}.", by_name) for side in name_pair
+                qualify_expression(side, f"{tier_service.name}.", names) for side in name_pair
             )
             order = parse_comparison(f"{smaller_name} <= {larger_name}")
-            if order.names() <= by_name.keys():
+            if order.names() <= {*names}:
                 yield order
 
 

@@ -43,8 +43,8 @@ from autotune.space.memory import (
 from autotune.space.parameter_caps import (
     Clamp,
     ParameterCap,
-    apply_caps,
     find_caps,
+    list_capped_values,
     narrow_dimension,
 )
 from autotune.space.repair import InfeasibleRule, RepairedValue, repair_settings
@@ -138,6 +138,11 @@ class SearchSpace:
             else self.tunable_dimensions
         )
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Dimension]:
+        """Return the dimensions by name."""
+        return {d.name: d for d in self.dimensions}
+
     @property
     def baseline(self) -> dict[str, Value]:
         return {d.name: d.baseline for d in self.dimensions}
@@ -227,15 +232,19 @@ class SearchSpace:
 
         Raises InfeasibleRule if no change satisfies the rules.
         """
-        complete_settings, cap_repairs = apply_caps(
-            {**self.baseline, **suggested}, self.dimensions, self.caps
-        )
+        complete_settings = {**self.baseline, **suggested}
+        cap_repairs = list_capped_values(complete_settings, self.dimensions, self.caps)
+        complete_settings |= {repair.parameter: repair.repaired for repair in cap_repairs}
         rules = [rule for rule in self.constraints if rule.applies(complete_settings)]
         settings, rule_repairs = repair_settings(
-            complete_settings, self.dimensions, rules, self.facts, keep
+            complete_settings, self.by_name, rules, self.facts, keep
         )
         capped_names = tuple(repair.parameter for repair in cap_repairs)
-        return Candidate(self._with_derived(settings), (*cap_repairs, *rule_repairs), capped_names)
+        return Candidate(
+            {**settings, **self._compute_derived(settings)},
+            (*cap_repairs, *rule_repairs),
+            capped_names,
+        )
 
     def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
         """Return the space without the values that have no effect according to deployments."""
@@ -257,16 +266,17 @@ class SearchSpace:
         """Return the suggested values, each replaced by its effective value if it would not take
         effect.
         """
-        settings, _ = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
-        return {name: settings[name] for name in suggested}
+        settings = {**self.baseline, **suggested}
+        capped_values = list_capped_values(settings, self.dimensions, self.caps)
+        effective_values = {capped.parameter: capped.repaired for capped in capped_values}
+        return {name: effective_values.get(name, value) for name, value in suggested.items()}
 
     def validate_settings(self, settings: Settings) -> None:
         """Raise AutotuneError unless ``settings`` contains only parameters of the space with valid
         values.
         """
-        dimensions = {d.name: d for d in self.dimensions}
         for name, value in settings.items():
-            if problem := _find_problem(dimensions, name, value):
+            if problem := _find_problem(self.by_name, name, value):
                 raise AutotuneError(
                     f"settings in the study do not fit its target: {problem[:200]}",
                     hint="its records or the hosts have changed: start a new study",
@@ -276,9 +286,8 @@ class SearchSpace:
         """Return ``settings`` with each value that is invalid for its parameter replaced by the
         parameter's value in ``instead``.
         """
-        dimensions = {d.name: d for d in self.dimensions}
         return {
-            name: instead[name] if _find_problem(dimensions, name, value) else value
+            name: instead[name] if _find_problem(self.by_name, name, value) else value
             for name, value in settings.items()
         }
 
@@ -299,7 +308,8 @@ class SearchSpace:
         """Return a candidate with the settings completed but not repaired, because a repeated
         measurement must use the same settings.
         """
-        return Candidate(self._with_derived({**self.baseline, **settings}))
+        complete_settings = {**self.baseline, **settings}
+        return Candidate({**complete_settings, **self._compute_derived(complete_settings)})
 
     def is_kept(self, rule: Rule, settings: Settings) -> bool:
         return rule.is_kept(self.to_names(settings))
@@ -320,17 +330,13 @@ class SearchSpace:
         """Return all facts, and these settings in base units."""
         return {**self.facts, **convert_to_base(settings, self.dimensions)}
 
-    def _with_derived(self, settings: Settings) -> Settings:
-        """Return the settings with the derived values computed."""
-        if all(d.expression is None for d in self.dimensions):
-            return settings
+    def _compute_derived(self, settings: Settings) -> dict[str, Value]:
+        """Return the derived values under these settings."""
+        derived_dimensions = [d for d in self.dimensions if d.expression is not None]
+        if not derived_dimensions:
+            return {}
         names = self.to_names(settings)
-        derived_settings = {
-            d.name: derived_values.compute_derived_value(d, names)
-            for d in self.dimensions
-            if d.expression
-        }
-        return {**settings, **derived_settings}
+        return {d.name: derived_values.compute_derived_value(d, names) for d in derived_dimensions}
 
 
 def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
@@ -354,12 +360,13 @@ def build_space(
     if target.command is not None:
         dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
-        dimensions, excluded_lines = kernel.exclude_unsettable(
-            target, build_dimensions(file, facts, adopted_values), facts
-        )
+        dimensions = build_dimensions(file, facts, adopted_values)
+        unsettable_names, excluded_lines = kernel.find_unsettable(target, dimensions, facts)
+        dimensions = tuple(d for d in dimensions if d.name not in unsettable_names)
+    by_name = {dimension.name: dimension for dimension in dimensions}
     named_facts = collect_rule_facts(target, facts)
-    vocabulary = RuleVocabulary(target, dimensions, named_facts)
-    order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, dimensions)]
+    vocabulary = RuleVocabulary(target, by_name, named_facts)
+    order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, by_name)]
     # The baseline from a user's files may break such rules: the software itself corrects the values.
     accepted_rules = [rules for rules in order_rules if _keeps_user_files(target, rules)]
     bound_rules = [vocabulary.build_rules(c) for c in list_derived_bounds(dimensions)]
@@ -371,32 +378,19 @@ def build_space(
         tuple(rules),
         named_facts,
         excluded_lines,
-        read_tried_first(file, dimensions),
+        read_tried_first(file, by_name),
         target.tune != "all",
         catalogue=catalogue_of(target),
     )
-    _check_baseline(file, space)
-    _check_deployments(file, space)
+    _check_feasibility(file, space)
     limit_rules = [vocabulary.build_rules(c) for c in list_limit_rules(target)]
     space = _add_rules(space, accepted_rules, are_built_in=False)
     space = _add_rules(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
-    _check_deployments(file, space)
+    _check_feasibility(file, space)
     if target.command is None:
         space = replace(space, caps=find_caps(target, dimensions, facts))
     return space
-
-
-def _check_baseline(file: TargetFile, space: SearchSpace) -> None:
-    """Raise TargetError if the baseline breaks one of the target's rules."""
-    try:
-        broken_rules = space.build_candidate({}).repairs
-    except InfeasibleRule as error:
-        location = _find_rule_location(file, error.rule, {})
-        raise file.document.build_error(location, f"no values can satisfy {error}") from None
-    if broken_rules:
-        reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
-        raise file.document.build_error(["constraints"], reason)
 
 
 def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
@@ -408,19 +402,29 @@ def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
     )
 
 
-def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
-    """Raise TargetError if the rules allow no settings for a combination of deployments."""
-    for deployment in space.deployments:
+def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
+    """Raise TargetError if the baseline breaks a rule, or if the rules allow no settings for a
+    combination of deployments.
+    """
+    changes: list[Settings] = [{}, *space.deployments]
+    for deployment in changes:
         try:
-            space.build_candidate(deployment)
+            broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
+            location = _find_rule_location(file, error.rule, deployment)
+            reason = f"no values can satisfy {error}"
+            if not deployment:
+                raise file.document.build_error(location, reason) from None
             choices = ", ".join(f"{name} {value}" for name, value in deployment.items())
+            advice = "" if error.rule.is_built_in else "relax the constraint, "
             raise file.document.build_error(
-                _find_rule_location(file, error.rule, deployment),
-                f"with {choices}, no values can satisfy {error}",
-                hint=("" if error.rule.is_built_in else "relax the constraint, ")
-                + "widen the range, or take the software out of `service:`",
+                location,
+                f"with {choices}, {reason}",
+                hint=f"{advice}widen the range, or take the software out of `service:`",
             ) from None
+        if broken_rules and not deployment:
+            reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
+            raise file.document.build_error(["constraints"], reason)
 
 
 def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
@@ -480,19 +484,18 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
-    by_name = {d.name: d for d in space.dimensions}
-    check = MemoryCheck(file, by_name, rules, space.facts)
+    check = MemoryCheck(file, space.by_name, rules, space.facts)
     check.check()
-    limited_ranges = {d.name: check.limit_range(d) for d in space.dimensions}
+    limits = check.find_limits()
+    dimensions = tuple(
+        replace(d, high=limits[d.name]) if d.name in limits else d for d in space.dimensions
+    )
     lines = (
-        f"{name}: the range ends at {limited_ranges[name].high} {d.parameter.unit} instead of {d.high}, "
-        "because the memory of the hosts cannot hold more"
-        for name, d in by_name.items()
-        if limited_ranges[name] is not d
+        f"{name}: the range ends at {high} {space.by_name[name].parameter.unit} instead of "
+        f"{space.by_name[name].high}, because the memory of the hosts cannot hold more"
+        for name, high in limits.items()
     )
-    return replace(
-        space, dimensions=tuple(limited_ranges.values()), excluded=(*space.excluded, *lines)
-    )
+    return replace(space, dimensions=dimensions, excluded=(*space.excluded, *lines))
 
 
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
@@ -563,7 +566,8 @@ def build_dimensions(
     for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
     by_name |= _apply_target_rules(file, by_name, adopted_values)
-    return derived_values.resolve_derived(file, by_name)
+    by_name |= derived_values.resolve_derived(file, by_name)
+    return tuple(by_name.values())
 
 
 def _apply_target_rules(

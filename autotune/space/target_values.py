@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import sqrt
 
@@ -65,21 +65,20 @@ def parse_bounded_value(
 
 
 def read_tried_first(
-    file: TargetFile, dimensions: Sequence[Dimension]
+    file: TargetFile, dimensions: Mapping[str, Dimension]
 ) -> tuple[dict[str, Value], ...]:
     """Return each configuration of ``try:`` as changes to the baseline, in the order of the file.
 
     Raises TargetError for an unknown parameter or an invalid value.
     """
-    by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
     for index, written_settings in enumerate(file.target.try_first):
         values: dict[str, Value] = {}
         for name, written_value in written_settings.items():
-            if name not in by_name:
-                raise unknown_parameter_error(file.document, ["try", index, name], by_name)
+            if name not in dimensions:
+                raise unknown_parameter_error(file.document, ["try", index, name], dimensions)
             values[name] = parse_bounded_value(
-                file, by_name[name], ("try", index, name), written_value
+                file, dimensions[name], ("try", index, name), written_value
             )
         configurations.append(values)
     return tuple(configurations)

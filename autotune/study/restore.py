@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,29 +25,67 @@ from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addre
 from autotune.transports.target_hosts import create_transports
 
 NOT_OWN_HINT = "move {study} to another directory; `run --from` can use its best settings"
-RestoreStep = Callable[[], list[str]]  # returns lines about its actions
 
 
-def restore_study(study: Path) -> list[str]:
-    """Restore everything that a study changed. Return a line for each action.
+@dataclass
+class RestoreReport:
+    """Lines about everything that was restored, and the errors of the steps that failed."""
+
+    lines: list[str] = field(default_factory=list)
+    errors: list[AutotuneError] = field(default_factory=list)
+
+    @contextmanager
+    def collect_error(self) -> Iterator[None]:
+        """Collect an AutotuneError, so that the steps after this block still run."""
+        try:
+            yield
+        except AutotuneError as error:
+            self.errors.append(error)
+
+    def add_lines(self, lines: Iterable[str], prefix: str = "") -> None:
+        """Add lines that were not reported before.
+
+        The restore of a study and of its target may report the same file. Only the lines of a study
+        start with its name.
+        """
+        known_lines = {*self.lines, *(line.partition(": ")[2] for line in self.lines)}
+        new_lines = (f"{prefix}{line}" for line in lines)
+        self.lines += [line for line in new_lines if line not in known_lines]
+
+    def unwrap(self) -> list[str]:
+        """Return the lines. Raises an AutotuneError that names all failures."""
+        if self.errors:
+            raise join_errors(self.errors, first_lines=self.lines)
+        return self.lines
+
+
+def restore_study(study: Path, report: RestoreReport) -> None:
+    """Restore everything that a study changed, and add a line or an error for each action.
 
     Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
-    it on this machine. If some hosts cannot be restored, all others are restored, and the AutotuneError
-    names the failures.
+    it on this machine. If some hosts cannot be restored, all others are restored.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
-    return _run_all_steps(_plan_study_restore(study))
+    prefix = f"{study.name}: "
+    with report.collect_error():
+        for file, bed in _list_changed_beds(study):
+            with report.collect_error():
+                report.add_lines(_restore_bed(file, study, bed), prefix)
+    with report.collect_error():
+        for directory in _list_directories(study):
+            with report.collect_error():
+                report.add_lines(_stop_private_servers(directory), prefix)
 
 
-def restore_target(target: Path, root: Path) -> list[str]:
+def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     """Undo the changes by all studies of a target file under ``root``, then restore its hosts.
 
     The copies of original files on the hosts are used for this, so no study is needed.
 
     Studies that this account did not start on this machine are not used; the final error names them.
-    Raises LockedError if a tuner is running one of the studies, TargetError if the target is invalid,
-    and AutotuneError as in ``restore_study``.
+    Raises LockedError if a tuner is running one of the studies, and TargetError if the target is
+    invalid.
     """
     file = read_addresses(target)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
@@ -60,64 +99,18 @@ def restore_target(target: Path, root: Path) -> list[str]:
     # The last study is restored first, because its backup includes intended changes by earlier studies.
     studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
     _reject_running_studies(studies)
-    refusals = [partial(_reject_foreign_study, study) for study in foreign_studies]
+    for study in studies:
+        with report.collect_error():
+            restore_study(study, report)
+    beds: list[str | None] = [*([] if needs_bed(file.target) else [None]), *file.target.beds]
     with TemporaryDirectory() as empty:
-        study_steps = (step for study in studies for step in _plan_study_restore(study))
-        host_steps = _plan_host_restores(file, Path(empty) / file.target.name)
-        return _run_all_steps([*study_steps, *host_steps, *refusals])
-
-
-def _plan_host_restores(file: TargetFile, study: Path) -> list[RestoreStep]:
-    """Return steps that restore each host from the original files saved on it, without a study on
-    disk.
-    """
-    steps: list[RestoreStep] = []
-    if not needs_bed(file.target):
-        steps = [partial(_restore_over_transports, file, study, prefers_host_copies=True)]
-    if beds := tuple(file.target.beds):
-        steps += _plan_bed_restores(file, study, beds, prefers_host_copies=True)
-    return steps
-
-
-def _reject_foreign_study(study: Path) -> list[str]:
-    ownership.check_own_study(study, NOT_OWN_HINT)
-    return []
-
-
-def _plan_bed_restores(
-    file: TargetFile, study: Path, beds: Sequence[str], *, prefers_host_copies: bool
-) -> list[RestoreStep]:
-    """Return a step that restores the hosts of each test bed, or of a target without test beds."""
-    if not beds:
-        return [
-            partial(_restore_over_transports, file, study, prefers_host_copies=prefers_host_copies)
-        ]
-
-    def restore_bed(bed: str) -> list[str]:
-        directory = find_bed_directory(study, bed)
-        lines = _restore_over_transports(
-            file.for_bed(bed), directory, prefers_host_copies=prefers_host_copies
-        )
-        return [f"bed {bed}: {line}" for line in lines]
-
-    return [partial(restore_bed, bed) for bed in beds]
-
-
-def _run_all_steps(steps: Sequence[RestoreStep]) -> list[str]:
-    """Run every step, then raise all errors together. Return the lines from all steps."""
-    lines: list[str] = []
-    errors: list[AutotuneError] = []
-    for step in steps:
-        try:
-            # The steps of a study and of its target may report the same restored file. Only the lines of
-            # a study start with its name. Repeated lines are dropped.
-            reported_lines = {*lines, *(line.partition(": ")[2] for line in lines)}
-            lines += [line for line in step() if line not in reported_lines]
-        except AutotuneError as error:
-            errors.append(error)
-    if errors:
-        raise join_errors(errors, first_lines=lines)
-    return lines
+        for bed in beds:
+            with report.collect_error():
+                study = Path(empty) / file.target.name
+                report.add_lines(_restore_bed(file, study, bed, prefers_host_copies=True))
+    for study in foreign_studies:
+        with report.collect_error():
+            ownership.check_own_study(study, NOT_OWN_HINT)
 
 
 def _reject_running_studies(studies: Sequence[Path]) -> None:
@@ -138,35 +131,28 @@ def _read_target_path(study: Path) -> Path | None:
     return Path(source) if source else None
 
 
-def _plan_study_restore(study: Path) -> list[RestoreStep]:
-    """Return steps that restore the hosts of a study, then stop its private servers."""
-    return [partial(_restore_hosts, study), partial(_stop_private_servers, study)]
-
-
-def _stop_private_servers(study: Path) -> list[str]:
-    beds = foreign_files.list_names(study, BEDS_DIRECTORY)
-    directories = (study, *(find_bed_directory(study, bed) for bed in beds))
-    return _run_all_steps(
-        [partial(_stop_servers_of, study, directory) for directory in directories]
-    )
-
-
-def _stop_servers_of(study: Path, directory: Path) -> list[str]:
+def _stop_private_servers(directory: Path) -> list[str]:
+    """Stop the private servers of a study or bed. Return a line for each action."""
     run_directory = run_directories.find_run_directory(directory)
     if run_directory is None:
         return []
     stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
-    lines = [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
-    return [f"{study.name}: {line}" for line in lines]
+    return [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
 
 
-def _restore_hosts(study: Path) -> list[str]:
+def _list_directories(study: Path) -> list[Path]:
+    """Return the directories of a study and its beds, which may contain saved originals."""
+    beds = foreign_files.list_names(study, BEDS_DIRECTORY)
+    return [study, *(find_bed_directory(study, bed) for bed in beds)]
+
+
+def _list_changed_beds(study: Path) -> list[tuple[TargetFile, str | None]]:
+    """Return a study's target with each test bed that the study may have changed. The bed is ``None``
+    if the target has no test beds.
+    """
     # Saved original files must be restored even if the journal is incomplete.
-    beds = (
-        find_bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY)
-    )
-    if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
+    if not any(BackupStore(directory).list_hosts() for directory in _list_directories(study)):
         state = load_state(study)
         if state.verdict is not None or not state.started:
             return []
@@ -174,10 +160,7 @@ def _restore_hosts(study: Path) -> list[str]:
     # Paths in the target are relative to the directory that it was read from.
     source = _read_target_path(study) or study / TARGET_FILE_NAME
     located_file = TargetFile(file.target, replace(file.document, path=source))
-    lines = _run_all_steps(
-        _plan_bed_restores(located_file, study, _list_study_beds(study), prefers_host_copies=False)
-    )
-    return [f"{study.name}: {line}" for line in lines]
+    return [(located_file, bed) for bed in _list_study_beds(study) or [None]]
 
 
 def _list_study_beds(study: Path) -> tuple[str, ...]:
@@ -189,10 +172,15 @@ def _list_study_beds(study: Path) -> tuple[str, ...]:
         return saved_beds
 
 
-def _restore_over_transports(
-    file: TargetFile, study: Path, *, prefers_host_copies: bool
+def _restore_bed(
+    file: TargetFile, study: Path, bed: str | None, *, prefers_host_copies: bool = False
 ) -> list[str]:
-    """Restore all hosts that a study of this target changes: tier and load hosts."""
+    """Restore the hosts that a study of this target changes: tier and load hosts. Return a line for
+    each action.
+    """
+    prefix = ""
+    if bed is not None:
+        file, study, prefix = file.for_bed(bed), find_bed_directory(study, bed), f"bed {bed}: "
     target = file.target
     if target.simulated is not None:
         return []
@@ -204,17 +192,14 @@ def _restore_over_transports(
     changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
     transports = create_transports(file)
     try:
-        changed_transports = {
-            name: transports[name] for name in transports if name in changed_hosts
-        }
-        await_answer = partial(await_entry, file, transports)
-        return restore_hosts(
+        lines = restore_hosts(
             study,
-            changed_transports,
+            {name: transports[name] for name in transports if name in changed_hosts},
             manager,
-            await_answer,
+            partial(await_entry, file, transports),
             prefers_host_copies=prefers_host_copies,
         )
+        return [f"{prefix}{line}" for line in lines]
     finally:
         for transport in transports.values():
             transport.close()

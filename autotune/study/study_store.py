@@ -30,9 +30,7 @@ from autotune.estimate import InstanceCapacity
 from autotune.masking import mask_secrets
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.noise import Noise
-from autotune.measure.reading import Reading
 from autotune.measure.warm_up import WarmUpResult
-from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
@@ -48,7 +46,7 @@ from autotune.study.journal_records import (
     StudyStart,
     TrialStart,
 )
-from autotune.study.reading_records import READINGS_FILE, encode_call, record_reading
+from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_call
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
     Phase,
@@ -195,11 +193,8 @@ class StudyStore:
             files=digests,
         )
 
-    def record_reading(
-        self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
-    ) -> None:
-        """Record a reading with its host usage; it is on disk when this method returns."""
-        record = record_reading(trial.number, format_current_timestamp(), purpose, reading, hosts)
+    def record_reading(self, record: RecordedReading) -> None:
+        """Append a reading; it is on disk when this method returns."""
         with self._lock:
             self._readings.append_record(encode(record))
 

@@ -21,8 +21,10 @@ from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
 from autotune.study.ranking import is_exploring
+from autotune.study.reading_records import record_reading
 from autotune.study.schedule import MeasureStep, select_today_rate
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.study_store import format_current_timestamp
 from autotune.study.trial_context import TrialContext
 
 # Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent.
@@ -134,7 +136,10 @@ class TrialRecorder:
 
     def on_reading(self, watched: WatchedReading, purpose: str) -> None:
         self.context.wait_for_turn()
-        self.context.store.record_reading(self.trial, watched.reading, purpose, watched.hosts)
+        record = record_reading(
+            self.trial.number, format_current_timestamp(), purpose, watched.reading, watched.hosts
+        )
+        self.context.store.record_reading(record)
         self.context.record_time_spent()
         self.context.progress.on_reading(self.trial, watched.reading, purpose)
 

@@ -30,6 +30,11 @@ class CommandResult:
         """Return the command's error text: stderr or, if that is empty, stdout."""
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 
+    @property
+    def text(self) -> str:
+        """Return stdout or, if that is blank, the error text."""
+        return self.stdout if self.stdout.strip() else self.error_text
+
 
 class Transport(Protocol):
     """Access to one host. Commands are lists of arguments, so a shell does not interpret values.

@@ -15,7 +15,7 @@ from autotune.account_key import find_state_directory
 from autotune.deploy import private_servers, run_directories
 from autotune.deploy.private_servers import PID_SUFFIX, stop_orphaned
 from autotune.deploy.run_directories import RunDirectory
-from autotune.study.restore import restore_target
+from autotune.study.restore import RestoreReport, restore_target
 from autotune.study.trial_context import stop_orphaned_servers
 
 
@@ -66,7 +66,9 @@ def test_a_link_in_a_study_leads_to_nothing_that_is_removed_or_ended(
     target = tmp_path / "shop.yaml"
     target.write_text("name: shop\nhosts: {here: {address: 127.0.0.1, transport: local}}\n")
     assert stop_orphaned_servers(study.parent) == ()
-    restore_target(target, study.parent)
+    report = RestoreReport()
+    restore_target(target, study.parent, report)
+    report.unwrap()
     assert record.exists()
     assert sleeper.poll() is None
     assert psutil.Process(sleeper.pid).status() != psutil.STATUS_ZOMBIE

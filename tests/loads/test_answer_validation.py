@@ -60,7 +60,8 @@ def test_no_trial_meets_the_slo_with_error_pages(site: str, share: float) -> Non
                 ]
                 look = validator.inspect_answers([0] * count, got)
                 result = LoadResult(1000, 1000, {}, {0.01: 1000})
-                validated = validator.reclassify(result, look, looks.pool_latest(RATE))
+                wrong = validator.find_wrong_answers(result, look, looks.pool_latest(RATE))
+                validated = result.reclassify(wrong)
                 looks.add_inspection(RATE, look)
                 if turn >= 2:
                     readings += 1
@@ -113,16 +114,14 @@ def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
     assert looks.pool_latest(200.0) == AnswerInspection(100, 1, "at 200")
     assert looks.pool_latest(50.0) == AnswerInspection()
     validator = validator_of("shop")
-    small = validator.reclassify(
-        LoadResult(1000, 1000, {}, {0.01: 1000}), AnswerInspection(50, 0), looks.pool_latest(200.0)
+    result = LoadResult(1000, 1000, {}, {0.01: 1000})
+    small = result.reclassify(
+        validator.find_wrong_answers(result, AnswerInspection(50, 0), looks.pool_latest(200.0))
     )
     assert small.errors == {WRONG_ANSWER: 7}  # 1 of 150
     assert small.example == "at 200"
-    own = validator.reclassify(
-        LoadResult(1000, 1000, {}, {0.01: 1000}),
-        AnswerInspection(ENOUGH_ANSWERS, 0),
-        looks.pool_latest(200.0),
-    )
+    enough = AnswerInspection(ENOUGH_ANSWERS, 0)
+    own = result.reclassify(validator.find_wrong_answers(result, enough, looks.pool_latest(200.0)))
     assert own.errors == {}
     looks.keep_last_inspections(1)
     assert looks.pool_latest(1000.0) == AnswerInspection(50, 1, "at 200")
@@ -153,7 +152,9 @@ def test_five_per_cent_of_error_pages_show_in_the_mean_size_of_stable_pages() ->
     for name in SIX:
         mean = 0.95 * page.size + 0.05 * len(ERROR_PAGES[name])
         result = LoadResult(1000, 1000, {}, {0.01: 1000}, sizes={round(mean, 1): 1000})
-        validated = validator.reclassify(result, look, AnswerInspection())
+        validated = result.reclassify(
+            validator.find_wrong_answers(result, look, AnswerInspection())
+        )
         assert not SLO.is_met(_outcome(validated)), name
         assert validated.example
     # News vary by ±30 %: their mean size says nothing.

@@ -3,7 +3,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, build_histogram, drop_fastest, sum_results
+from autotune.loads.base import (
+    LoadResult,
+    WrongAnswers,
+    build_histogram,
+    drop_fastest,
+    sum_results,
+)
 
 KINDS = ("5xx", "timeout", "refused", "not sent")
 EDGES = tuple(ms / 1000 for ms in (1, 2, 5, 51, 400))
@@ -48,7 +54,7 @@ def test_every_intended_request_is_counted_once_in_a_sum(parts) -> None:
 def test_reclassifying_moves_right_answers_to_errors_and_never_hides_a_late_one(
     result, wrong
 ) -> None:
-    reclassified = result.reclassify("wrong body", wrong)
+    reclassified = result.reclassify(WrongAnswers("wrong body", wrong))
     moved = min(wrong, result.right_answers)
     assert (
         reclassified.right_answers + reclassified.error_count
