@@ -143,13 +143,9 @@ def report(
         with guard_foreign_records(directory):
             if not is_sweep(directory):
                 _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
-            elif option := "--csv" if csv is not None else "--at" if rates else None:
-                raise UsageError(
-                    f"{option} applies only to studies, and {directory.name} is a sweep",
-                    hint="`--json` prints every point",
-                )
             else:
-                _output_sweep(directory, html, open_=open_, json_=json_)
+                option = "--csv" if csv is not None else "--at" if rates else None
+                _output_sweep(directory, html, option, open_=open_, json_=json_)
 
 
 def _check_report_options(
@@ -171,9 +167,16 @@ def _check_report_options(
         )
 
 
-def _output_sweep(directory: Path, html: Path | None, *, open_: bool, json_: bool) -> None:
+def _output_sweep(
+    directory: Path, html: Path | None, study_option: str | None, *, open_: bool, json_: bool
+) -> None:
     from autotune.foreign_files import check_ownership, check_writable_path
 
+    if study_option:
+        raise UsageError(
+            f"{study_option} applies only to studies, and {directory.name} is a sweep",
+            hint="`--json` prints every point",
+        )
     if open_ and html is None:
         check_ownership(directory)
         html = check_writable_path(directory, "sweep.html")

@@ -412,15 +412,16 @@ def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
             broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
             location = _find_rule_location(file, error.rule, deployment)
-            reason = f"no values can satisfy {error}"
             if not deployment:
-                raise file.document.build_error(location, reason) from None
+                raise file.document.build_error(
+                    location, f"no values can satisfy {error}"
+                ) from None
             choices = ", ".join(f"{name} {value}" for name, value in deployment.items())
-            advice = "" if error.rule.is_built_in else "relax the constraint, "
             raise file.document.build_error(
                 location,
-                f"with {choices}, {reason}",
-                hint=f"{advice}widen the range, or take the software out of `service:`",
+                f"with {choices}, no values can satisfy {error}",
+                hint=("" if error.rule.is_built_in else "relax the constraint, ")
+                + "widen the range, or take the software out of `service:`",
             ) from None
         if broken_rules and not deployment:
             reason = f"the baseline itself breaks a constraint: {broken_rules[0].rule}"
