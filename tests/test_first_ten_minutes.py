@@ -259,7 +259,7 @@ MISTAKES = (
     Mistake(
         "a word for a number",
         "measure t.yaml --repeat many",
-        ("valid integer",),
+        ("not a whole number",),
         errors.USAGE_EXIT_CODE,
     ),
     Mistake(

@@ -882,7 +882,7 @@ def _planned(desk: Desk, **options: Any) -> object:
     every = {
         "over": None,
         "hosts": None,
-        "fixed": None,
+        "fixed_settings": None,
         "rates": [100.0],
         "repeat": None,
         **options,
@@ -893,7 +893,7 @@ def _planned(desk: Desk, **options: Any) -> object:
 
 
 def _over(desk: Desk, text: str) -> object:
-    return _planned(desk, over=[text]), _planned(desk, hosts=["web=1"], fixed=[text])
+    return _planned(desk, over=[text]), _planned(desk, hosts=["web=1"], fixed_settings=[text])
 
 
 def _host_counts(desk: Desk, text: str) -> object:
