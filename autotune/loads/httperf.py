@@ -66,8 +66,8 @@ from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
 # Below both limits (requests, and requests/s), a reading has a random number of requests. With
-# FEW_REQUESTS or more, the sd of a random number would be at most 5 %. At SLOW_RATE or more, the queue
-# settles within the reading.
+# FEW_REQUESTS or more, a random number of requests would have an sd of at most 5 %. At SLOW_RATE or
+# more, the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
 # number of clients with different arrivals; the state uses 16 bits of a client's number
 CLIENT_NUMBERS = 1 << 16
