@@ -380,7 +380,7 @@ class StackEnvironment:
         target, stack = self.file.target, fleet.stack
         body = expected_body(target) if target.load.requests_one_page else None
         request = target_request.build_request(self.file, stack, body)
-        answers = AnswerCheck.create(
+        answer_check = AnswerCheck.create(
             self.load,
             request,
             target.load.expect,
@@ -389,12 +389,12 @@ class StackEnvironment:
             max_rate=target.load.max_rate,
             hosts_serve_site=all(map(target.edits_host_files, target.tiers)),
         )
-        if not answers.validator.pages:
+        if not answer_check.validator.pages:
             note(NOT_COMPARED_NOTE)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
-            replace(request, statuses=answers.statuses),
+            replace(request, statuses=answer_check.statuses),
             target.slo.objective,
             self.load_hosts,
             stack,
@@ -407,7 +407,7 @@ class StackEnvironment:
                 for host in self._dedicated_load_hosts
             ),
             port_wait=PortWait(note),
-            answer_check=answers,
+            answer_check=answer_check,
         )
         limits = build_search_limits(target.load.max_rate)
         slo, highest_rate = target.slo.objective, meter.compute_highest_rate

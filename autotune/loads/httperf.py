@@ -468,9 +468,9 @@ def check_result(
 ) -> LoadResult:
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
-    latencies decide. If responses exceed the latency limit by more than twice the longest stall
-    (``lag``), the server caused the delay, at *less* load than requested. The server would
+    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the latencies
+    decide whether the result is valid. If responses exceed the latency limit by more than twice the
+    longest stall (``lag``), the server caused the delay, at *less* load than requested. The server would
     therefore fail under the requested load as well.
     """
     if exhausted_result := result.as_exhausted_host():
