@@ -53,7 +53,7 @@ EXIT_CODES = (
         "changes present",
         "Only with `plan --exit-code`: the recommended settings would change a host.",
     ),
-    ExitCode(BUG_EXIT_CODE, "bug", "The message names a log to attach to a report."),
+    ExitCode(BUG_EXIT_CODE, "bug", "The message names a log: attach it to your bug report."),
     ExitCode(
         INTERRUPTED_EXIT_CODE,
         "interrupted",

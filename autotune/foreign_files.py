@@ -231,7 +231,7 @@ def _describe_file_type(status: os.stat_result) -> str:
 def check_ownership(directory: Path) -> None:
     """Raise ForeignFileError if another account owns a directory or may write to it.
 
-    After this check, only this account can change the directory.
+    If this check passes, no other account can change the directory.
     """
     status = directory.stat()
     if status.st_uid != os.geteuid():

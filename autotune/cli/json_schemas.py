@@ -174,7 +174,7 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
         documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings,
         "measure --closed and --tier",
     ),
-    "sweep": (SweepResult, "sweep, and report and resume of a sweep"),
+    "sweep": (SweepResult, "sweep; report or resume, for a sweep"),
     "applied": (ApplyResult, "apply"),
     "initialized": (Initialized, "init"),
     "diff": (ConfigurationDiff, "diff"),

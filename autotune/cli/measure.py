@@ -82,7 +82,7 @@ OverOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUES",
-        help="Vary a setting over `LOW:HIGH:STEP` or `A,B,C`. `all` covers every deployment.",
+        help="Vary a setting over `LOW:HIGH:STEP` or `A,B,C`. `all` covers every choice of services.",
         autocompletion=completion.complete_parameters,
     ),
 ]

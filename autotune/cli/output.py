@@ -26,13 +26,13 @@ def print_study(
     *,
     json_: bool,
     exit_code: bool,
-    at: Sequence[float] = (),
+    rates: Sequence[float] = (),
     brief: bool = False,
 ) -> None:
     """Print the report of a study. With ``exit_code``, exit with status 4 if no improvement is proven.
 
-    ``at`` lists rates (requests/s) for which to print the latency of baseline and best. With ``brief``,
-    print only the verdict, within 80 columns.
+    ``rates`` lists the rates (requests/s) for which to print the latency of baseline and best. With
+    ``brief``, print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_at_rate, build_summary
@@ -44,19 +44,20 @@ def print_study(
     from autotune.report.view import build_study_view
 
     view = build_study_view(open_study(directory))
-    if at and view.target.command is not None:
+    if rates and view.target.command is not None:
         raise UsageError(
             f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
         )
     if json_:
-        answers = {"at": [build_latency_at_rate(view, rate) for rate in at]} if at else {}
+        answers = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
         print_json(build_summary(view) | answers)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
         width = find_terminal_width(80) if brief else find_terminal_width()
         print_lines(
             wrap_lines(
-                [*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width
+                [*lines, *(line for rate in rates for line in format_latency_lines(view, rate))],
+                width,
             )
         )
     if exit_code and view.verdict != "improved":

@@ -213,7 +213,7 @@ def _output_report(
     if csv is not None:
         print_csv(directory, csv)
     elif json_ or not html:
-        print_study(directory, json_=json_, exit_code=False, at=at)
+        print_study(directory, json_=json_, exit_code=False, rates=at)
 
 
 def diff(
@@ -232,7 +232,7 @@ def diff(
     storage: StorageUrlOption = None,
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
-    """Compare two configurations of a study, or one with the hosts."""
+    """Compare two configurations of a study, or one configuration with the hosts."""
     from autotune.report.diff import format_diff, style_diff_lines
     from autotune.report.studies import open_study
     from autotune.study.directory import find_study

@@ -19,7 +19,7 @@ from autotune.deploy.unit_start import (
 # configuration is known to work, so it only needs more time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
-# A wrong response with another status, such as 404, does not become correct by waiting.
+# Waiting does not correct a wrong response with any other status, such as 404.
 STARTING_STATUSES = frozenset({502, 503, 504})
 
 

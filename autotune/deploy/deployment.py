@@ -167,7 +167,7 @@ class Deployment(Fleet):
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state in which masked words have been filled in. Raises the same errors as
+        """Deploy a state in which masked values have been filled in. Raises the same errors as
         `deploy`.
         """
         observed = self._observe_hosts(desired)
@@ -681,7 +681,7 @@ class Deployment(Fleet):
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline state, or ``None`` if masked words must come from a file that has no
+        """Return the baseline state, or ``None`` if masked values must come from a file that has no
         backup.
         """
         try:

@@ -292,7 +292,7 @@ swap_exposed() ( # path staged time digest…: as `swap`
     enter || { echo "$why"; exit 1; }
     path=$1 staged=$2 time=$3
     shift 3
-    [ "$staged" = "$apart" ] && is_own "$top/.autotune" || { echo "the new version of $path was not staged in a closed directory"; exit 1; }
+    [ "$staged" = "$apart" ] && is_own "$top/.autotune" || { echo "the new version of $path was not staged in a directory that only root can change"; exit 1; }
     set_aside "$path" "$@" || exit
     [ -e "$staged" ] || [ -L "$staged" ] || { echo "no new version of $path is staged"; exit 1; }
     [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || exit

@@ -22,7 +22,7 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
     files. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
     """
 
-    def build_queries(staged_case: StagedCase) -> list[Command]:
+    def build_file_queries(staged_case: StagedCase) -> list[Command]:
         readbacks = staged_case.instance.service.list_file_readbacks(staged_case.instance.placement)
         return [
             Command(build_mount_command(staged_case.staged_paths, readback.argv))
@@ -30,7 +30,7 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
         ]
 
     values: list[Mapping[str, Value]] = []
-    answers_by_case = run_on_staged_files(transport, cases, "values", build_queries)
+    answers_by_case = run_on_staged_files(transport, cases, "values", build_file_queries)
     for (instance, _), answers in zip(cases, answers_by_case, strict=True):
         readbacks = instance.service.list_file_readbacks(instance.placement)
         values.append(

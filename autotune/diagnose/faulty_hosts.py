@@ -21,7 +21,7 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-# Minimum share of requests with errors that a broken host may cause. Fewer errors are not evidence of a
+# Smallest share of failed requests at which a host is suspected. Fewer errors are not evidence of a
 # broken host.
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4

@@ -163,9 +163,10 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
         for host, (instances, _) in zip(hosts, results_by_host, strict=True)
         if not instances
     ]
-    if len(entries := [tier.name for tier in _find_entry_tiers(discovered_tiers)]) > 1:
+    if len(entry_tier_names := [tier.name for tier in _find_entry_tiers(discovered_tiers)]) > 1:
         notes.append(
-            f"ambiguous entry tier: no file shows which tier forwards to {' and '.join(entries)}. "
+            f"ambiguous entry tier: no file shows which tier forwards to "
+            f"{' and '.join(entry_tier_names)}. "
             "Set `forwards_to:` or `uses:`"
         )
     unread_lines = (

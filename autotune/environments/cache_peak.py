@@ -11,7 +11,7 @@ from autotune.environments.load_meter import build_reading
 from autotune.loads import mutilate
 from autotune.loads.base import LoadError, LoadSpec
 from autotune.loads.load_commands import LoadCommand, run_together
-from autotune.loads.mutilate import MutilateShape, SampledReading
+from autotune.loads.mutilate import MutilateReading, MutilateShape
 from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
@@ -77,7 +77,7 @@ def measure_cache_peak(
         reason = load_result.error_text.strip()
         failure_reason = mutilate.find_failure_reason(reason) or reason or load_result.returncode
         raise LoadError(f"mutilate could not fill the caches: {failure_reason}")
-    readings: list[tuple[Reading, SampledReading]] = []
+    readings: list[tuple[Reading, MutilateReading]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         # mutilate accepts only whole operations/s.
@@ -114,7 +114,7 @@ def _build_cache_peak(
     load_shape: MutilateShape,
     generator: str,
     capacity: Capacity,
-    readings: Sequence[tuple[Reading, SampledReading]],
+    readings: Sequence[tuple[Reading, MutilateReading]],
 ) -> CachePeak:
     if capacity.peak <= 0:
         reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)

@@ -181,8 +181,8 @@ class LoadMeter:
                 else f"was too busy to report its CPU use ({host.cpus:g} CPUs)"
             )
             return (
-                f"load host {host.name} {reason}. It can reliably generate {ceiling:.0f} requests/s: give"
-                " it more CPU, or add load hosts"
+                f"load host {host.name} {reason}. The host can reliably generate only "
+                f"{ceiling:.0f} requests/s: give the host more CPU, or add load hosts"
             )
         return None
 

@@ -58,8 +58,9 @@ CLAIM_SD, SEARCH_SD = 0.03, 0.05
 # The same limit if the peak is a multiple of the incumbent's peak. The true peak is then within about
 # 20 % of 90 % of the estimates. In the finals and the proof, the leaders are measured again.
 ROUGH_SD = 0.13
-# During the search, a measurement ends after this many readings that hardly reduced the sd. Repeated
-# measurements of a peak differ by more than the remaining sd, and leaders are measured again.
+# During the search, a measurement ends after this many readings that hardly reduced the sd. Further
+# readings are unnecessary: repeated measurements differ by more than this sd, and leaders are
+# measured again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02

@@ -127,7 +127,7 @@ class StackEnvironment:
         )
 
     @property
-    def _files(self) -> StackFiles:
+    def _stack_files(self) -> StackFiles:
         return StackFiles(self.file, self.runtime, self.transports)
 
     def build_stack(self, directory: str) -> Stack:
@@ -160,8 +160,10 @@ class StackEnvironment:
             target_request.build_request(
                 self.file, stack
             )  # raises an error if no request can be built
-            self._files.validate_states(
-                self._files.build_desired_state(stack, self.space.build_candidate(preset).settings)
+            self._stack_files.validate_host_states(
+                self._stack_files.build_desired_state(
+                    stack, self.space.build_candidate(preset).settings
+                )
                 for _, preset in self.space.iterate_presets(NAMED_SETTINGS)
             )
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
@@ -212,7 +214,9 @@ class StackEnvironment:
                 for instance in stack.instances
                 if instance.service.programs and instance.placement.role is not Role.HOST
             ),
-            render_files=lambda settings: self._files.build_desired_state(stack, settings).files,
+            render_files=lambda settings: (
+                self._stack_files.build_desired_state(stack, settings).files
+            ),
             # Alternative deployments may include the same instance, such as PHP settings.
             host_settings=tuple(
                 dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
@@ -376,7 +380,7 @@ class StackEnvironment:
         target, stack = self.file.target, fleet.stack
         body = expected_body(target) if target.load.requests_one_page else None
         request = target_request.build_request(self.file, stack, body)
-        answers = AnswerCheck.create(
+        answer_check = AnswerCheck.create(
             self.load,
             request,
             target.load.expect,
@@ -385,12 +389,12 @@ class StackEnvironment:
             max_rate=target.load.max_rate,
             hosts_serve_site=all(map(target.edits_host_files, target.tiers)),
         )
-        if not answers.validator.pages:
+        if not answer_check.validator.pages:
             note(NOT_COMPARED_NOTE)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
-            replace(request, statuses=answers.statuses),
+            replace(request, statuses=answer_check.statuses),
             target.slo.objective,
             self.load_hosts,
             stack,
@@ -403,7 +407,7 @@ class StackEnvironment:
                 for host in self._dedicated_load_hosts
             ),
             port_wait=PortWait(note),
-            answer_check=answers,
+            answer_check=answer_check,
         )
         limits = build_search_limits(target.load.max_rate)
         slo, highest_rate = target.slo.objective, meter.compute_highest_rate

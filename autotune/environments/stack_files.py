@@ -40,7 +40,7 @@ class StackFiles:
 
         return build_desired_state(settings, stack, render_with_settings, self.runtime.layout)
 
-    def validate_states(self, states: Iterable[DesiredState]) -> None:
+    def validate_host_states(self, states: Iterable[DesiredState]) -> None:
         """Validate each distinct set of files once, in one round trip per host.
 
         Raises an error with the instance whose software rejects its files, and with the software's

@@ -63,12 +63,12 @@ class HostFile:
 
     @property
     def steps(self) -> tuple[Hunk, ...]:
-        """Return the edits, split so that each line with masked words is a separate edit."""
+        """Return the edits, split so that each line with masked values is a separate edit."""
         return tuple(step for hunk in self.edits or () for step in split_hunk(hunk))
 
     @property
     def has_masked_edits(self) -> bool:
-        """True if changed lines contain masked words."""
+        """True if changed lines contain masked values."""
         return any(find_placeholders("".join(hunk.added)) for hunk in self.edits or ())
 
     @property
@@ -193,13 +193,13 @@ def _build_host_file(
 
 
 def _check_words(study: Study, file: HostFile) -> None:
-    """Raise AutotuneError if the host cannot fill in masked words, or if edits do not match the
+    """Raise AutotuneError if the host cannot fill in masked values, or if edits do not match the
     file's content.
     """
     if file.edits is None:
         if has_placeholder(file.content):
             raise AutotuneError(
-                f"{file.path} on {file.host} contains masked words", hint=APPLY_HINT
+                f"{file.path} on {file.host} contains masked values", hint=APPLY_HINT
             )
         return
     lines, shift = split_lines(file.content), 0

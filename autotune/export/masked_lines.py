@@ -1,4 +1,4 @@
-"""Changed lines with masked words. The export's script copies the words from the same line on the host.
+"""Changed lines with masked values. The export's script copies the words from the same line on the host.
 
 A study contains placeholders instead of the words. On the host, the script finds each word by the
 recorded text before and after its placeholder.
@@ -18,9 +18,9 @@ def find_placeholders(text: str) -> tuple[str, ...]:
 
 
 def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
-    """Split a hunk so that each line with masked words and its replacement form a separate hunk.
+    """Split a hunk so that each line with masked values and its replacement form a separate hunk.
 
-    Raises ValueError if the host cannot fill in the masked words. The error's text is a clause that
+    Raises ValueError if the host cannot fill in the masked values. The error's text is a clause that
     follows the line number.
     """
     old_numbers = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
@@ -28,7 +28,7 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
     if [find_placeholders(hunk.removed[number]) for number in old_numbers] != [
         find_placeholders(hunk.added[number]) for number in new_numbers
     ]:
-        raise ValueError("moves masked words")
+        raise ValueError("moves masked values")
     hunks, first, start = list[Hunk](), 0, 0
     for number, replacement in [
         *zip(old_numbers, new_numbers, strict=True),
@@ -68,16 +68,16 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
 
 
 def _check_exchange(hunk: Hunk) -> None:
-    """Raise ValueError if the masked words in the host's line cannot be located unambiguously."""
+    """Raise ValueError if the masked values in the host's line cannot be located unambiguously."""
     removed, added = hunk.removed[0], hunk.added[0]
     placeholders = find_placeholders(removed)
     numbers = {placeholder.split("-")[2] for placeholder in placeholders}
     if len(numbers) < len(placeholders):
-        raise ValueError("repeats masked words")
+        raise ValueError("repeats masked values")
     if not removed.endswith("\n") or not added.endswith("\n"):
-        raise ValueError("contains masked words, and does not end with a newline")
+        raise ValueError("contains masked values, and does not end with a newline")
     masked_texts = find_masked_parts(hunk)
     if not all(character.isprintable() or character == "\t" for character in "".join(masked_texts)):
-        raise ValueError("contains control characters between masked words")
+        raise ValueError("contains control characters between masked values")
     if any(f"{part}{following_part}" in removed for part, following_part in pairwise(masked_texts)):
-        raise ValueError("contains no text between masked words")
+        raise ValueError("contains no text between masked values")

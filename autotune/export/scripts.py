@@ -79,7 +79,7 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
     """Return ``patch/HOST.patch`` for ``patch -p1 -d /``, and the expected digests for ``sha256sum
     -c``.
 
-    If a host's changed lines contain masked words, the host gets ``patch/HOST.patch.sh`` instead, a
+    If a host's changed lines contain masked values, the host gets ``patch/HOST.patch.sh`` instead, a
     script that prints the patch on the host. Raises AutotuneError if a file's original content is not
     recorded.
     """
@@ -108,14 +108,14 @@ def export_patch(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str, 
 
 
 def has_masked_edits(hosts: ExportedHosts, host: str) -> bool:
-    """True if any changed line on a host contains masked words."""
+    """True if any changed line on a host contains masked values."""
     return any(file.has_masked_edits for file in hosts.list_files(host))
 
 
 def build_patch_script(
     heading: str, host: str, hosts: ExportedHosts, notice: str | None = None
 ) -> str:
-    """Return the script that prints one host's patch with its masked words filled in."""
+    """Return the script that prints one host's patch with its masked values filled in."""
     return fill_template(
         "patch.sh.j2",
         title=heading,

@@ -52,7 +52,7 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
     vocabulary = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
         raise ExportError(
-            study, f"too many lines of {path} on {instance.placement.host} change", APPLY_HINT
+            study, f"too many lines change in {path} on {instance.placement.host}", APPLY_HINT
         )
     for hunk in hunks:
         if vocabulary is None or not _is_safe_hunk(vocabulary, hunk):
@@ -176,7 +176,7 @@ def _is_setting_exchange(vocabulary: _Vocabulary, old: str, new: str) -> bool:
 def _keeps_masked_words(
     vocabulary: _Vocabulary, before: Sequence[str], after: Sequence[str]
 ) -> bool:
-    """True if masked words keep their positions: up to the last masked word, only values may
+    """True if masked values keep their positions: up to the last masked value, only values may
     differ.
     """
     leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
@@ -187,7 +187,7 @@ def _keeps_masked_words(
 
 
 def _find_last_masked(tokens: Sequence[str]) -> int:
-    """Return the index of the last token with a masked word, or -1 if there is none."""
+    """Return the index of the last token with a masked value, or -1 if there is none."""
     return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
 
 

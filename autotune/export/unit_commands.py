@@ -131,7 +131,7 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
 
 
 def _keeps_masked_words(hunk: Hunk) -> bool:
-    """True if edits to lines with masked words only change numbers or append options."""
+    """True if edits to lines with masked values only change numbers or append options."""
     masked_lines = [
         [line for line in lines if find_placeholders(line)] for lines in (hunk.removed, hunk.added)
     ]

@@ -101,7 +101,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 def list_group_limits(hierarchy: CgroupHierarchy, host: LabHost) -> dict[str, str]:
     """Return the values to write to the files of a host's control group in ``hierarchy``, in
-    writing order.
+    the order in which they are written.
     """
     files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:

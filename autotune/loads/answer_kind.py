@@ -271,8 +271,8 @@ def _format_size_range(sizes: tuple[int, int]) -> str:
     low, high = map(format_size, sizes)
     if low == high:
         return low
-    number, _, unit = low.partition(" ")
-    return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
+    low_number, _, unit = low.partition(" ")
+    return f"{low_number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
 
 
 def _sanitize_text(text: str) -> str:

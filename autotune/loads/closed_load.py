@@ -170,7 +170,7 @@ class AbGenerator(ClosedLoopGenerator):
         failure_match = _FAILURE_PATTERN.search(output)
         error_counts = {"status": counts.get("Non-2xx responses", 0)}
         if failure_match:
-            # An exception is a broken connection, whose request is already counted.
+            # ab also counts broken connections as exceptions, but their requests are already counted.
             error_counts |= {
                 "refused": parse_uint(failure_match[1]),
                 "broken off": parse_uint(failure_match[2]),

@@ -66,8 +66,8 @@ from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
 # Below both limits (requests, and requests/s), a reading has a random number of requests. With
-# FEW_REQUESTS or more, the sd of a random number would be at most 5 %. At SLOW_RATE or more, the queue
-# settles within the reading.
+# FEW_REQUESTS or more, a random number of requests would have an sd of at most 5 %. At SLOW_RATE or
+# more, the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
 # number of clients with different arrivals; the state uses 16 bits of a client's number
 CLIENT_NUMBERS = 1 << 16
@@ -468,9 +468,9 @@ def check_result(
 ) -> LoadResult:
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the
-    latencies decide. If responses exceed the latency limit by more than twice the longest stall
-    (``lag``), the server caused the delay, at *less* load than requested. The server would
+    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the latencies
+    decide whether the result is valid. If responses exceed the latency limit by more than twice the
+    longest stall (``lag``), the server caused the delay, at *less* load than requested. The server would
     therefore fail under the requested load as well.
     """
     if exhausted_result := result.as_exhausted_host():

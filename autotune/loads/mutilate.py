@@ -107,7 +107,7 @@ CACHE_SHAPES = (
 
 
 @dataclass(frozen=True)
-class SampledReading:
+class MutilateReading:
     """A reading with mutilate, with its traffic, operations, gets and misses.
 
     ``traffic`` is in bytes, in both directions. ``operations`` are all operations in ``seconds``,
@@ -186,7 +186,7 @@ def build_measure_command(
     )
 
 
-def parse_output(output: str, spec: LoadSpec) -> SampledReading:
+def parse_output(output: str, spec: LoadSpec) -> MutilateReading:
     """Return the reading in the output of ``build_measure_command``.
 
     The reading is ``limited`` if the output is unreadable or impossible.
@@ -198,7 +198,7 @@ def parse_output(output: str, spec: LoadSpec) -> SampledReading:
     except ValueError:
         sampled_reading = None
     if sampled_reading is None or not sampled_reading.result.is_consistent:
-        return SampledReading(
+        return MutilateReading(
             LoadResult.build_unsent_result(
                 intended_requests, _describe_failure(summary_text.strip())
             )
@@ -208,7 +208,7 @@ def parse_output(output: str, spec: LoadSpec) -> SampledReading:
 
 def _parse_samples(
     summary_text: str, samples: str, spec: LoadSpec, intended_count: int
-) -> SampledReading | None:
+) -> MutilateReading | None:
     total, misses = _TOTAL_PATTERN.search(summary_text), _MISSES_PATTERN.search(summary_text)
     sample_rows = [line.split() for line in split_lines(samples) if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in sample_rows):
@@ -220,7 +220,7 @@ def _parse_samples(
         operations, get_latencies, late_set_share, intended_count, spec, summary_text
     )
     start_times = sorted(parse_decimal(start) for start, _ in sample_rows)
-    return SampledReading(
+    return MutilateReading(
         _check_result(result, start_times, spec),
         parse_decimal(total[2]),
         operations,

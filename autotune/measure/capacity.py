@@ -56,7 +56,7 @@ class SearchLimits:
       is unmeetable.
     - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if more time is
       needed for a queue to reach the latency limit, or for a few violations. ``min_length_share`` is
-      the share of this time that suffices as long as the peak is hardly known.
+      the share of this time that is enough while the peak is poorly known.
     - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles. With 0,
       no reading is extended for this reason.
     - ``overhead_seconds``: seconds of load before each reading (its warm-up), which count only towards

@@ -25,7 +25,10 @@ _GUMBEL_VARIANCE = pi**2 / 6.0
 
 
 def solve_mean_logit(fraction: Array, logit_sd: Array) -> Array:
-    """Return the mean logit whose mean fraction is ``fraction``; ``logit_sd`` is the logit's sd."""
+    """Return the mean of the logit for which the mean of the fraction is ``fraction``.
+
+    ``logit_sd`` is the standard deviation of the logit.
+    """
     fraction_logits = np.log(fraction) - np.log1p(-fraction)
     logits_by_spread = np.array(
         [np.interp(fraction_logits, means, _MEAN_GRID) for means in _tabulate_means()]
@@ -46,9 +49,10 @@ def compute_count_likelihood(
     """Return the likelihood of the logit's mean ``mean_logit`` and sd ``logit_sd``, given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables. Averaged over a normal logit, this likelihood is close to a normal density
-    with both variances added. Without violations (or without correct responses), a Gumbel variable
-    replaces the logarithm, and the normal distribution function replaces the density.
+    ratio of gamma variables. If the logit is normally distributed, the average of this
+    likelihood is close to a normal density. The variance of this density is the sum of the variances of
+    logit and logarithm. Without violations (or without correct responses), a Gumbel variable replaces the
+    logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
 

@@ -63,9 +63,10 @@ class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
     Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
-    ``weights`` is the flattened array ``[noise_sd, shape]``: a weight for each onset shape, for each of
-    ``NOISE_SDS``. It is empty before the first search. Noise and shape are learned together, because
-    violations scatter in the same way on a noisy machine and with a steep onset. ``readings`` is the
+    ``weights`` contains one weight for each pair of a value in ``NOISE_SDS`` and an onset shape,
+    flattened row by row. ``weights`` is empty before the first search. Noise and shape are learned
+    together, because violations scatter in the same way on a noisy machine and with a steep onset.
+    ``readings`` is the
     number of readings behind the weights. ``effects`` contains the weights of ``STEAL_EFFECTS``, and is
     empty before the first CPU steal.
     """

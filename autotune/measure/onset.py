@@ -332,7 +332,7 @@ def _compute_late_probability(
     """Return the mean probability, over a reading of ``seconds``, of a wait above ``limit_share`` of
     ``latency_limit``.
 
-    ``lead_seconds`` is the load time before the reading. In the long run, a wait exceeds
+    ``lead_seconds`` is the time under load before the reading. In the long run, a wait exceeds
     ``latency_limit`` with probability ``exp(-decay * spare utilisation)``.
     """
     # `check` and `plan` do not measure, so they should not import scipy.

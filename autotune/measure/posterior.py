@@ -118,22 +118,22 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 
 
 @lru_cache(maxsize=32)  # a search uses few different reading lengths
-def _build_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
+def _build_independent_terms(expected_onset: onset.Onset) -> tuple[Array, _BetaTable]:
     """Return the terms of the likelihood that do not depend on counts.
 
     The first is, for each shape and offset, the weight of an overload of unknown extent. The second
     contains the distributions of the violation fraction, without the gradual shapes.
     """
-    is_unknown = np.isnan(expected.violation_fraction)
+    is_unknown = np.isnan(expected_onset.violation_fraction)
     overload_fractions = np.where(
-        is_unknown, 1.0, _ODD_OVERLOAD_WEIGHT * expected.violation_fraction
+        is_unknown, 1.0, _ODD_OVERLOAD_WEIGHT * expected_onset.violation_fraction
     )
-    fractions = np.where(is_unknown, 0.5, expected.violation_fraction)
-    correlations = np.where(is_unknown, 0.5, expected.correlation)
-    if expected.gradual_onset is not None:
+    fractions = np.where(is_unknown, 0.5, expected_onset.violation_fraction)
+    correlations = np.where(is_unknown, 0.5, expected_onset.correlation)
+    if expected_onset.gradual_onset is not None:
         fractions, correlations = (
-            fractions[~expected.gradual_onset.shapes],
-            correlations[~expected.gradual_onset.shapes],
+            fractions[~expected_onset.gradual_onset.shapes],
+            correlations[~expected_onset.gradual_onset.shapes],
         )
     return overload_fractions, _build_beta(fractions, correlations)
 
@@ -224,8 +224,8 @@ class PeakPosterior:
 
     ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, the servers without a
     peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible effects of
-    CPU steal on the capacity. Before the first CPU steal, ``weights`` contains a single entry for all
-    effects.
+    CPU steal on the capacity. Until a reading with CPU steal, ``weights`` contains a single entry,
+    shared by all effects of steal.
     """
 
     log_rate_origin: float
@@ -312,7 +312,8 @@ class PeakPosterior:
         )
 
     def _apply_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``weights`` after a reading at ``rate``, a log rate relative to ``log_rate_origin``.
+        """Return ``table`` updated by the steal during a reading at ``rate`` (a log rate relative to
+        ``log_rate_origin``).
 
         ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
         steal corresponds to a different loss of capacity.

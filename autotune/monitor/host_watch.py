@@ -85,7 +85,8 @@ class HostWatch:
     ``watch.observations``.
 
     ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
-    sample and stop. A stream that does not stop within ``LAST_SAMPLE_SECONDS`` is left out.
+    sample and stop. The result omits the samples of a stream that does not stop within
+    ``LAST_SAMPLE_SECONDS``.
     ``observations.failures`` lists all errors.
     """
 

@@ -286,9 +286,9 @@ class Searcher:
         return frozenset(self._recorded)
 
     def add_pending(self, pending_settings: Mapping[int, Settings]) -> None:
-        """Add the suggestions that other processes are measuring now, by trial number in the study.
+        """Add the suggestions that other processes are measuring now; the keys are trial numbers.
 
-        The model assumes that they will give the predicted results.
+        The model uses its predictions as the results of these suggestions.
         """
         for number in self._numbers_elsewhere.keys() - pending_settings.keys():
             self.discard_trial(self._numbers_elsewhere.pop(number))

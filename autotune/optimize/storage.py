@@ -83,8 +83,8 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
-            hint="close other programs that use it, or remove it: `autotune resume` rebuilds it from "
-            "the study's journal",
+            hint="close other programs that use the database, or remove the database: `autotune resume` "
+            "rebuilds it from the study's journal",
         ) from error
 
 

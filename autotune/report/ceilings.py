@@ -93,7 +93,7 @@ def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
         yield from map(_format_stack_ceiling, record.ceilings)
     else:
         yield from map(_format_cache_ceiling, record.ceilings)
-    if note := _format_share_note(record):
+    if note := _format_load_share_note(record):
         yield note
 
 
@@ -142,7 +142,9 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
         )
         for ceiling in record.ceilings
     )
-    return CeilingsTable(_format_title(record), headings, cache_rows, _format_share_note(record))
+    return CeilingsTable(
+        _format_title(record), headings, cache_rows, _format_load_share_note(record)
+    )
 
 
 def _format_title(record: Ceilings) -> str:
@@ -151,7 +153,7 @@ def _format_title(record: Ceilings) -> str:
     return f"{record.generator}, {CLOSED_LOOP_LABEL}"
 
 
-def _format_share_note(record: Ceilings) -> str:
+def _format_load_share_note(record: Ceilings) -> str:
     """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
 
     The reference is the last ceiling if it was measured with several keys per request. Otherwise it is

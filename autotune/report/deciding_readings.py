@@ -27,7 +27,7 @@ class DecidingReadings:
 
     @property
     def failure_text(self) -> str:
-        """The evidence that no rate meets the SLO: ``24 requests, at 0.87/s or more``."""
+        """Return the evidence that no rate meets the SLO, such as ``24 requests, at 0.87/s or more``."""
         if not self.requests:
             return ""
         lowest_rate = fmt.format_rate(self.lowest_rate)

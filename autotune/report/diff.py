@@ -114,7 +114,7 @@ def find_trial(state: State, name: str) -> Trial:
             names = [side for side in ("baseline", "best") if side in sides]
             raise AutotuneError(
                 f"no configuration of this study is its {name}",
-                hint=_format_known_names(state, names),
+                hint=_format_configuration_names(state, names),
             )
         return sides[name].trial
     for trial in state.trials:
@@ -122,14 +122,14 @@ def find_trial(state: State, name: str) -> Trial:
             return trial
     similar_name = find_nearest_name(name, ("baseline", "best"))
     hint = (
-        f"did you mean {similar_name!r}? {_format_known_names(state)}"
+        f"did you mean {similar_name!r}? {_format_configuration_names(state)}"
         if similar_name
-        else _format_known_names(state)
+        else _format_configuration_names(state)
     )
     raise UsageError(f"unknown trial {name!r}", hint=hint)
 
 
-def _format_known_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
+def _format_configuration_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "the study has no trials yet"

@@ -32,7 +32,7 @@ class NextSteps:
 
 
 def build_next_steps(view: StudyFigures) -> NextSteps:
-    """Return the commands that fit the study's verdict and whether the study is running."""
+    """Return the commands that suit the study's verdict and its state (running or not)."""
     steps = _list_steps(view)
     return replace(
         steps,
@@ -42,7 +42,7 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 
 
 def _list_steps(view: StudyFigures) -> NextSteps:
-    name = _format_study(view)
+    study_name = _format_study(view)
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         resume = f"autotune resume {_format_resumed_study(view)}"
         return NextSteps(resume=() if view.study.running_process else (resume,))
@@ -52,7 +52,7 @@ def _list_steps(view: StudyFigures) -> NextSteps:
     minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {name}{minimal_option} --out {output_directory}"
+    export = f"autotune export {study_name}{minimal_option} --out {output_directory}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)
@@ -74,21 +74,21 @@ def _list_steps(view: StudyFigures) -> NextSteps:
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    name = _format_study(view)
+    study_name = _format_study(view)
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
-        yield f"autotune status {name}"
+        yield f"autotune status {study_name}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
         is_measurable = not (view.state.minimal_changes or view.state.is_shared)
         measure_option = " --measure" if is_measurable else ""
-        yield f"autotune explain {name}{measure_option}"
+        yield f"autotune explain {study_name}{measure_option}"
     if view.conclusion.best:
-        yield f"autotune diff {name}"
+        yield f"autotune diff {study_name}"
     if view.verdict != "improved":
         page_option = "--html report.html" if view.study.is_database_copy else "--open"
-        yield f"autotune report {name} {page_option}"
-    yield f"autotune report {name} --json"
+        yield f"autotune report {study_name} {page_option}"
+    yield f"autotune report {study_name} --json"
 
 
 def _choose_status_command(view: StudyFigures) -> str:

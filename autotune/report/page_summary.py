@@ -209,9 +209,10 @@ def group_changes_by_tier(
     changes = sort_changes(view)
     tiers: dict[str, list[ChangeRow]] = {}
     for change in changes[shown_count:] if remaining else changes[:shown_count]:
-        tier, separator, name_in_tier = change.name.partition(".")
-        tier_name, name = (tier, name_in_tier) if separator else ("", change.name)
-        tiers.setdefault(tier_name, []).append(_build_change_row(view, change, name))
+        tier_name, separator, parameter_name = change.name.partition(".")
+        if not separator:
+            tier_name, parameter_name = "", change.name
+        tiers.setdefault(tier_name, []).append(_build_change_row(view, change, parameter_name))
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 

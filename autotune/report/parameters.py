@@ -121,14 +121,14 @@ def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
 
 
 def build_catalogue_json(
-    name: str | None = None, catalogue: Catalogue = SHIPPED
+    service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> documents.ParameterCatalogue:
     """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
     return {
         "schema": 1,
         "services": {
             service: [_build_entry_json(entry) for entry in entries]
-            for service, entries in list_catalogue(name, catalogue).items()
+            for service, entries in list_catalogue(service_name, catalogue).items()
         },
     }
 

@@ -52,13 +52,13 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "wrong-answers",
-            "Responses under load differ from the expected response. They count as errors.",
+            "Responses under load differ from the expected response. Wrong responses count as errors.",
             "if these responses are correct, set `load: {expect: {body: …}}`",
         ),
         WarningKind(
             "pages-not-checked",
-            "Rarely requested pages returned incorrect responses before the first trial. Their responses "
-            "under load are not compared.",
+            "Rarely requested pages returned incorrect responses before the first trial. Responses of "
+            "these pages are not compared with reference responses under load.",
             "fix these pages, or remove them from the requests",
         ),
         WarningKind(
@@ -68,8 +68,8 @@ WARNING_KINDS = {
         ),
         WarningKind(
             "not-remeasured",
-            "The best capacity was measured once, during the search. Such values"
-            " are about a tenth too high.",
+            "The best capacity was measured once, during the search. Values that were"
+            " measured once are about a tenth too high.",
             "raise `budget.time`, so that time is left for the proof",
         ),
         WarningKind(
@@ -86,7 +86,8 @@ WARNING_KINDS = {
         WarningKind(
             "few-repeats",
             "Few measurements confirm that the best configuration meets the SLO.",
-            f"export it, then run `autotune measure TARGET --config EXPORT --repeat {MIN_PAIRS}`",
+            "export the configuration, then run `autotune measure TARGET --config EXPORT --repeat "
+            f"{MIN_PAIRS}`",
         ),
         WarningKind(
             "unsettled",
@@ -124,7 +125,7 @@ WARNING_KINDS = {
         WarningKind(
             "cpu-steal",
             "The hypervisor took CPU time from the hosts during many readings.",
-            "repeat at a quieter time, or use hosts with dedicated CPUs",
+            "repeat the study at a quieter time, or use hosts with dedicated CPUs",
         ),
         WarningKind(
             LIMITED_VERDICT,
@@ -144,7 +145,7 @@ WARNING_KINDS = {
         WarningKind(
             "time-not-loading",
             "Restarts and other overhead took much of the time.",
-            "restarts take most of it: use `fixed:` for parameters that need a restart",
+            "use `fixed:` for parameters that need a restart: restarts take most of the overhead",
         ),
     )
 }
@@ -271,7 +272,7 @@ def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
             f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial "
             f"{best.trial.number} were measured "
             "once, during the search; such values are about a tenth too high",
-            f"`autotune resume {view.name}` measures it again"
+            f"`autotune resume {view.name}` measures the trial again"
             if view.verdict == STOPPED_VERDICT
             else "",
         )
@@ -387,7 +388,8 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
             "took-effect-differently",
             len(differences),
             0,
-            f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "
+            "effective value differs from the requested value for "
+            f"{format_count(len(differences), 'setting')} of the best configuration: "
             + "; ".join(differences),
         )
     # Only the target's constraints count, because a service's own limits cannot be relaxed.

@@ -119,7 +119,7 @@ at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
 SOMAXCONN = "net.core.somaxconn"  # limits the accept queue of a socket
-accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
+build_accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=SOMAXCONN,
     meaning="Maximum number of connections that wait to be accepted."
             " The kernel limits it to somaxconn.")  # fmt: skip
@@ -388,8 +388,9 @@ class Service:
     ``unit_reloads`` is true if a reload of the unit rereads the files, although no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a
-    warm-up. ``keeps_data`` is true if the data belong to the user. Such a service never runs as a
-    private process, or as one of several deployments to choose from. ``load_protocol`` is the
+    warm-up. ``keeps_data`` is true if the data belong to the user. A service that keeps data never
+    runs as a private process, and the search never chooses it instead of another service.
+    ``load_protocol`` is the
     protocol of load generators that test this service alone. ``unit_nofile`` is LimitNOFILE in the
     distribution's unit, and ``limits_template`` the template of the drop-in that changes it.
     ``serving_processes`` names the processes that serve requests, if ``programs`` only manage these

@@ -405,10 +405,10 @@ def _escape_text(text: str) -> str:
 def find_block_start(config: Config, block: str) -> list[FilePosition]:
     """Return the position after the opening brace of the first block with this name."""
     for placed in config.find_all(block):
-        path, end = placed.end_position
-        brace = config.texts[path].find("{", end)
-        if brace >= 0 and not config.texts[path][end:brace].strip():
-            return [(path, brace + 1)]
+        file_path, end = placed.end_position
+        brace = config.texts[file_path].find("{", end)
+        if brace >= 0 and not config.texts[file_path][end:brace].strip():
+            return [(file_path, brace + 1)]
     return []
 
 

@@ -16,7 +16,7 @@ from autotune.services.base import (
     Service,
     Settings,
     StoreLoader,
-    accept_queue,
+    build_accept_queue,
     on_restart,
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
@@ -65,7 +65,7 @@ def _is_bulk_complete(reply: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
-# Passes the password in the host's own files to redis-cli. The password never leaves the host.
+# Passes redis-cli the password that the host's own files set. The password never leaves the host.
 _AUTH_SCRIPT = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
@@ -137,7 +137,7 @@ CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
 # Each server passes its own documentation as `source`.
-build_backlog = partial(accept_queue, "tcp_backlog", stock=511)
+build_backlog = partial(build_accept_queue, "tcp_backlog", stock=511)
 build_client_limit = partial(on_restart, "maxclients",
     "Maximum number of concurrent clients. Others are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip

@@ -42,9 +42,10 @@ SET_BY_UNIT_COMMAND = UntunedReason(
     "The command line overrides the file. Move the option to the file to tune it.",
 )
 SOCKET_UNIT = UntunedReason(
-    "The accept queue of a socket unit", "`Backlog=` of the socket unit sets its length."
+    "The accept queue of a socket unit",
+    "`Backlog=` of the socket unit sets the length of the queue.",
 )
 TEMPLATE_UNIT = UntunedReason(
     "An instance of a template unit (`NAME@.service`)",
-    "A change would affect all instances. Give the instance its own unit to tune it.",
+    "A change would affect all instances. Give the instance its own unit to tune the instance.",
 )

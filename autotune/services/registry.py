@@ -205,15 +205,15 @@ def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int,
                 yield f"{service.key}+{server.key}", service.port, role_pairs
 
 
-def _load_shipped() -> Iterator[Service]:
+def _load_shipped_services() -> Iterator[Service]:
     for folder in iter_modules(services.__path__):
         if folder.ispkg:
             yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
 
 
-def _load_plugins(shipped: Sequence[Service]) -> Iterator[Service]:
+def _load_plugin_services(shipped_services: Sequence[Service]) -> Iterator[Service]:
     """Yield the services from plug-ins. Raises AutotuneError."""
-    keys = {service.key for service in shipped}
+    keys = {service.key for service in shipped_services}
     for plugin, plugin_services in plugins.iterate_plugins("services"):
         for service in plugin_services:
             plugins.check_name_free(plugin, "services", service.key, keys)
@@ -223,8 +223,8 @@ def _load_plugins(shipped: Sequence[Service]) -> Iterator[Service]:
 
 def _load_catalogue() -> Catalogue:
     """Return the catalogue of the services in this package and in plug-ins. Raises AutotuneError."""
-    shipped = list(_load_shipped())
-    return Catalogue.create([*shipped, *_load_plugins(shipped)])
+    shipped_services = list(_load_shipped_services())
+    return Catalogue.create([*shipped_services, *_load_plugin_services(shipped_services)])
 
 
 SHIPPED = _load_catalogue()
@@ -393,8 +393,8 @@ class TierService:
 
     @property
     def run_conditions(self) -> Conditions:
-        """Return the conditions under which the service runs: ``when``, and conditions on its own
-        parameters.
+        """Return the conditions under which the service runs: those in ``when``, and those on the
+        service's own parameters.
 
         The service's own parameters in these conditions are active even while the service is
         stopped, because they decide whether it runs.

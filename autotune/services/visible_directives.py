@@ -74,7 +74,9 @@ class VisibleDirectives:
         )
 
     def build_outline(self, text: str, *, is_unit: bool) -> TextOutline:
-        """Return the visible parts of a text. The result is empty if the text cannot be parsed."""
+        """Return the parts of a text that need no masking, or an empty result if the text cannot be
+        parsed.
+        """
         try:
             directives = [*(self._parse_unit(text) if is_unit else self.parse_directives(text))]
         except (ConfigSyntaxError, UnicodeError, RecursionError):

@@ -96,12 +96,12 @@ def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
 def _qualify_names(
     expression: Expression, prefix: str, dimensions: Mapping[str, Dimension] | None = None
 ) -> Expression:
-    def qualify(part: Expression) -> Expression | None:
+    def qualify_name(part: Expression) -> Expression | None:
         if isinstance(part, Name) and (dimensions is None or prefix + part.name in dimensions):
             return Name(prefix + part.name)
         return None
 
-    return replace_names(expression, qualify)
+    return replace_names(expression, qualify_name)
 
 
 def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:

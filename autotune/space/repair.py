@@ -58,7 +58,7 @@ def repair_settings(
         if broken_rule is None:
             return repair_state.settings, repair_state.list_repairs()
         seen_states.add(state)
-        repair_state.repair_rule(broken_rule)
+        repair_state.satisfy_rule(broken_rule)
     raise InfeasibleRule(
         f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
     )
@@ -86,7 +86,7 @@ class _RepairState:
             if self.settings[name] != self.requested[name]
         )
 
-    def repair_rule(self, rule: Rule) -> None:
+    def satisfy_rule(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
         arithmetic = rule.format_arithmetic(self.names)
         requested_rule, rule = rule, rule.as_bound(self.names)
@@ -121,9 +121,9 @@ class _RepairState:
         The parameter with the largest ratio to its bound comes first.
         """
 
-        def ratio(pair: tuple[Dimension, float]) -> float:
+        def ratio(movable_pair: tuple[Dimension, float]) -> float:
             smaller_number, larger_number = sorted(
-                (float(self.settings[pair[0].name]), float(pair[1]))
+                (float(self.settings[movable_pair[0].name]), float(movable_pair[1]))
             )
             return larger_number / max(smaller_number, 1e-9)
 

@@ -631,7 +631,7 @@ def _apply_parameter_rule(
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
         return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
-    adjusted_dimension = _adjust_range(file, by_name[name], rule)
+    adjusted_dimension = _restrict_dimension(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
     # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
@@ -761,7 +761,7 @@ def _build_dimension(
     return dimension.widened_for(dimension.baseline)
 
 
-def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
+def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
     def parse(value: Scalar, key: str) -> Value:

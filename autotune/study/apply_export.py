@@ -137,7 +137,8 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
 
 
 def read_exported_rss(export: Path) -> dict[str, int]:
-    """Return the process sizes measured in the study of an export, in bytes by `tier.service`.
+    """Return the process sizes from the study that created an export, in bytes; the keys are
+    `tier.service`.
 
     With these sizes, the export satisfies the same memory rules as in its study. Without them, larger
     sizes are assumed. Raises AutotuneError.

@@ -123,15 +123,17 @@ def prepare_joining_beds(
         target_file, names, {name: adopted_by_bed.get(name) for name in names}
     )
     parameter_limits = collect_parameter_limits(environment.space)
-    lines = [
+    difference_lines = [
         f"  {line}"
         for line in list_limit_differences(
             "the study", study.first_record["space"], names[0], parameter_limits
         )
     ]
-    if lines:
+    if difference_lines:
         raise AutotuneError(
-            "\n".join([f"the stack differs from the stack of study {study.name}:", *lines]),
+            "\n".join(
+                [f"the stack differs from the stack of study {study.name}:", *difference_lines]
+            ),
             hint="make the hosts equal: `autotune check TARGET --beds all` shows the differences",
         )
     return environment

@@ -188,7 +188,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
     preset is repeated once, whatever the result.
     """
-    repeated_numbers = {
+    repeated_trial_numbers = {
         state.find_configuration_number(t)
         for t in state.list_started(*OPENING_PHASES)
         if t.source_trial is not None
@@ -198,7 +198,7 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
         if trial.peak
         and trial.peak.is_pruned
-        and state.find_configuration_number(trial) not in repeated_numbers
+        and state.find_configuration_number(trial) not in repeated_trial_numbers
     ]
     # The incumbent is expensive to compute and rarely needed for this decision.
     incumbent = find_incumbent(state) if pruned_trials else None

@@ -65,8 +65,8 @@ MAX_RESERVE_SHARE = 0.45
 # time for a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
-# Seconds for the minimum number of pairs and one block of changes. They are always reserved, up to
-# MAX_PROOF_SHARE of the time budget.
+# Seconds for the minimum number of pairs and one block of changes. These final
+# measurements always have reserved time, up to MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
 # A measurement may be shortened to the average duration of a trial, divided by this number.
@@ -191,7 +191,7 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     if (
         last_trial is not None
         and not last_trial.is_finished
-        and last_trial.number not in state.repeated_numbers
+        and last_trial.number not in state.repeated_trial_numbers
     ):
         return MeasureStep(
             last_trial.phase,
@@ -373,8 +373,8 @@ def _plan_search(
 
 
 def _plan_refinement(state: State) -> ScheduleStep | None:
-    """Return a precise measurement of a rough incumbent, once the best peak no longer rises by large
-    factors.
+    """Return a step that measures a roughly measured incumbent again, once the best peak no longer
+    rises by large factors.
     """
     rough_incumbent = None if is_exploring(state) else find_rough_incumbent(state)
     return (

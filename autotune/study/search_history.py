@@ -75,7 +75,7 @@ def sync_search(searcher: Searcher, state: State) -> None:
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
-    """Report the outcomes that are still missing in a search."""
+    """Add the outcomes of trials that a search does not contain yet."""
     recorded_trials = searcher.list_recorded_trials()
     for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded_trials:

@@ -240,7 +240,7 @@ class State:
         return self.bed_seconds.get(bed, 0.0) + self.missed_seconds.get(bed, 0.0)
 
     @cached_property
-    def repeated_numbers(self) -> frozenset[int]:
+    def repeated_trial_numbers(self) -> frozenset[int]:
         """Return the numbers of trials that another test bed has repeated or is repeating.
 
         In a study with one process, only finished repeats count, because its beds stop together.
@@ -284,13 +284,16 @@ class State:
 
     def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
-        active_beds, repeated_numbers = frozenset(self.active_beds), self.repeated_numbers
+        active_beds, repeated_trial_numbers = (
+            frozenset(self.active_beds),
+            self.repeated_trial_numbers,
+        )
         return tuple(
             t
             for bed, t in self.last_trial_by_bed.items()
             if bed in active_beds
             and not t.is_finished
-            and t.number not in repeated_numbers
+            and t.number not in repeated_trial_numbers
             and (not phases or t.phase in phases)
         )
 

@@ -143,7 +143,7 @@ def _build_series_point(
     if horizontal_name is not None:
         label = result.point.labels.get(horizontal_name, _format_host_counts(result.point.hosts))
         return SeriesPoint(label, mean.value, mean.low, mean.high)
-    # A curve over the throughput ends where the stack no longer serves the offered load.
+    # A curve plotted against throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
     return SeriesPoint(result.throughput.value * sweep.plan.keys, mean.value, mean.low, mean.high)

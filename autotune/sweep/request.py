@@ -78,31 +78,33 @@ def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
 
 
 def _parse_request(document: YamlDocument) -> SweepRequest:
-    def read_entries(key: str) -> dict[str, Any]:
+    def read_sweep_entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
             message = f"{key}: must be a mapping, not {format_value(mapping)}"
             raise document.build_error([key], message, hint=f"such as `{ENTRY_EXAMPLES[key]}`")
         return mapping
 
-    def parse_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
+    def parse_sweep_entry(key: str, parse: Callable[[Any], T], default: object) -> T:
         try:
             return parse(document.root.get(key, default))
         except ValueError as error:
             raise document.build_error([key], f"{key}: {error}") from None
 
-    axis_entries = read_entries("over")
+    axis_entries = read_sweep_entries("over")
     return SweepRequest(
         title=str(document.root.get("title") or document.path.stem),
         over={name: _parse_values(document, name, text) for name, text in axis_entries.items()},
         hosts={
             tier: _parse_counts(document, tier, counts)
-            for tier, counts in read_entries("hosts").items()
+            for tier, counts in read_sweep_entries("hosts").items()
         },
-        settings=read_entries("with"),
-        rates=parse_entry("rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []),
-        repeat=parse_entry("repeat", _parse_repeat, 3),
-        seconds=parse_entry("seconds", _parse_reading_seconds, "5s"),
+        settings=read_sweep_entries("with"),
+        rates=parse_sweep_entry(
+            "rates", lambda text: tuple(map(parse_rate, _wrap_in_list(text))), []
+        ),
+        repeat=parse_sweep_entry("repeat", _parse_repeat, 3),
+        seconds=parse_sweep_entry("seconds", _parse_reading_seconds, "5s"),
         document=document,
     )
 

@@ -88,7 +88,7 @@ def _translate_error(
         case PasswordRequiredException():
             return HostUnreachable(
                 f"{host.name}: the key for {address} is locked with a passphrase",
-                hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
+                hint="add the key to an SSH agent first: ssh-add " + (host.identity_file or "KEY"),
             )
         case AuthenticationException():
             return HostUnreachable(

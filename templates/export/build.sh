@@ -66,8 +66,8 @@ other_lines() { # FIRST LAST
   echo "lines $1 to $2 differ from the lines that the study replaced" >&2
 }
 # NUMBER PART…: prints the new version of that line. The input is two lines: the recorded line of this
-# host's file, and the new line. In both, each PART stands for masked words. Quoted patterns match literally,
-# and the masked words are never arguments of a program.
+# host's file, and the new line. In both, each PART stands for masked values. Quoted patterns match literally,
+# and the masked values are never arguments of a program.
 fill() {
   number=$1 result=
   shift
@@ -98,7 +98,7 @@ cut_start() {
   case $rest in "$literal"*) ;; *) return 1 ;; esac
   rest=${rest#"$literal"} result=$put
 }
-cut_piece() { # succeeds if the literal occurs once, with masked words in front of it
+cut_piece() { # succeeds if the literal occurs once, with masked values in front of it
   case $rest in ?*"$literal"*) ;; *) return 1 ;; esac
   after=${rest#?*"$literal"}
   [ "$after" = "${rest##*"$literal"}" ] || return
@@ -161,7 +161,7 @@ read_old() { # NUMBER PATH
   [ "${read_now%% *}" != "$now" ] || return 0
   cannot "$2" "it was changed while it was read: run this script again"
 }
-show_changes() { # prints only lines that differ; masked words stay masked
+show_changes() { # prints only lines that differ; masked values stay masked
   is_pending "$1" || return 0
   before_file=$work/$1.old after_file=$work/$1.new
   if [ "$6" = edited ]; then

@@ -263,7 +263,7 @@ function element(tag, text, className) {
 function detail(row) {
   const cell = element("td");
   cell.colSpan = 5 + data.columns.length;
-  const lists = [["outcome", [row.outcome]], ["limited by", row.bottleneck ? [row.bottleneck] : []], ["binding rules", row.rules], ["effective value ≠ requested", row.differences]];
+  const lists = [["outcome", [row.outcome]], ["limited by", row.bottleneck ? [row.bottleneck] : []], ["binding rules", row.rules], ["effective value differs", row.differences]];
   if (row.changes && row.changes.length) lists.push([`${plural(row.changes.length, "setting")} different from the baseline`, row.changes.map(([name, before, after]) => `${name}: ${before} → ${after}`)]);
   for (const [title, lines] of lists) {
     if (!lines.length) continue;

@@ -29,7 +29,7 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Label each decade and, if the axis spans few decades, also its multiples by 2 and 5.
+// Label each decade and, if the axis spans few decades, also 2 and 5 times each decade.
 function logAxis(values, mostDecades) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);
   if (!exponents.length) return { type: "log" };

@@ -15,7 +15,7 @@ from autotune.space.facts import HostFacts
 
 
 def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
-    """Return the rendered file of an instance's service with masked words filled in, as in a
+    """Return the rendered file of an instance's service with masked values filled in, as in a
     deployment.
     """
     outliner = SHIPPED.map_adoptions()[instance.services[service].key].visible.build_outliner(path)

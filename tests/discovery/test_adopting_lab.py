@@ -37,7 +37,7 @@ pytestmark = pytest.mark.lab
 FIVE = {"web.nginx.worker_connections": 2000, "web.nginx.multi_accept": True,
         "web.nginx.access_log_buffer": 64,
         "web.php_fpm.max_children": 9, "web.php_fpm.max_spare_servers": 4}  # fmt: skip
-LOG = "PLACEHOLDER"  # in place of masked words
+LOG = "PLACEHOLDER"  # in place of masked values
 # Content, bits and owner of all that nginx and PHP are configured by.
 FILES = (
     "find /etc/nginx /etc/php -type f -exec stat -c '%n %a %U:%G' {} + -exec sha256sum {} + | sort"

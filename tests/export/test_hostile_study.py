@@ -217,7 +217,7 @@ def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -
     path = next(p for p in study.state.find_trial(1).files if p.endswith("redis.conf"))
     text = f"{(configs / path).read_text()}requirepass hunter2hunter2\n"
     study = changed(study, "deployed", lambda record: file(path, text)(record, configs))
-    with pytest.raises(AutotuneError, match="contains masked words") as raised:
+    with pytest.raises(AutotuneError, match="contains masked values") as raised:
         build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
     assert "autotune apply" in (raised.value.hint or "")
 

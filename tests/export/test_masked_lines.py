@@ -1,4 +1,4 @@
-"""Changed lines with masked words: the script takes these words from the host's own line."""
+"""Changed lines with masked values: the script takes these words from the host's own line."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_masked_words_are_not_shown(machine: Machine) -> None:
 
 
 def field_edits() -> Iterator[tuple[bytes, HostFile]]:
-    """Files of tests/discovery/field whose changed lines have masked words, and their edits."""
+    """Files of tests/discovery/field whose changed lines have masked values, and their edits."""
     for case in CASES:
         service, data = case.values
         if "refused" in data or not data.get("changed"):
@@ -265,11 +265,11 @@ def test_another_result_changes_nothing(machine: Machine) -> None:
 
 W1, W2 = WORD(1, 2), WORD(2, 2)
 FORGED = {
-    "a word is in no removed line": ([], [f"load {W1}\n"], "moves masked words"),
-    "a word goes": ([f"deny {W1};\n"], [], "moves masked words"),
-    "a word twice": ([f"a {W1}\n"], [f"a {W1} {W1}\n"], "moves masked words"),
+    "a word is in no removed line": ([], [f"load {W1}\n"], "moves masked values"),
+    "a word goes": ([f"deny {W1};\n"], [], "moves masked values"),
+    "a word twice": ([f"a {W1}\n"], [f"a {W1} {W1}\n"], "moves masked values"),
     "a word of another line": ([f"a {W1}\n", f"b {W2}\n"], [f"a {W2}\n", f"b {W1}\n"], "moves masked"),
-    "a word in both lines": ([f"a {W1} {W1}\n"], [f"b {W1} {W1}\n"], "repeats masked words"),
+    "a word in both lines": ([f"a {W1} {W1}\n"], [f"b {W1} {W1}\n"], "repeats masked values"),
     "words without text between them": ([f"a {W1}{W2}\n"], [f"a {W1} {W2}\n"], "no text between"),
     "does not end with a newline": ([f"a {W1}"], [f"b {W1}"], "does not end with a newline"),
     "escapes": ([f"a {W1}\x1b[2J{W2}\n"], [f"b {W1}\x1b[2J{W2}\n"], "control characters"),

@@ -86,11 +86,11 @@ SAFE = {
          '    proxy_set_header Connection "";\n'],
     ),
     "carriage return": ("mariadb", ["max_connections = 1\r\n"], ["max_connections = 2\r\n"]),
-    "behind masked words": ("nginx", [f"access_log {MASKED};\n"],
+    "behind masked values": ("nginx", [f"access_log {MASKED};\n"],
                             [f"access_log {MASKED} buffer=64k flush=5s;\n"]),
-    "in front of masked words": ("mariadb", [f"max_connections = 1 # {MASKED}\n"],
+    "in front of masked values": ("mariadb", [f"max_connections = 1 # {MASKED}\n"],
                                  [f"max_connections = 2 # {MASKED}\n"]),
-    "between masked words": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
+    "between masked values": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
                              [f"    server {MASKED} maxconn 50 {MASKED2}\n"]),
 }  # fmt: skip
 UNSAFE = {
@@ -147,20 +147,21 @@ UNSAFE = {
                                         ["access_log off; load_module;\n"]),
     "a directive becomes an argument": ("nginx", ["{ multi_accept on; deny all; }\n"],
                                         ["{ multi_accept on deny all; }\n"]),
-    "masked words become a directive": ("nginx", [f"access_log {MASKED};\n"],
+    "masked values become a directive": ("nginx", [f"access_log {MASKED};\n"],
                                         [f"access_log off; {MASKED};\n"]),
-    "masked words leave a comment": ("nginx", [f"# {MASKED}\n"], [f"{MASKED}\n"]),
-    "masked words become a comment": ("php-ini-fpm", [f"disable_functions = {MASKED}\n"],
+    "masked values leave a comment": ("nginx", [f"# {MASKED}\n"], [f"{MASKED}\n"]),
+    "masked values become a comment": ("php-ini-fpm", [f"disable_functions = {MASKED}\n"],
                                       [f"disable_functions = ;{MASKED}\n"]),
-    "masked words get another name": ("nginx", [f"deny {MASKED};\n"], [f"keepalive_timeout {MASKED};\n"]),
-    "masked words get a name": ("nginx", [f"access_log {MASKED};\n"],
+    "masked values get another name": ("nginx", [f"deny {MASKED};\n"],
+                                      [f"keepalive_timeout {MASKED};\n"]),
+    "masked values get a name": ("nginx", [f"access_log {MASKED};\n"],
                                 [f"access_log buffer=64k {MASKED};\n"]),
-    "masked words leave quotes": ("nginx", [f"access_log '{MASKED}';\n"], [f"access_log {MASKED};\n"]),
-    "masked words change places": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
+    "masked values leave quotes": ("nginx", [f"access_log '{MASKED}';\n"], [f"access_log {MASKED};\n"]),
+    "masked values change places": ("haproxy", [f"    server {MASKED} maxconn 20 {MASKED2}\n"],
                                    [f"    server {MASKED2} maxconn 20 {MASKED}\n"]),
-    "masked words go": ("nginx", [f"deny {MASKED};\n"], []),
-    "masked words are a value": ("redis", ["hz 10\n"], [f"hz {MASKED}\n"]),
-    "masked words become another word": ("nginx", [f"access_log {MASKED};\n"],
+    "masked values go": ("nginx", [f"deny {MASKED};\n"], []),
+    "masked values become a value": ("redis", ["hz 10\n"], [f"hz {MASKED}\n"]),
+    "masked values become another word": ("nginx", [f"access_log {MASKED};\n"],
                                          [f"access_log {MASKED}1;\n"]),
 }  # fmt: skip
 
@@ -174,7 +175,7 @@ def test_settings_are_exchanged(part: ServiceInstance, name: str) -> None:
 @pytest.mark.parametrize("count", [21, 10**5])
 def test_lines_that_take_long_to_compare_are_refused(part: ServiceInstance, count: int) -> None:
     hunk = Hunk(2, ("hz 10\n",) * count, ("hz 20\n",) * count)
-    with pytest.raises(AutotuneError, match=r"too many lines of .* change") as raised:
+    with pytest.raises(AutotuneError, match=r"too many lines change in ") as raised:
         check(of_service(part, "redis"), hunk)
     assert "autotune apply" in (raised.value.hint or "")
 

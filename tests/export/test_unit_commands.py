@@ -40,36 +40,36 @@ EDITS = {
     "line that goes on": (UNIT, [], ["LimitNOFILE=1024\\"], False),
     "section": (UNIT, [], ["[Service]"], False),
     "empty line goes": (UNIT, [""], [], False),
-    "numbers next to masked words": (
+    "numbers next to masked values": (
         UNIT,
         [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=16"'],
         [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=32"'],
         True,
     ),
-    "option behind masked words": (
+    "option behind masked values": (
         UNIT,
         [f'Environment="NODE_OPTIONS={MASKED}"'],
         [f'Environment="NODE_OPTIONS={MASKED} --max-semi-space-size=32"'],
         True,
     ),
-    "option in front of masked words": (
+    "option in front of masked values": (
         UNIT,
         [f'Environment="NODE_OPTIONS=--require {MASKED}"'],
         [f'Environment="NODE_OPTIONS=--require --max-semi-space-size=32 {MASKED}"'],
         False,
     ),
-    "masked words of another variable": (
+    "masked values of another variable": (
         UNIT,
         [f'Environment="NODE_OPTIONS={MASKED}"'],
         [f'Environment="UV_THREADPOOL_SIZE={MASKED}"'],
         False,
     ),
-    "masked words without quotes": (
+    "masked values without quotes": (
         UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'], [f"Environment=NODE_OPTIONS={MASKED}"], False,
     ),
-    "masked words go": (UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'], [], False),
-    "masked words come": (UNIT, [], [f'Environment="NODE_OPTIONS={MASKED}"'], False),
-    "masked words in place of others": (
+    "masked values go": (UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'], [], False),
+    "masked values come": (UNIT, [], [f'Environment="NODE_OPTIONS={MASKED}"'], False),
+    "masked values in place of others": (
         UNIT, [f'Environment="NODE_OPTIONS={MASKED}"'],
         [f'Environment="NODE_OPTIONS={MASKED.replace("1", "2", 1)}"'], False,
     ),

@@ -10,7 +10,7 @@ import pytest
 from autotune.loads.base import LoadSpec
 from autotune.loads.mutilate import (
     CACHE_SHAPES,
-    SampledReading,
+    MutilateReading,
     build_agent_command,
     build_load_command,
     build_measure_command,
@@ -32,7 +32,7 @@ def samples(name: str) -> list[float]:
     return [float(line.split()[1]) / 1e6 for line in lines if line]
 
 
-def read(name: str, spec: LoadSpec = ORDER) -> SampledReading:
+def read(name: str, spec: LoadSpec = ORDER) -> MutilateReading:
     return parse_output(format_output(name), spec)
 
 

@@ -55,7 +55,7 @@ def test_what_makes_no_sense_says_nothing(text: str) -> None:
         (DIAGNOSIS.refusal_rules, {"threads_failed": 3}, Resource.MEMORY, "3 threads"),
         (DIAGNOSIS.refusal_rules, {"backend_busy": 4}, Resource.CONNECTIONS, ".max_connections"),
         (DIAGNOSIS.cache_rules, {"n_lru_nuked": 90, "cache_miss": 60, "cache_hit": 40}, Resource.CACHE,
-         "60% of 100 requests missed: raise storage"),
+         "60% of 100 requests missed: increase the storage size"),
         (DIAGNOSIS.cache_rules, {"n_lru_nuked": 90, "cache_miss": 5, "cache_hit": 95}, None, ""),
         (DIAGNOSIS.cache_rules, {"cache_miss": 60, "cache_hit": 40}, None, ""),
         (DIAGNOSIS.worker_rules, {"threads_limited": 9}, None, ""),

@@ -225,10 +225,10 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
     if not len(points):
         return None
     changes = (points != point).sum(axis=1)
-    minimum = int(changes.min())
-    if not 0 < minimum <= MAX_DIFFERENCES:
+    min_changes = int(changes.min())
+    if not 0 < min_changes <= MAX_DIFFERENCES:
         return None
-    nearest_rows = np.flatnonzero(changes == minimum)
+    nearest_rows = np.flatnonzero(changes == min_changes)
     return int(nearest_rows[log_peaks[nearest_rows].argmax()])
 
 

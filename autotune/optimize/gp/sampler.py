@@ -413,16 +413,18 @@ def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
 
 def choose_change_count(log_peaks: Array) -> int:
     """Return the number of parameters to change at once, based on the results of recent trials."""
-    change_count, failures, successes = MAX_CHANGES, 0, 0
+    change_count, failure_count, success_count = MAX_CHANGES, 0, 0
     best_peaks = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for best_before, peak in zip(best_peaks[:-1], log_peaks[1:], strict=True):
-        failures, successes = (
-            (0, successes + 1) if peak > best_before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+        failure_count, success_count = (
+            (0, success_count + 1)
+            if peak > best_before + MIN_RELEVANT_GAIN
+            else (failure_count + 1, 0)
         )
-        if failures == FAILURES_TO_SHRINK:
-            change_count, failures = max(MIN_CHANGES, change_count // 2), 0
-        elif successes == SUCCESSES_TO_GROW:
-            change_count, successes = min(MAX_CHANGES, 2 * change_count), 0
+        if failure_count == FAILURES_TO_SHRINK:
+            change_count, failure_count = max(MIN_CHANGES, change_count // 2), 0
+        elif success_count == SUCCESSES_TO_GROW:
+            change_count, success_count = min(MAX_CHANGES, 2 * change_count), 0
     return change_count
 
 

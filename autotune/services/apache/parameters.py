@@ -8,7 +8,7 @@ from autotune.services.base import (
     LoadTrait,
     ResourceNeeds,
     Role,
-    accept_queue,
+    build_accept_queue,
     on_reload,
     on_restart,
     with_guidance,
@@ -24,7 +24,7 @@ mpm = partial(on_reload, source=MPM_DOCS)
 proxied = partial(on_reload, source=PROXY_DOCS, roles=BALANCER_ROLES)
 
 COMMON_PARAMETERS = with_guidance((
-    accept_queue("ListenBacklog", stock=511, source=MPM_DOCS),
+    build_accept_queue("ListenBacklog", stock=511, source=MPM_DOCS),
     on_reload("KeepAlive", "Allow several requests per connection.",
         choices=(False, True), stock=True, recommended=True, source=CORE_DOCS),
     on_reload("KeepAliveTimeout", "Time that an idle client connection stays open.",

@@ -21,13 +21,18 @@ REFERENCE = ServiceReference(
             "`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
             "Apache adds workers only in whole processes.",
         ),
-        UntunedReason("A directive in a section whose module is not loaded", "It has no effect."),
         UntunedReason(
-            "Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
-            "autotune writes them only to its own files: private servers, or `replace: true`.",
+            "A directive in a section whose module is not loaded",
+            "The directive has no effect without its module.",
         ),
         UntunedReason(
-            "TLS settings, virtual hosts and access rules", "They determine what is served."
+            "Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
+            "autotune writes these directives only to files of private servers, and to files with"
+            " `replace: true`.",
+        ),
+        UntunedReason(
+            "TLS settings, virtual hosts and access rules",
+            "Settings of a site determine what is served.",
         ),
     ),
 )

@@ -172,7 +172,7 @@ def _list_addresses(
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return edits of the options in the Caddyfile, and of Go's variables in the unit."""
+    """Return edits of the options in the Caddyfile, and of Go's environment variables in the unit."""
     settings = [
         EnvironmentSetting("gomaxprocs", "GOMAXPROCS", service.host.processors),
         EnvironmentSetting("gogc", "GOGC", 100),
@@ -293,6 +293,6 @@ ADOPTION = Adoption(
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,
     tune_parameters=tune_parameters,
-    # The Caddyfile cannot set Go's variables.
+    # The Caddyfile cannot set environment variables of the Go runtime, such as GOMAXPROCS.
     explain_hidden=partial(explain_unread, may_set=lambda name, _: not name.startswith("go")),
 )

@@ -8,12 +8,12 @@ REFERENCE = ServiceReference(
     recognised="`caddy.service` is active. Its file is the Caddyfile that the unit names with"
     " `--config`, with all files that it imports.",
     edited="The line in each `reverse_proxy` or `forward_auth` that sets the value. autotune adds a"
-    " missing line to `transport http`, and adds this block if it is missing. Go's variables are in"
-    " the unit, or in a drop-in.",
+    " missing line to `transport http`, and adds this block if it is missing. Environment variables"
+    " of the Go runtime are in the unit, or in a drop-in.",
     validated="`caddy validate --adapter caddyfile`, run by the account of the unit, because the"
     " command may create log files and certificates.",
-    read_back="The administration interface (`/config/`), read with `perl`. Go's variables come from"
-    " the environment of the process.",
+    read_back="The administration interface (`/config/`), read with `perl`. Environment variables of"
+    " the Go runtime come from the process.",
     untuned=(
         UntunedReason(
             "`lb_policy`, if the file does not set it",
@@ -22,11 +22,11 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "An option that only some proxies set, or that they set to different values",
-            "The proxies serve different purposes. Use one value to tune it.",
+            "The proxies serve different purposes. Use one value in all proxies to tune the option.",
         ),
         UntunedReason(
             "An option of a proxy whose block contains `import`",
-            "The snippet may set it.",
+            "The imported snippet may set the option.",
         ),
         UntunedReason(
             "All options of the file, if a line is a placeholder such as `{$NAME}`",
@@ -46,7 +46,7 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "Sites, certificates, health checks, compression levels and logs",
-            "They determine what is served, and how.",
+            "Settings of a site determine what is served, and how.",
         ),
     ),
 )

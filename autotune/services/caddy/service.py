@@ -60,8 +60,8 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 UNIT_NAME = "caddy.service"
-# Arguments: directory, unit. Prints Go's variables in Caddy's environment. A private process has no
-# unit, but a file with its process ID.
+# Arguments: directory, unit. Prints the Go runtime's variables in Caddy's environment.
+# A private process has no unit, but a file with its process ID.
 _ENVIRONMENT_SCRIPT = """
 cd "$1" || exit
 if [ -n "$2" ]; then pid=$(systemctl show -P MainPID -- "$2"); else read -r pid rest <caddy.pid-of; fi
@@ -164,7 +164,7 @@ SERVICES = (Caddy(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values of Go's variables, and those in Caddy's configuration in JSON.
+    """Return the values of Go's environment variables, and those in Caddy's configuration in JSON.
 
     A value in the configuration is included only if it is the same in all proxies.
     """

@@ -17,8 +17,8 @@ _TOKEN_PATTERN = re.compile(
 )
 # Names of the blocks at the top of a file. A site is a directive, whose arguments are its addresses.
 OPTIONS, SITE, SNIPPET = "options", "site", "snippet"
-# Directives that an imported file may contain outside of blocks, and names of snippets. Other words
-# there are addresses.
+# Directives that an imported file may contain outside of blocks, and names of snippets. All other
+# words in these positions are addresses.
 SITE_DIRECTIVE_PATTERN = re.compile(
     r"abort|acme_server|basic_?auth|bind|encode|error|file_server|forward_auth|fs|handle|handle_errors"
     r"|handle_path|header|import|intercept|invoke|log|log_append|log_name|log_skip|map|method|metrics"

@@ -14,8 +14,9 @@ REFERENCE = ServiceReference(
     " accept queue comes from `ss`.",
     untuned=(
         UntunedReason("A value that the configuration file computes",
-            "Its result is unknown before gunicorn starts. Write a number to tune it."),
-        UntunedReason("`threads` with an asynchronous worker class", "These workers have no threads."),
+            "The computed value is unknown before gunicorn starts. Write a number to tune the setting."),
+        UntunedReason("`threads` with an asynchronous worker class",
+            "Asynchronous workers have no threads."),
         UntunedReason("A command with variables or `--env`",
             "autotune cannot read the options. Use `EnvironmentFile=`, and write out the options."),
         SOCKET_UNIT,

@@ -99,8 +99,8 @@ def _read_host_config(tree: FileTree) -> Config:
         path
         for location in named_files
         for path in tree.glob(f"{location}/*.cfg") or [location]
-        # All files in this directory were read, so a missing path there is a directory without
-        # ``.cfg`` files.
+        # All files in this directory were read. A path that is not among these files is therefore
+        # a directory without ``.cfg`` files.
         if path == MAIN_FILE
         or tree.resolve(path) in tree.files
         or not path.startswith(CONFIG_DIRECTORY)

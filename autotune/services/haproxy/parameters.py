@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import LoadTrait, ResourceNeeds, accept_queue, on_reload, with_guidance
+from autotune.services.base import (
+    LoadTrait,
+    ResourceNeeds,
+    build_accept_queue,
+    on_reload,
+    with_guidance,
+)
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
@@ -27,7 +33,7 @@ PARAMETERS = with_guidance((
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
     # By default, HAProxy requests maxconn as its backlog, and the kernel grants somaxconn (4096). A
     # change needs a restart, because a reload keeps the socket.
-    accept_queue("backlog", stock=4096, source=MANUAL),
+    build_accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Number of listening sockets. Each is served by some of the threads.",
         low=1, high="2 * cpus", stock=1),
     on_reload("balance",

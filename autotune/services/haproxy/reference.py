@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.services.reference import ServiceReference, UntunedReason
 
 REFERENCE = ServiceReference(
-    recognised="`haproxy.service` is active. Its files are those that the unit names with `-f`,"
+    recognised="`haproxy.service` is active. HAProxy's files are those that the unit names with `-f`,"
     " otherwise `/etc/haproxy/haproxy.cfg`.",
     edited="The line in the section that sets the value. autotune adds a missing line to `global`"
     " or to `defaults`, if the file has exactly one such section.",
@@ -15,11 +15,11 @@ REFERENCE = ServiceReference(
     untuned=(
         UntunedReason(
             "A parameter that the stats socket does not report, such as a timeout",
-            "It is tuned, but not read back. The report shows the value in the file.",
+            "The parameter is tuned, but not read back. The report shows the value in the file.",
         ),
         UntunedReason(
             "A directive with different values in several sections",
-            "The sections serve different purposes. Use one value to tune it.",
+            "The sections serve different purposes. Use one value in all sections to tune the directive.",
         ),
         UntunedReason(
             "All of HAProxy, if one of its files cannot be read",
@@ -31,7 +31,7 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "ACLs, TLS settings, health checks and server lists",
-            "They determine what is served, and by which server.",
+            "Settings of a site determine what is served, and by which server.",
         ),
     ),
 )

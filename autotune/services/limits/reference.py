@@ -8,7 +8,7 @@ REFERENCE = ServiceReference(
     recognised="Every unit in a tier whose files autotune replaces (`replace: true`).",
     edited="A drop-in of each unit, `/etc/systemd/system/UNIT.d/autotune.conf`, with"
     " `LimitNOFILE=`.",
-    validated="systemd reads the drop-in. The unit must start with it.",
+    validated="systemd reads the drop-in. The unit must start with the drop-in.",
     read_back="`/proc/PID/limits` of the unit's main process.",
     untuned=(
         UntunedReason(

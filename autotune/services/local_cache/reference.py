@@ -15,7 +15,8 @@ REFERENCE = ServiceReference(
     " not read back.",
     untuned=(
         UntunedReason(
-            "The local cache of your own application", "Only the reference application uses it."
+            "The local cache of your own application",
+            "Only the reference application uses the local cache.",
         ),
     ),
 )

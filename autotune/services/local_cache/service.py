@@ -35,14 +35,14 @@ from autotune.services.memcached.service import (
 
 DOCS = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
 IF_ENABLED = (("enabled", (True,)),)
-build_option = partial(on_restart, source=DOCS)
+build_cache_option = partial(on_restart, source=DOCS)
 
 PARAMETERS = with_guidance(
     (
-        build_option(
+        build_cache_option(
             "enabled", "Run a cache on each host in front of the remote one.", stock=False
         ),
-        build_option(
+        build_cache_option(
             "memory",
             "Memory for items in the local cache.",
             low=1,
@@ -63,7 +63,7 @@ PARAMETERS = with_guidance(
             when=IF_ENABLED,
             source=DOCS,
         ),
-        build_option(
+        build_cache_option(
             "threads",
             "Number of worker threads of the local cache.",
             low=1,

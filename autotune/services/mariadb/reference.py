@@ -14,10 +14,13 @@ REFERENCE = ServiceReference(
     read_back="`mariadb -e 'SHOW GLOBAL VARIABLES'` through the unix socket. The length of the accept"
     " queue comes from `ss`.",
     untuned=(
-        UntunedReason("MySQL and Percona Server", "Their options and files differ."),
+        UntunedReason(
+            "MySQL and Percona Server",
+            "The options and files of these servers differ from MariaDB's.",
+        ),
         UntunedReason(
             "MariaDB, if `/etc/my.cnf` exists in addition to files in `/etc/mysql`",
-            "MariaDB reads both. Move the options to `/etc/mysql`.",
+            "MariaDB reads both places. Move the options to `/etc/mysql`.",
         ),
         UntunedReason(
             "An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
@@ -25,7 +28,7 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "Accounts, TLS, replication and the data directory",
-            "They determine access, and which data is kept.",
+            "These settings determine access, and which data is kept.",
         ),
     ),
 )

@@ -18,9 +18,12 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "`udp` and extstore in your own file",
-            "autotune writes them only to its own file: private servers, or `replace: true`.",
+            "autotune writes these options only to files of private servers, and to files with"
+            " `replace: true`.",
         ),
-        UntunedReason("SASL and the file with its users", "They control access."),
+        UntunedReason(
+            "SASL and the file with its users", "SASL and the list of users control access."
+        ),
         UntunedReason(
             "memcached on any distribution except Debian and Ubuntu",
             "autotune reads only `/etc/memcached.conf`.",

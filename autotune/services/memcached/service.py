@@ -19,7 +19,7 @@ from autotune.services.base import (
     Service,
     TrialStart,
     Value,
-    accept_queue,
+    build_accept_queue,
     on_restart,
     with_guidance,
 )
@@ -44,26 +44,26 @@ from autotune.strict_parsing import split_lines
 
 DOCS = "memcached(1)"
 EXTSTORE_DOCS = "memcached.org, extstore; memcached -h"
-build_option = partial(on_restart, source=DOCS)
+build_memcached_option = partial(on_restart, source=DOCS)
 build_extstore_option = partial(on_restart, source=EXTSTORE_DOCS, when=(("extstore", (True,)),))
 
 PARAMETERS = with_guidance((
-    build_option("threads",
+    build_memcached_option("threads",
         "Number of worker threads. With more threads than CPUs, threads only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
-    build_option("connections",
+    build_memcached_option("connections",
         "Maximum number of concurrent clients. Others wait until one disconnects.",
         low=64, high="min(65536, nofile - 100)", log=True, stock=1024, recommended=4096),
-    build_option("requests_per_event",
+    build_memcached_option("requests_per_event",
         "Maximum number of requests on one connection before others are served.",
         low=1, high=1000, log=True, stock=20),
-    build_option("memory", "Memory for items.",
+    build_memcached_option("memory", "Memory for items.",
         low=8, high="memory / 2 / 1048576", log=True, stock=64, unit="MB"),
-    accept_queue("backlog", stock=1024, source=DOCS),
-    build_option("growth_factor",
+    build_accept_queue("backlog", stock=1024, source=DOCS),
+    build_memcached_option("growth_factor",
         "Ratio of adjacent chunk sizes. Values near 1 waste less memory per item.",
         low=1.05, high=2.0, stock=1.25),
-    build_option("chunk_size",
+    build_memcached_option("chunk_size",
         "Minimum space for key, value and flags, which is the size of the smallest chunks.",
         low=8, high=512, log=True, stock=48, unit="B"),
     on_restart("udp", "Accept clients over UDP. Use this only in a private network.",

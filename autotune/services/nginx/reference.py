@@ -12,8 +12,8 @@ REFERENCE = ServiceReference(
     read_back="`nginx -T`. The length of the accept queue comes from `ss`.",
     untuned=(
         UntunedReason("`backlog`, `reuseport` or `http2` that a `listen` line already sets",
-            "nginx accepts these options only once for each address. autotune adds them, but does not"
-            " change yours."),
+            "nginx accepts these options only once for each address. autotune adds missing options, but"
+            " does not change yours."),
         UntunedReason("A directive given with `-g` on the unit's command line",
             "The command line overrides the file."),
         UntunedReason("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
@@ -22,11 +22,12 @@ REFERENCE = ServiceReference(
             " your headers."),
         UntunedReason("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
             " directive",
-            "Their sizes depend on each other."),
-        UntunedReason("TLS session settings, if no `listen` line has `ssl`", "They have no effect."),
+            "The sizes of FastCGI buffers depend on each other."),
+        UntunedReason("TLS session settings, if no `listen` line has `ssl`",
+            "TLS settings have no effect without TLS."),
         UntunedReason("Which responses are cached, and for how long",
             "Only the owner of the site knows which responses may be stale."),
-        UntunedReason("TLS protocols, ciphers and certificates", "They affect security."),
+        UntunedReason("TLS protocols, ciphers and certificates", "These TLS settings affect security."),
         UntunedReason("A unit that selects another main file with `-c`",
             "autotune reads only `/etc/nginx/nginx.conf`."),
     ),

@@ -14,7 +14,7 @@ REFERENCE = ServiceReference(
     untuned=(
         UntunedReason(
             "A directive with different values in several pools",
-            "The pools serve different applications. Use one value to tune it.",
+            "The pools serve different applications. Use one value in all pools to tune the directive.",
         ),
         UntunedReason(
             "A unit that selects another main file with `-y`",
@@ -22,7 +22,7 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "Environment variables and `php_admin_value`",
-            "They belong to the application, and may contain secrets.",
+            "These values belong to the application, and may contain secrets.",
         ),
     ),
 )

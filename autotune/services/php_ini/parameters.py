@@ -48,7 +48,7 @@ PARAMETERS = with_guidance((
         low=16, high=65_536, log=True, stock=4096, unit="KB", recommended=4096),
     symfony("realpath_cache_ttl", "Time that a resolved path stays cached.",
         low=10, high=3600, log=True, stock=120, unit="s", recommended=600),
-    on_reload("memory_limit", "Maximum memory per request. PHP aborts requests above it.",
+    on_reload("memory_limit", "Maximum memory per request. PHP aborts a request that exceeds this limit.",
         low=128, high="memory / 4 / 1048576", log=True, stock=128, unit="MB", on_demand=True,
         source="php.net, Description of core php.ini directives; tuned only on demand"),
 ),

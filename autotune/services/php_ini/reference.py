@@ -19,13 +19,16 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "A setting in a file that is read after `zz-autotune.ini`",
-            "The later file overrides it.",
+            "The later file overrides `zz-autotune.ini`.",
         ),
-        UntunedReason("OPcache settings, if the extension is not loaded", "They have no effect."),
+        UntunedReason(
+            "OPcache settings, if the extension is not loaded",
+            "OPcache settings have no effect without OPcache.",
+        ),
         UntunedReason("`opcache.preload` without a script", "autotune does not write a script."),
         UntunedReason(
             "PHP on Fedora, RHEL and SUSE",
-            "Its files have other paths, which autotune does not support.",
+            "PHP's files have other paths there, which autotune does not support.",
         ),
     ),
 )

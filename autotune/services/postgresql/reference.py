@@ -20,13 +20,14 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "A parameter in `pg_ctl.conf`",
-            "The command line overrides the file. Move it to `postgresql.conf`.",
+            "The command line overrides the file. Move the parameter to `postgresql.conf`.",
         ),
         UntunedReason(
             "A cluster without a unix socket", "autotune does not use database passwords."
         ),
         UntunedReason(
-            "Accounts, `pg_hba.conf`, TLS and replication", "They control access to the data."
+            "Accounts, `pg_hba.conf`, TLS and replication",
+            "These settings control access to the data.",
         ),
     ),
 )

@@ -22,7 +22,7 @@ REFERENCE = ServiceReference(
         UntunedReason("Puma without a configuration file",
             "autotune needs a file to edit. Create an empty `config/puma.rb`."),
         UntunedReason("A value that Ruby code computes",
-            "Its result is unknown before Puma starts. Write a number, or read one variable."),
+            "The computed value is unknown before Puma starts. Write a number, or read one variable."),
         UntunedReason("A value that the file sets several times or under a condition",
             "The effective line is unclear. Write one unconditional line."),
         SET_BY_UNIT_COMMAND,

@@ -43,7 +43,8 @@ PARAMETERS = with_guidance((
         low=1, high=64, log=True, stock=5, source=f"{PUMA_GUIDE}, Single vs Cluster mode"),
     on_restart("min_threads", "Minimum number of threads per process, without load.",
         low=0, high=64, stock=0, source=DOCS),
-    base.accept_queue("backlog", stock=1024, recommended=None, adopted=True, source=f"{DOCS}, bind"),
+    base.build_accept_queue("backlog", stock=1024, recommended=None, adopted=True,
+        source=f"{DOCS}, bind"),
     on_restart("persistent_timeout", "Time that an idle connection stays open.",
         low=1, high=75, log=True, stock=20, unit="s", adopted=True, source=DOCS),
     on_restart("max_fast_inline", "Maximum number of consecutive requests from one connection.",
@@ -144,7 +145,7 @@ class Puma(AppServer):
     needs = build_needs(
         "workers",
         "max(workers, 1) * max_threads",
-        source="Puma 5.6: 20 MB a worker, no application; the first trial measures it",
+        source="Puma 5.6: 20 MB per worker without an application; the first trial measures the size",
     )
     ordering_rules = (("min_threads", "max_threads"),)
 

@@ -24,13 +24,13 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "A server whose password is not in a file",
-            "A restart would remove the password. `CONFIG REWRITE` writes it to the file.",
+            "A restart would remove the password. `CONFIG REWRITE` writes the password to the file.",
         ),
         UntunedReason(
             "`maxmemory`, eviction, snapshots and the append-only file",
-            "They determine which data is kept.",
+            "These settings determine which data is kept.",
         ),
-        UntunedReason("Passwords and ACLs", "They control access."),
+        UntunedReason("Passwords and ACLs", "Passwords and ACLs control access."),
         SET_BY_COMMAND,
     ),
 )

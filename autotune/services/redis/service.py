@@ -31,25 +31,26 @@ from autotune.services.unit_files import list_unit_paths
 
 DOCS = "redis.io, redis.conf"
 DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
-build_option = partial(on_restart, source=DOCS)
+build_redis_option = partial(on_restart, source=DOCS)
 
 PARAMETERS = with_guidance((
-    build_option("io_threads",
+    build_redis_option("io_threads",
         "Number of threads that write responses. More than one helps only with at least four CPUs.",
         low=1, high="2 * cpus", stock=1, recommended=1),
     build_backlog(source=DOCS),
     build_client_limit(source=DOCS),
-    build_option("io_threads_do_reads",
+    build_redis_option("io_threads_do_reads",
         "Let I/O threads also read and parse requests. This helps only with several threads.",
         stock=False),
-    build_option("hz", "Background cycles per second, for idle clients, expired keys and rehashing.",
+    build_redis_option("hz",
+        "Background cycles per second, for idle clients, expired keys and rehashing.",
         low=1, high=100, log=True, stock=10),
-    build_option("activerehashing",
+    build_redis_option("activerehashing",
         "Spend 1 ms of every 100 ms on resizing the main hash table.",
         choices=(False, True), stock=True),
-    build_option("tcp_keepalive", "Idle time before TCP keep-alive probes; 0 disables them.",
+    build_redis_option("tcp_keepalive", "Idle time before TCP keep-alive probes; 0 disables them.",
         low=0, high=600, stock=300, unit="s"),
-    build_option("jemalloc_bg_thread", "Return freed memory to the system in a background thread.",
+    build_redis_option("jemalloc_bg_thread", "Return freed memory to the system in a background thread.",
         choices=(False, True), stock=True),
 ),
     capacity="io_threads maxclients+",

@@ -14,7 +14,7 @@ REFERENCE = ServiceReference(
         UntunedReason(
             "A key that the kernel does not have, such as `net.ipv4.tcp_tw_recycle` since"
             " Linux 4.12",
-            "It is excluded from the search.",
+            "A missing key is excluded from the search.",
         ),
         UntunedReason(
             "Kernel settings of a container", "A container shares the kernel of its host."

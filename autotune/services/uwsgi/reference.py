@@ -21,7 +21,7 @@ REFERENCE = ServiceReference(
     untuned=(
         UntunedReason(
             "Several applications that share a unit",
-            "A change would apply to all of them. Give the application its own unit.",
+            "A change would apply to all these applications. Give the application its own unit.",
         ),
         UntunedReason(
             "A configuration in XML, YAML or JSON, or on the command line only",
@@ -29,7 +29,8 @@ REFERENCE = ServiceReference(
         ),
         UntunedReason(
             "An option under a condition (`if-env`, …)",
-            "uWSGI evaluates the condition when it starts. Write an unconditional line to tune it.",
+            "uWSGI evaluates the condition when it starts. Write an unconditional line"
+            " to tune the option.",
         ),
         SET_BY_UNIT_COMMAND,
         TEMPLATE_UNIT,

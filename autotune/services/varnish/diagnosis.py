@@ -78,8 +78,9 @@ def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
     if not eviction_count or misses <= 0.1 * lookup_count:
         return None
     evidence = (
-        f"{eviction_count:.0f} objects were evicted from {reading.get_setting('storage')} MB, and"
-        f" {misses / lookup_count:.0%} of {lookup_count:.0f} requests missed: raise storage"
+        f"{eviction_count:.0f} objects were evicted from {reading.get_setting('storage')} MB of"
+        f" storage, and {misses / lookup_count:.0%} of {lookup_count:.0f} requests missed: increase the"
+        " storage size"
     )
     return ResourceShortage(Resource.CACHE, evidence, INFERRED)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, accept_queue, on_restart, with_guidance
+from autotune.services.base import ResourceNeeds, build_accept_queue, on_restart, with_guidance
 
 MANUAL = "varnish-cache.org, varnishd(1) 7.1"
 GUIDE_DOCS = "varnish-cache.org, Users Guide"
-build_option = partial(on_restart, source=MANUAL)
+build_varnish_option = partial(on_restart, source=MANUAL)
 build_timeout = partial(on_restart, source=MANUAL, unit="s", log=True)
 
 # The minimum number of threads comes first: each `-p` must be consistent with those before it.
@@ -16,30 +16,31 @@ PARAMETERS = with_guidance((
     on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",
         source=f"{GUIDE_DOCS}, Sizing your cache"),
-    build_option("thread_pools", "Number of thread pools, each with its own queue.",
+    build_varnish_option("thread_pools", "Number of thread pools, each with its own queue.",
         low=1, high="max(2, min(32, 2 * cpus))", stock=2, recommended=2),
     on_restart("thread_pool_min", "Minimum number of threads per pool.",
         low=5, high=1000, log=True, stock=100, recommended=100,
         source=f"{MANUAL}; {GUIDE_DOCS}, Performance: as many as it usually works on"),
-    build_option("thread_pool_max", "Maximum number of threads per pool. A cache miss occupies two.",
+    build_varnish_option("thread_pool_max",
+        "Maximum number of threads per pool. A cache miss occupies two.",
         low=10, high=10_000, log=True, stock=5000),
-    build_option("thread_queue_limit",
+    build_varnish_option("thread_queue_limit",
         "Maximum number of requests per pool that wait for a thread. Others are dropped.",
         low=0, high=2000, stock=20),
     build_timeout("thread_pool_timeout", "Idle time after which a thread above the minimum exits.",
         low=10, high=3600, stock=300),
-    accept_queue("listen_depth", stock=1024, source=MANUAL),
-    build_option("workspace_client", "Memory for headers and VCL per request.",
+    build_accept_queue("listen_depth", stock=1024, source=MANUAL),
+    build_varnish_option("workspace_client", "Memory for headers and VCL per request.",
         low=9, high=512, log=True, stock=96, unit="KB"),
-    build_option("workspace_backend", "Memory for headers and VCL per fetch.",
+    build_varnish_option("workspace_backend", "Memory for headers and VCL per fetch.",
         low=9, high=512, log=True, stock=96, unit="KB"),
-    build_option("http_max_hdr", "Maximum number of header lines in a request or response.",
+    build_varnish_option("http_max_hdr", "Maximum number of header lines in a request or response.",
         choices=(32, 64, 128, 256), stock=64),
-    build_option("timeout_idle", "Time that an idle client connection stays open.",
+    build_varnish_option("timeout_idle", "Time that an idle client connection stays open.",
         low=1, high=300, log=True, stock=5, unit="s"),
     build_timeout("backend_idle_timeout", "Time that an idle backend connection stays open.",
         low=1, high=3600, stock=60),
-    build_option("gzip_level", "Compression level for responses, if the VCL enables compression.",
+    build_varnish_option("gzip_level", "Compression level for responses, if the VCL enables compression.",
         low=1, high=9, stock=6),
     # Short timeouts would abort slow pages.
     build_timeout("first_byte_timeout", "Maximum time until the first byte of a backend response.",

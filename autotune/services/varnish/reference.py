@@ -14,11 +14,11 @@ REFERENCE = ServiceReference(
     untuned=(
         UntunedReason(
             "Varnish, if its options contain a variable (`$NAME`)",
-            "The effective options are unclear. Write them out in the unit.",
+            "The effective options are unclear. Write out the options in the unit.",
         ),
         UntunedReason(
             "`storage` with several stores, or with a store other than `malloc`",
-            "A single number cannot describe its size.",
+            "A single number cannot describe the size of such storage.",
         ),
         UntunedReason(
             "A listener that accepts only the PROXY protocol or a unix socket",
