@@ -34,6 +34,7 @@ BAD_VALUES = [
     ["check", PAPER, "--set", "lb.nginx.backlog"],
     ["check", PAPER, "--set", "lb.nginx.backlog=many"],
     ["plan", PAPER, "--set", "lb.nginx.backlog="],
+    ["plan", PAPER, "--set", "lb.nginx.backlog=512", "--set", "lb.nginx.backlog=1024"],
     ["check", PAPER, "--beds", "a"],
     ["run", PAPER, "--time", "45"],
     ["run", PAPER, "--trials", "many"],
