@@ -35,7 +35,8 @@ from autotune.terminal import echo
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
     from autotune.study.ceiling_records import Ceilings
-    from autotune.study.measure_capacity import Measurement
+    from autotune.study.ceilings import CeilingRequest
+    from autotune.study.measure_capacity import Measurement, MeasurementRequest
 
 ConfigOption = Annotated[
     Path | None,
@@ -66,8 +67,13 @@ CacheTierOption = Annotated[
 ClosedOption = Annotated[
     bool, typer.Option("--closed", help="Use a closed loop of clients, which measures a ceiling.")
 ]
+DEFAULT_CONCURRENCY = "1,5"
 ConcurrencyOption = Annotated[
-    str, typer.Option(metavar="N,…", help="With --closed: numbers of concurrent clients.")
+    str | None,
+    typer.Option(
+        metavar="N,…",
+        help=f"With --closed: numbers of concurrent clients. [default: {DEFAULT_CONCURRENCY}]",
+    ),
 ]
 SweepTargetArgument = Annotated[
     Path,
@@ -131,7 +137,7 @@ def measure(
     repeat: RepeatOption = 1,
     tier: CacheTierOption = None,
     closed: ClosedOption = False,
-    concurrency: ConcurrencyOption = "1,5",
+    concurrency: ConcurrencyOption = None,
     at_least: AtLeastOption = None,
     exit_code: MeasureExitCodeOption = False,
     set_: SetOption = None,
@@ -148,10 +154,8 @@ def measure(
     is_ceiling = closed or tier is not None
     minimum = _parse_minimum(environment, at_least, of_ceiling=is_ceiling, is_needed=exit_code)
     request = measure_capacity.build_measurement_request(environment, config, against, repeat)
-    ceiling_request = (
-        ceilings.build_ceiling_request(environment, request, tier, concurrency)
-        if is_ceiling
-        else None
+    ceiling_request = _build_ceiling_request(
+        environment, request, tier, concurrency, is_closed=closed
     )
     confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
@@ -166,6 +170,24 @@ def measure(
     _print_measurement(measurement, directory, minimum, json_=json_)
     if exit_code and minimum is not None and not measurement.reaches_rate(minimum):
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
+
+
+def _build_ceiling_request(
+    environment: Environment,
+    request: MeasurementRequest,
+    tier: str | None,
+    concurrency: str | None,
+    *,
+    is_closed: bool,
+) -> CeilingRequest | None:
+    """Return the ceilings to measure; ``None`` for a capacity. Raises UsageError."""
+    from autotune.study.ceilings import build_ceiling_request
+
+    if concurrency is not None and not is_closed:
+        raise UsageError("--concurrency needs --closed", hint="add `--closed`")
+    if not is_closed and tier is None:
+        return None
+    return build_ceiling_request(environment, request, tier, concurrency or DEFAULT_CONCURRENCY)
 
 
 def _parse_minimum(

@@ -18,7 +18,7 @@ import typer
 from autotune import errors
 from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
@@ -52,9 +52,15 @@ def prepare_target(
 
 
 def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
-    """Return the overrides of `--set`."""
+    """Return the overrides of `--set`. Raises UsageError if a parameter is set twice."""
     from autotune.target.overrides import SET_OPTION
 
+    names: set[str] = set()
+    for assignment in assignments or ():
+        name = assignment.partition("=")[0].strip()
+        if name in names:
+            raise UsageError(f"--set {name} is given twice", hint="give each parameter once")
+        names.add(name)
     return [(SET_OPTION, assignment) for assignment in assignments or ()]
 
 

@@ -62,6 +62,9 @@ def init(
     if from_ is not None:
         _adopt_hosts(from_, out, ssh_config, path, json_=json_)
         return
+    for option, value in (("--ssh-config", ssh_config), ("--path", path)):
+        if value is not None:
+            raise UsageError(f"{option} needs --from", hint="add `--from HOST,…`")
     from autotune.target.shipped_files import write_example
 
     example = example or "local"

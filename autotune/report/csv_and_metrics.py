@@ -20,6 +20,7 @@ TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
 # Number of newest trials in the metrics. Prometheus scrapes more often than once every 20 trials.
 MAX_METRIC_TRIALS = 20
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CsvRow = Mapping[str, Value | None]
 
 
@@ -27,15 +28,21 @@ def format_csv(view: StudyView, name: str) -> str:
     """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
 
     The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
-    value is empty.
+    value is empty. Text that a spreadsheet would read as a formula starts with an apostrophe.
     """
     rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
     csv_buffer = io.StringIO()
     writer = csv.DictWriter(csv_buffer, list(headings), restval="")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer.writerow({heading: _escape_formula(heading) for heading in headings})
+    writer.writerows({h: _escape_formula(value) for h, value in row.items()} for row in rows)
     return csv_buffer.getvalue()
+
+
+def _escape_formula(value: Value | None) -> Value | None:
+    """Return a cell that no spreadsheet reads as a formula. Numbers do not change."""
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    return f"'{value}" if is_formula else value
 
 
 def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:

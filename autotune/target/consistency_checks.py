@@ -353,6 +353,9 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
         yield TargetMistake(("tune",), message, "remove it, and set `fixed:` for other parameters")
     if target.maximize and target.minimize:
         yield TargetMistake(("minimize",), "`maximize` and `minimize` cannot be combined")
+    if not (target.maximize or target.minimize):
+        message = "a command needs `maximize` or `minimize`"
+        yield TargetMistake(("command",), message, "such as `maximize: throughput`")
     if not target.parameters:
         example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
         yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)

@@ -34,6 +34,7 @@ BAD_VALUES = [
     ["check", PAPER, "--set", "lb.nginx.backlog"],
     ["check", PAPER, "--set", "lb.nginx.backlog=many"],
     ["plan", PAPER, "--set", "lb.nginx.backlog="],
+    ["plan", PAPER, "--set", "lb.nginx.backlog=512", "--set", "lb.nginx.backlog=1024"],
     ["check", PAPER, "--beds", "a"],
     ["run", PAPER, "--time", "45"],
     ["run", PAPER, "--trials", "many"],
@@ -45,6 +46,8 @@ BAD_VALUES = [
     ["measure", PAPER, "--at-least", "0/s"],
     ["measure", PAPER, "--exit-code"],
     ["measure", PAPER, "--closed", "--concurrency", "0,5"],
+    ["measure", PAPER, "--concurrency", "8"],
+    ["measure", PAPER, "--concurrency", ""],
     ["measure", COMMAND, "--at-least", "100"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog", "--peak"],
     ["sweep", PAPER, "--over", "lb.nginx.backlog=9:1:1", "--peak"],
@@ -64,6 +67,8 @@ BAD_VALUES = [
     ["status", "--watch", "--studies", STUDIES],
     ["init", "--example", "papr"],
     ["init", "--example", "paper", "--from", "web1"],
+    ["init", "--ssh-config", "ssh.conf"],
+    ["init", "--example", "paper", "--path", "/shop"],
     ["schema", "studies"],
 ]
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,15 @@ def test_every_trial_and_reading_is_a_row(name: str, study: Callable[[str], Stud
     trials, readings = rows(opened, "trials"), rows(opened, "readings")
     assert [int(row["trial"]) for row in trials] == [trial.number for trial in opened.state.trials]
     assert [float(row["rate"]) for row in readings] == [r.rate for r in opened.readings]
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])
+def test_text_is_no_formula_of_a_spreadsheet(text: str, study: Callable[[str], Study]) -> None:
+    opened = study("improved")
+    first = replace(opened.state.trials[0], failure=text)
+    trials = (first, *opened.state.trials[1:])
+    changed = replace(opened, state=replace(opened.state, trials=trials))
+    assert rows(changed, "trials")[0]["failure"] == f"'{text}"
 
 
 def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) -> None:

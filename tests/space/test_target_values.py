@@ -11,7 +11,9 @@ from autotune.target.read_target import read_target
 
 def space(directory: Path, parameters: str, more: str = "") -> SearchSpace:
     path = directory / "toy.yaml"
-    path.write_text(f"name: toy\ncommand: [./bench]\nparameters: {{{parameters}}}\n{more}\n")
+    path.write_text(
+        f"name: toy\ncommand: [./bench]\nparameters: {{{parameters}}}\n{more}\nmaximize: true\n"
+    )
     return build_space(read_target(path), {})
 
 
