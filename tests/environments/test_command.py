@@ -171,7 +171,7 @@ def test_stopped_and_killed_it_goes_on_without_loss(home: Path) -> None:
     damaged = autotune("resume", "toy", "--yes", cwd=home)
     assert damaged.returncode == 1
     assert "study.db cannot be used" in damaged.stderr
-    assert "remove it" in damaged.stderr
+    assert "remove the database" in damaged.stderr
     (study / "study.db").unlink()
     done = autotune("resume", "toy", "--yes", "--json", cwd=home)
     assert done.returncode == 0, done.stderr
