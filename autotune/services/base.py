@@ -585,3 +585,14 @@ def resolve_config_files(service: Service, placement: Placement) -> tuple[Config
         if placement.adopted is None
         else placement.adopted.files
     )
+
+
+def build_user_prefix(user: str | None, group: str | None) -> Argv:
+    """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
+    themselves.
+
+    The result is empty if ``user`` is ``None``.
+    """
+    if user is None:
+        return ()
+    return ("setpriv", f"--reuid={user}", f"--regid={group or ''}", "--init-groups")

@@ -215,14 +215,3 @@ def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) 
         }
 
     return parse
-
-
-def build_user_prefix(user: str | None, group: str | None) -> Argv:
-    """Return a ``setpriv`` (util-linux) prefix for servers that cannot switch to another user
-    themselves.
-
-    The result is empty if ``user`` is ``None``.
-    """
-    if user is None:
-        return ()
-    return ("setpriv", f"--reuid={user}", f"--regid={group or ''}", "--init-groups")

@@ -22,6 +22,7 @@ from autotune.services.base import (
     Service,
     Settings,
     Value,
+    build_user_prefix,
     on_reload,
     on_restart,
     with_guidance,
@@ -131,11 +132,9 @@ class Caddy(Service):
         return ("sh", "-c", UNIT_RUN_SCRIPT, "sh", unit, command[-1], *command[:-1])
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        # Caddy cannot switch to another account.
-        account = (f"--reuid={placement.user}", f"--regid={placement.group}", "--init-groups")
-        prefix = ("setpriv", *account, "env") if placement.user else ("env",)
+        prefix = build_user_prefix(placement.user, placement.group)
         variables = files.get("caddy.env", b"").decode().split()
-        return (*prefix, *variables, *self._build_command(placement, "run"))
+        return (*prefix, "env", *variables, *self._build_command(placement, "run"))
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         directory = placement.choose(placement.directory, "/")

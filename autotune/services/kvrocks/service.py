@@ -12,6 +12,7 @@ from autotune.services.base import (
     Programs,
     ResourceNeeds,
     TrialStart,
+    build_user_prefix,
     on_restart,
     with_guidance,
 )
@@ -22,7 +23,6 @@ from autotune.services.redis_protocol import (
     RedisProtocolServer,
     build_backlog,
     build_client_limit,
-    build_user_prefix,
 )
 
 DOCS = "kvrocks.apache.org, kvrocks.conf"

@@ -14,6 +14,7 @@ from autotune.services.base import (
     Programs,
     ResourceNeeds,
     TrialStart,
+    build_user_prefix,
     on_restart,
     with_guidance,
 )
@@ -25,7 +26,6 @@ from autotune.services.redis_protocol import (
     RedisProtocolServer,
     build_backlog,
     build_client_limit,
-    build_user_prefix,
 )
 from autotune.services.unit_files import list_unit_paths
 
