@@ -1,0 +1,35 @@
+"""How a printed command names a study, so that the user can paste the command."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from autotune import foreign_files
+
+STUDIES_DIRECTORY = Path("studies")
+WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
+STORAGE_OPTION = " --storage URL"
+
+
+def format_study_argument(directory: Path, *, is_shared: bool = False) -> str:
+    """Return the study's name as a shell argument, with the options that commands need to find it.
+
+    ``directory`` is relative or absolute, as the user gave it. With ``is_shared``, the command must use
+    the shared database. A copy from that database was made for one command, so its directory is not
+    shown.
+    """
+    name = shlex.quote(directory.name)
+    if foreign_files.has_file(directory, WORKERS_FILE):
+        return f"{name}{STORAGE_OPTION}"
+    storage_option = STORAGE_OPTION if is_shared else ""
+    return f"{name}{storage_option}{format_studies_option(directory.parent)}"
+
+
+def format_studies_option(studies: Path) -> str:
+    """Return ` --studies DIR` with the directory as the user gave it; empty for the default
+    directory.
+    """
+    if studies.resolve() == STUDIES_DIRECTORY.resolve():
+        return ""
+    return f" --studies {shlex.quote(str(studies))}"
