@@ -31,7 +31,8 @@ def find_study(
 ) -> Path:
     """Return the directory of the study called ``name`` (under ``root``) or at that path.
 
-    The path starts as the user gave it, so that printed commands can contain it. Raises AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
+    The path starts as the user gave it, so that printed commands can contain it. Raises
+    AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
     ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
