@@ -19,11 +19,16 @@ def format_study_argument(directory: Path, *, is_shared: bool = False) -> str:
     the shared database. A copy from that database was made for one command, so its directory is not
     shown.
     """
-    name = shlex.quote(directory.name)
-    if foreign_files.has_file(directory, WORKERS_FILE):
-        return f"{name}{STORAGE_OPTION}"
-    storage_option = STORAGE_OPTION if is_shared else ""
-    return f"{name}{storage_option}{format_studies_option(directory.parent)}"
+    needs_storage = is_shared or _is_database_copy(directory)
+    storage_option = STORAGE_OPTION if needs_storage else ""
+    return f"{shlex.quote(directory.name)}{storage_option}{find_studies_option(directory)}"
+
+
+def find_studies_option(directory: Path) -> str:
+    """Return the option with the directory that contains the study; empty for a copy from a shared
+    database.
+    """
+    return "" if _is_database_copy(directory) else format_studies_option(directory.parent)
 
 
 def format_studies_option(studies: Path) -> str:
@@ -33,3 +38,7 @@ def format_studies_option(studies: Path) -> str:
     if studies.resolve() == STUDIES_DIRECTORY.resolve():
         return ""
     return f" --studies {shlex.quote(str(studies))}"
+
+
+def _is_database_copy(directory: Path) -> bool:
+    return foreign_files.has_file(directory, WORKERS_FILE)

@@ -98,8 +98,8 @@ class Deployment(Fleet):
     """All hosts of a stack. A configuration takes effect on every host or on none.
 
     ``loads_data`` is true if the store receives the target's data set. ``study`` is the argument
-    that names the study in hints. ``overrides`` is the user's template directory. ``note`` receives lines about
-    progress.
+    that names the study in hints. ``overrides`` is the user's template directory. ``note`` receives
+    lines about progress.
     """
 
     def __init__(

@@ -122,10 +122,10 @@ class ManagedHost:
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
+            study = format_study_argument(find_study_directory(self._store.study))
             raise AutotuneError(
                 f"{self.name} was rebooted during the trial",
-                hint="`autotune resume "
-                f"{format_study_argument(find_study_directory(self._store.study))}` repeats the trial",
+                hint=f"`autotune resume {study}` repeats the trial",
             )
 
     def observe(self, desired: HostState) -> ObservedHost:

@@ -82,10 +82,11 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         reason = find_database_error(error)
         if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        study = format_study_argument(path.parent)
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
             hint="close other programs that use the database, or remove the database: `autotune resume "
-            f"{format_study_argument(path.parent)}` rebuilds it from the study's journal",
+            f"{study}` rebuilds it from the study's journal",
         ) from error
 
 

@@ -26,7 +26,7 @@ from autotune.study.reading_records import (
     load_records,
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
-from autotune.study_argument import WORKERS_FILE, format_studies_option, format_study_argument
+from autotune.study_argument import WORKERS_FILE, find_studies_option, format_study_argument
 from autotune.target.model import Target
 from autotune.target.read_target import TARGET_FILE_NAME, read_recorded_target
 
@@ -69,7 +69,7 @@ class Study:
     @property
     def studies_option(self) -> str:
         """Return the option with the directory of the studies; empty for the default directory."""
-        return "" if self.is_database_copy else format_studies_option(self.directory.parent)
+        return find_studies_option(self.directory)
 
     @property
     def resume_argument(self) -> str:

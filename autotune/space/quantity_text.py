@@ -15,8 +15,8 @@ def format_terms(
 ) -> str:
     """Return an expression with numbers in place of its names.
 
-    ``units`` contains the base unit of each name that has one. ``unit`` applies to a term without a
-    unit, such as the bare number in ``shared_buffers + 33554432``.
+    ``units`` maps names to their base units. ``unit`` applies to a term without a unit, such as the
+    bare number in ``shared_buffers + 33554432``.
     """
     unit = find_unit(expression, units) or unit
     if not isinstance(expression, Operation):
@@ -55,6 +55,6 @@ def format_bytes(size: float) -> str:
     for name in ("TB", "GB", "MB", "KB"):
         if abs(size) >= SIZE_UNITS[name]:
             number = size / SIZE_UNITS[name]
-            # The notation of `g` has an exponent from 999.5 on.
+            # From 999.5 on, `g` would print an exponent.
             return f"{number:.0f} {name}" if abs(number) >= 999.5 else f"{number:.3g} {name}"
     return f"{size:.0f} B"

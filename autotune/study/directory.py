@@ -97,10 +97,10 @@ class StudyLock:
                 break
         else:
             os.close(handle)
+            study = format_study_argument(self.path.parent)
             raise LockedError(
                 f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
-                hint=f"wait for it, or follow it with `autotune status "
-                f"{format_study_argument(self.path.parent)} --watch`",
+                hint=f"wait for it, or follow it with `autotune status {study} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
         record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}

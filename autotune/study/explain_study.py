@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import log
@@ -35,7 +36,7 @@ from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import TrialContext, collect_versions, open_session
 from autotune.study.winner_changes import MinimalChanges
-from autotune.study_argument import format_study_argument
+from autotune.study_argument import find_studies_option, format_study_argument
 
 MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
 
@@ -47,7 +48,7 @@ def check_not_shared(directory: Path) -> None:
             f"study {directory.name} is in a shared database; --measure supports only studies on "
             f"one machine",
             hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
-            f"TARGET --from {format_study_argument(directory)}`",
+            f"TARGET --from {shlex.quote(directory.name)}{find_studies_option(directory)}`",
         )
 
 

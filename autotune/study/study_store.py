@@ -77,9 +77,10 @@ class StudyStore:
         self.directory = directory
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
         if self.state.is_shared and not self.is_shared:
+            study = format_study_argument(directory, is_shared=True)
             raise AutotuneError(
                 f"study {directory.name} is a copy; the original is in a shared database",
-                hint=f"autotune resume {format_study_argument(directory, is_shared=True)} --beds …",
+                hint=f"autotune resume {study} --beds …",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
