@@ -3,19 +3,23 @@ study.
 
 ``python -m scripts.screenshots`` draws the studies recorded under ``tests/report``, and short
 studies of a model, into ``build/screenshots``. All sections are unfolded, and a PDF is written as
-well. Names of kinds select pictures. ``--picture`` writes ``docs/report.png`` from the study of the
-lab.
+well. Arguments select kinds, or name directories of other studies and sweeps:
+
+    python -m scripts.screenshots lab beds studies/paper --widths 390 1400 --themes dark
+
+``--picture`` writes ``docs/report.png`` from the study of the lab.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from autotune.environments import multi_bed, preparation
@@ -87,9 +91,14 @@ def sweep(directory: Path) -> Path:
     return directory / "sweep"
 
 
+def copy_of(study: Path) -> Callable[[Path], Path]:
+    """Return a function that copies a study, so that its page contains no path of this machine."""
+    return lambda directory: Path(shutil.copytree(study, directory / study.name))
+
+
 def recorded(name: str) -> Callable[[Path], Path]:
-    """Copy a recorded study, because its page is written into its directory."""
-    return lambda directory: Path(shutil.copytree(RECORDED / name, directory / name))
+    """Return a function that copies a recorded study."""
+    return copy_of(RECORDED / name)
 
 
 KINDS: Mapping[str, Callable[[Path], Path]] = {
@@ -133,16 +142,16 @@ iframe{{border:0}}</style>{frames}<script>setInterval(() => {{
     return path
 
 
-def pictures(page: Path, name: str) -> list[Path]:
+def pictures(page: Path, name: str, widths: Sequence[int], themes: Iterable[str]) -> list[Path]:
     """Write a PNG of one page in each theme, and its PDF."""
     OUT.mkdir(parents=True, exist_ok=True)
-    document = browse("--dump-dom", sheet(page, dict.fromkeys(WIDTHS, 600)).as_uri())
+    document = browse("--dump-dom", sheet(page, dict.fromkeys(widths, 600)).as_uri())
     heights = [int(height) for height in re.findall(r'data-height="(\d+)"', document)]
-    url = sheet(page, dict(zip(WIDTHS, heights, strict=True))).as_uri()
-    size = f"--window-size={sum(WIDTHS) + MARGIN * (len(WIDTHS) - 1)},{max(heights)}"
-    drawn = [OUT / f"{name}-{theme}.png" for theme in THEMES]
-    for out, flags in zip(drawn, THEMES.values(), strict=True):
-        browse(*flags, f"--screenshot={out}", size, url)
+    url = sheet(page, dict(zip(widths, heights, strict=True))).as_uri()
+    size = f"--window-size={sum(widths) + MARGIN * (len(widths) - 1)},{max(heights)}"
+    drawn = [OUT / f"{name}-{theme}.png" for theme in themes]
+    for out, theme in zip(drawn, themes, strict=True):
+        browse(*THEMES[theme], f"--screenshot={out}", size, url)
     printed = OUT / f"{name}.pdf"
     browse(f"--print-to-pdf={printed}", "--no-pdf-header-footer", page.as_uri())
     return [*drawn, printed]
@@ -156,17 +165,39 @@ def write(directory: Path, page: Path) -> None:
         write_page(open_study(directory), page)
 
 
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    """Return the arguments of the command line. Exits for a study that does not exist."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.screenshots",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kinds", nargs="*", metavar="KIND|STUDY", help=f"of: {', '.join(KINDS)}")
+    parser.add_argument("--widths", nargs="+", type=int, default=WIDTHS, metavar="PIXELS")
+    parser.add_argument("--themes", nargs="+", choices=THEMES, default=list(THEMES))
+    parser.add_argument("--picture", action="store_true", help="write docs/report.png")
+    arguments = parser.parse_args(words)
+    for kind in arguments.kinds:
+        if kind not in KINDS and not Path(kind).is_dir():
+            parser.error(f"{kind} is neither a kind nor the directory of a study")
+    return arguments
+
+
 def main(words: list[str]) -> None:
-    names = [word for word in words if not word.startswith("-")] or list(KINDS)
-    for name in names:
-        with tempfile.TemporaryDirectory() as scratch:
+    arguments = parse_arguments(words)
+    for kind in arguments.kinds or (["lab"] if arguments.picture else KINDS):
+        create_study = KINDS.get(kind) or copy_of(Path(kind).resolve())
+        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             page = Path(scratch) / "report.html"
-            write(KINDS[name](Path(scratch)), page)
-            if "--picture" in words:
+            Path("studies").mkdir()
+            study = create_study(Path("studies"))
+            write(study, page)
+            if arguments.picture:
                 out = ROOT / "docs" / "report.png"
                 browse(f"--screenshot={out}", "--window-size=1000,1500", page.as_uri())
                 continue
-            for path in pictures(page, name):
+            name = kind if kind in KINDS else study.name
+            for path in pictures(page, name, arguments.widths, arguments.themes):
                 print(path, flush=True)
 
 

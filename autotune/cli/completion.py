@@ -235,6 +235,6 @@ def _read_argument(ctx: typer.Context, name: str) -> str:
 
 
 def _find_studies_directory(ctx: typer.Context) -> Path:
-    from autotune.study.directory import STUDIES_DIRECTORY
+    from autotune.study_argument import STUDIES_DIRECTORY
 
     return Path(ctx.params.get("studies") or STUDIES_DIRECTORY)

@@ -13,6 +13,7 @@ import typer
 
 from autotune.cli import completion
 from autotune.errors import UsageError
+from autotune.study_argument import STUDIES_DIRECTORY
 
 if TYPE_CHECKING:
     from autotune.report.metrics_server import MetricsServer
@@ -100,7 +101,7 @@ SetOption = Annotated[
         autocompletion=completion.complete_parameters,
     ),
 ]
-DEFAULT_STUDIES_DIRECTORY = Path("studies")
+DEFAULT_STUDIES_DIRECTORY = STUDIES_DIRECTORY
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from autotune import errors
 from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError, UsageError
+from autotune.study_argument import format_study_argument
 from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
@@ -209,10 +210,11 @@ def run_session(
     """Run a session of a study. With ``json_``, print the current results if the session is
     interrupted.
 
-    ``resume_arguments`` are the arguments of `autotune resume`; the default is the study's name.
+    ``resume_arguments`` are the arguments of `autotune resume`; the default is only the study.
     """
     has_hosts = environment.file.target.simulated is None
-    with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
+    arguments = resume_arguments or format_study_argument(directory)
+    with _print_resume_command(arguments, has_hosts=has_hosts):
         try:
             with open_progress(environment, directory, options) as progress:
                 run(environment, directory, progress)
@@ -237,7 +239,9 @@ def run_sweep_session(
     if html is not None and html.is_dir():  # otherwise an error after all measurements
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     with (
-        _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
+        _print_resume_command(
+            format_study_argument(directory), has_hosts=environment.file.target.simulated is None
+        ),
         open_progress(environment, directory, options, with_page=False) as progress,
     ):
         runner.run_sweep(environment.file, plan, directory, progress)
@@ -245,7 +249,7 @@ def run_sweep_session(
 
 
 @contextmanager
-def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
+def _print_resume_command(arguments: str, *, has_hosts: bool) -> Iterator[None]:
     """Print how to continue an interrupted study. With ``has_hosts``, mention that the hosts are
     restored.
     """
@@ -253,5 +257,5 @@ def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         restored_text = "; the hosts are restored" if has_hosts else ""
-        echo(f"stopped{restored_text}. Continue with `autotune resume {study}`", err=True)
+        echo(f"stopped{restored_text}. Continue with `autotune resume {arguments}`", err=True)
         raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None

@@ -27,6 +27,7 @@ from autotune.cli.options import (
 from autotune.cli.output import print_csv, print_json, print_study, print_sweep
 from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
 from autotune.errors import AutotuneError, UsageError
+from autotune.study_argument import format_studies_option
 from autotune.terminal import echo, find_terminal_width, print_lines, print_patch, wrap_lines
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def status(
             print_json({"schema": 1, "studies": rendered_statuses})
             return
         if not rendered_statuses:
-            echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
+            run_command = f"autotune run TARGET{format_studies_option(studies)}"
+            echo(f"no studies in {studies}: `{run_command}` starts one", err=True)
         for status_text in rendered_statuses:
             lines = [*str(status_text).splitlines(), ""]
             print_lines(wrap_lines(((line, "") for line in lines), find_terminal_width()))

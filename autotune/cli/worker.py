@@ -23,6 +23,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, run_session
+from autotune.study_argument import format_studies_option
 
 if TYPE_CHECKING:
     from autotune.environments.multi_bed import MultiBedEnvironment
@@ -79,7 +80,8 @@ def join_and_report(
     from autotune.study.join_study import join_study
 
     directory = studies / study.name
-    arguments = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
+    words = (study.name, "--storage", database.display_url)
+    arguments = f"{shlex.join(words)}{format_studies_option(studies)} --beds …"
     run_session(
         partial(join_study, study=study, storage=database),
         environment,

@@ -97,9 +97,9 @@ def ignore_note(_: str) -> None:
 class Deployment(Fleet):
     """All hosts of a stack. A configuration takes effect on every host or on none.
 
-    ``loads_data`` is true if the store receives the target's data set. ``study`` is the study's
-    name in hints. ``overrides`` is the user's template directory. ``note`` receives lines about
-    progress.
+    ``loads_data`` is true if the store receives the target's data set. ``study`` is the argument
+    that names the study in hints. ``overrides`` is the user's template directory. ``note`` receives
+    lines about progress.
     """
 
     def __init__(
@@ -589,7 +589,8 @@ class Deployment(Fleet):
             except StackNotReady as error:
                 raise AutotuneError(
                     f"a configuration that worked before no longer works: {error.message}",
-                    hint="once the problem is fixed, continue the study with `autotune resume`",
+                    hint="once the problem is fixed, continue the study with `autotune resume "
+                    f"{self._study}`",
                 ) from error
             self._is_late = False
 

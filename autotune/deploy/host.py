@@ -56,6 +56,7 @@ from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.services.registry import find_outliner
 from autotune.strict_parsing import is_decimal, parse_decimal, split_lines
+from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
@@ -121,9 +122,10 @@ class ManagedHost:
         """
         self.lock.renew()
         if read_lock(self.transport).boot != self.lock.boot_id:
+            study = format_study_argument(find_study_directory(self._store.study))
             raise AutotuneError(
                 f"{self.name} was rebooted during the trial",
-                hint="`autotune resume` repeats the trial",
+                hint=f"`autotune resume {study}` repeats the trial",
             )
 
     def observe(self, desired: HostState) -> ObservedHost:

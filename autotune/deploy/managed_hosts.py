@@ -19,6 +19,7 @@ from autotune.deploy.restoration import restore_in_order
 from autotune.deploy.runtime import NoteCallback
 from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.periodic_task import PeriodicTask
+from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.parallel_hosts import HostResults, run_on_all
@@ -53,7 +54,7 @@ class ManagedHosts:
         }
         locks = [host.lock for host in self._hosts.values()]
         self._lease = PeriodicTask("leases", RENEWAL_SECONDS, partial(renew_locks, locks))
-        self._study, self._note = find_study_directory(study).name, note
+        self._study, self._note = format_study_argument(find_study_directory(study)), note
 
     def __getitem__(self, name: str) -> ManagedHost:
         return self._hosts[name]

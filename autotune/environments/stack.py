@@ -58,6 +58,7 @@ from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.strict_parsing import split_lines
+from autotune.study_argument import format_study_argument
 from autotune.target.beds import find_study_directory
 from autotune.target.messages import format_count
 from autotune.target.model import Target
@@ -342,7 +343,7 @@ class StackEnvironment:
             stack,
             self.runtime,
             self.runtime.create_hosts(stack, self.transports, directory, note),
-            find_study_directory(directory).name,
+            format_study_argument(find_study_directory(directory)),
             probe=EntryProbe(
                 lambda: self._request_entries(request),
                 RightAnswer(request.expected_body, request.statuses),

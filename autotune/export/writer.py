@@ -106,7 +106,7 @@ def find_minimal_trial(study: Study) -> str:
     if minimal is None or minimal.trial is None:
         raise AutotuneError(
             f"study {study.name!r} did not measure which changes cause its gain",
-            hint=f"autotune explain {study.name} --measure",
+            hint=f"autotune explain {study.argument} --measure",
         )
     return str(minimal.trial)
 

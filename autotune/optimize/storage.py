@@ -15,6 +15,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import AutotuneError
+from autotune.study_argument import format_study_argument
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log, those commits need not
 # wait for the disk. Nothing is lost if the process is killed. After a power failure, at most the last
@@ -81,10 +82,11 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         reason = find_database_error(error)
         if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        study = format_study_argument(path.parent)
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
-            hint="close other programs that use the database, or remove the database: `autotune resume` "
-            "rebuilds it from the study's journal",
+            hint="close other programs that use the database, or remove the database: `autotune resume "
+            f"{study}` rebuilds it from the study's journal",
         ) from error
 
 

@@ -46,7 +46,7 @@ def build_explanation(view: StudyView) -> Explanation:
     Raises AutotuneError for a study without a winner.
     """
     state = view.state
-    baseline, winner = find_baseline_and_winner(state)
+    baseline, winner = find_baseline_and_winner(state, view.study.directory)
     analysis = analyze_study(view.study.directory, state, winner.number)
     trials = list_measured_trials(state)
     modelled_costs = analysis.costs if len(trials) >= MIN_CONFIGURATIONS else {}
@@ -178,5 +178,5 @@ def _format_minimal_changes(view: StudyView) -> Iterator[str]:
         return
     yield f"{format_reduction(minimal_changes)}:"
     yield from (f"  {name}" for name in minimal_changes.kept)
-    if minimal_changes.trial is not None:
-        yield f"`autotune export {view.name} --minimal --out DIR` writes only those."
+    if minimal_changes.trial is not None and view.next_steps.apply:
+        yield f"`{view.next_steps.apply[0]}` writes only those."

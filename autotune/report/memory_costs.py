@@ -14,7 +14,7 @@ from autotune.report.parameters import SettingChange
 from autotune.report.studies import Study
 from autotune.services.base import Settings
 from autotune.space.dimension import is_deployment_choice
-from autotune.space.rules import format_bytes
+from autotune.space.quantity_text import format_bytes
 from autotune.space.space import SearchSpace
 from autotune.study.reading_records import RecordedReading
 from autotune.study.recorded_environment import rebuild_environment

@@ -12,8 +12,6 @@ from autotune.report.figures import StudyFigures
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.winner_changes import MinimalChanges
 
-STORAGE_OPTION = " --storage URL"
-
 
 @dataclass(frozen=True)
 class NextSteps:
@@ -42,9 +40,9 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
 
 
 def _list_steps(view: StudyFigures) -> NextSteps:
-    study_name = _format_study(view)
+    study = view.study.argument
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
-        resume = f"autotune resume {_format_resumed_study(view)}"
+        resume = f"autotune resume {view.study.resume_argument}"
         return NextSteps(resume=() if view.study.running_process else (resume,))
     if view.verdict != "improved":
         return NextSteps()
@@ -52,7 +50,7 @@ def _list_steps(view: StudyFigures) -> NextSteps:
     minimal_option = (
         " --minimal" if (view.state.minimal_changes or MinimalChanges()).trial is not None else ""
     )
-    export = f"autotune export {study_name}{minimal_option} --out {output_directory}"
+    export = f"autotune export {study}{minimal_option} --out {output_directory}"
     if view.target.simulated:
         note = "The stack is a model, so there is no host to change. The export shows the files."
         return NextSteps(apply=(f"{export} --of-a-model",), note=note)
@@ -65,7 +63,7 @@ def _list_steps(view: StudyFigures) -> NextSteps:
         guide_text = f"{output_directory}/README.md shows how to install the files."
         note = f"The servers of this study were private. {guide_text}"
         return NextSteps(apply=(export,), note=note)
-    target = shlex.quote(str(_shorten_path(view.study.target_path)))
+    target = f"{shlex.quote(str(_shorten_path(view.study.target_path)))}{view.study.studies_option}"
     return NextSteps(
         apply=(export, f"autotune apply {output_directory} {target}"),
         undo=(f"autotune restore {target}",),
@@ -74,40 +72,31 @@ def _list_steps(view: StudyFigures) -> NextSteps:
 
 def _list_commands(view: StudyFigures, steps: NextSteps) -> Iterator[str]:
     """Yield the next commands, the most useful first."""
-    study_name = _format_study(view)
+    study = view.study.argument
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         yield from steps.resume
-        yield f"autotune status {study_name}"
+        yield f"autotune status {study}"
     yield from steps.apply[:1]
     if view.gain and view.verdict == "improved" and len(view.changes) > 1:
         is_measurable = not (view.state.minimal_changes or view.state.is_shared)
         measure_option = " --measure" if is_measurable else ""
-        yield f"autotune explain {study_name}{measure_option}"
+        yield f"autotune explain {study}{measure_option}"
     if view.conclusion.best:
-        yield f"autotune diff {study_name}"
+        yield f"autotune diff {study}"
     if view.verdict != "improved":
         page_option = "--html report.html" if view.study.is_database_copy else "--open"
-        yield f"autotune report {study_name} {page_option}"
-    yield f"autotune report {study_name} --json"
+        yield f"autotune report {study} {page_option}"
+    yield f"autotune report {study} --json"
 
 
 def _choose_status_command(view: StudyFigures) -> str:
     if view.study.running_process:
         return ""
     if view.state.purpose == APPLY_PURPOSE:
-        return f"autotune restore {_format_study(view)}"
+        return f"autotune restore {view.study.argument}"
     if view.state.purpose or view.state.is_over:
-        return f"autotune report {_format_study(view)}"
-    return f"autotune resume {_format_resumed_study(view)}"
-
-
-def _format_study(view: StudyFigures) -> str:
-    """Return the study's name for a command. A copy from a shared database was made for one command."""
-    return shlex.quote(view.name) + (STORAGE_OPTION if view.study.is_database_copy else "")
-
-
-def _format_resumed_study(view: StudyFigures) -> str:
-    return shlex.quote(view.name) + (STORAGE_OPTION if view.state.is_shared else "")
+        return f"autotune report {view.study.argument}"
+    return f"autotune resume {view.study.resume_argument}"
 
 
 def _shorten_path(path: Path) -> Path:

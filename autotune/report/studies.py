@@ -17,7 +17,7 @@ from autotune.errors import AutotuneError
 from autotune.report.trial_outcomes import ReadingCounts, count_readings
 from autotune.strict_parsing import parse_json
 from autotune.study import journal
-from autotune.study.directory import EVENTS_FILE, WORKERS_FILE, describe_lock_holder, is_locked
+from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
 from autotune.study.journal_records import SessionStart, StudyStart
 from autotune.study.reading_records import (
     READINGS_FILE,
@@ -26,6 +26,7 @@ from autotune.study.reading_records import (
     load_records,
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
+from autotune.study_argument import WORKERS_FILE, find_studies_option, format_study_argument
 from autotune.target.model import Target
 from autotune.target.read_target import TARGET_FILE_NAME, read_recorded_target
 
@@ -59,6 +60,21 @@ class Study:
     @property
     def name(self) -> str:
         return self.directory.name
+
+    @property
+    def argument(self) -> str:
+        """Return the study's name for a printed command, with the options that find the study."""
+        return format_study_argument(self.directory)
+
+    @property
+    def studies_option(self) -> str:
+        """Return the option with the directory of the studies; empty for the default directory."""
+        return find_studies_option(self.directory)
+
+    @property
+    def resume_argument(self) -> str:
+        """Return the same for `autotune resume`, which continues a shared study in its database."""
+        return format_study_argument(self.directory, is_shared=self.state.is_shared)
 
     @property
     def target_path(self) -> Path:

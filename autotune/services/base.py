@@ -78,6 +78,8 @@ class Parameter:
     shipped templates do not contain them. ``on_demand`` parameters keep their stock value unless
     the target sets a range or choices. Such parameters have side effects, such as more disk usage
     or a larger attack surface. ``capped_by`` is the kernel setting that limits the value.
+    ``special_values`` maps values such as -1 (automatic) to expressions of the values that the
+    software uses instead. Rules use these expressions, over sibling parameters in base units.
     ``effect`` is the expected effect on capacity; under a load with a trait in ``decides``, the
     effect is in the highest class. ``direction`` is `+` if tuning guides recommend raising the
     value, and `-` if they recommend lowering it. The search starts in the range ``safe``, which no
@@ -104,6 +106,7 @@ class Parameter:
     adopted: bool = False
     on_demand: bool = False
     capped_by: str = ""
+    special_values: Mapping[Value, str] = field(default_factory=dict)
     effect: Effect = Effect.CAPACITY
     decides: frozenset[LoadTrait] = frozenset()
     direction: str = ""

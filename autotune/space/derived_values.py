@@ -14,14 +14,21 @@ from math import isfinite
 
 from autotune.services.base import Parameter, Value
 from autotune.space.dimension import Dimension
-from autotune.space.expression import Expression, Name, NameValues, parse_expression, replace_names
+from autotune.space.expression import (
+    Expression,
+    Name,
+    NameValues,
+    parse_expression,
+    qualify_names,
+    replace_names,
+)
 from autotune.target.messages import suggest_name
 from autotune.target.read_target import TargetFile
 
 
 def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
     """Return the expression that a service declares for one of its parameters, with full names."""
-    return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
+    return qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
 def derive_by_rule(
@@ -38,7 +45,7 @@ def derive_by_rule(
         )
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
-        expression = _qualify_names(parse_expression(expression_text), prefix, dimensions)
+        expression = qualify_names(parse_expression(expression_text), prefix, dimensions)
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
@@ -65,7 +72,9 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
     }
 
     def substitute(part: Expression) -> Expression | None:
-        return expressions.get(part.name) if isinstance(part, Name) else None
+        if not isinstance(part, Name):
+            return None
+        return expressions.get(part.name) or dimensions[part.name].effective_value
 
     try:
         for name in TopologicalSorter(graph).static_order():
@@ -91,17 +100,6 @@ def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
     number = dimension.expression.evaluate(names) / dimension.unit_factor
     is_whole = isinstance(dimension.parameter.stock, int) and isfinite(number)
     return int(number) if is_whole else number
-
-
-def _qualify_names(
-    expression: Expression, prefix: str, dimensions: Mapping[str, Dimension] | None = None
-) -> Expression:
-    def qualify_name(part: Expression) -> Expression | None:
-        if isinstance(part, Name) and (dimensions is None or prefix + part.name in dimensions):
-            return Name(prefix + part.name)
-        return None
-
-    return replace_names(expression, qualify_name)
 
 
 def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:

@@ -10,7 +10,13 @@ from itertools import product
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Conditions, Effect, Parameter, Value
 from autotune.services.registry import choice_name
-from autotune.space.expression import UNIT_FACTORS, Expression
+from autotune.space.expression import (
+    UNIT_FACTORS,
+    EffectiveValue,
+    Expression,
+    parse_expression,
+    qualify_names,
+)
 from autotune.target.messages import format_value, is_same_value
 from autotune.target.model import Tier
 
@@ -106,11 +112,29 @@ class Dimension:
         return UNIT_FACTORS.get(self.parameter.unit, 1.0)
 
     @property
+    def effective_value(self) -> EffectiveValue | None:
+        """Return the expression of the value that the software uses instead of a special value; ``None``
+        if the parameter has no special values.
+        """
+        prefix = self.name.removesuffix(self.parameter.name)
+        replacements = tuple(
+            (float(value) * self.unit_factor, qualify_names(parse_expression(text), prefix))
+            for value, text in self.parameter.special_values.items()
+        )
+        return EffectiveValue(self.name, replacements) if replacements else None
+
+    @property
     def bounds(self) -> tuple[int | float, int | float]:
         """Return the lowest and the highest value of a numeric dimension."""
         assert self.low is not None
         assert self.high is not None
         return self.low, self.high
+
+    @property
+    def ordinary_bounds(self) -> tuple[int | float, int | float]:
+        """Return the bounds without a special lowest value, such as 0 for no limit."""
+        low, high = self.bounds
+        return (low + 1 if low in self.parameter.special_values and low < high else low), high
 
     @property
     def allowed_range(self) -> str:

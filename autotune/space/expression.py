@@ -17,8 +17,8 @@ import ast
 import operator
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import copysign, inf, isclose
 
@@ -59,6 +59,8 @@ _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "*",
     ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==",
 }  # fmt: skip
+BYTES, SECONDS = "B", "s"  # base units of sizes and durations
+BASE_UNITS = {**dict.fromkeys(DURATION_UNITS, SECONDS), **dict.fromkeys(SIZE_UNITS, BYTES)}
 UNIT_FACTORS = {name: float(size) for name, size in {**SIZE_UNITS, **DURATION_UNITS}.items()}
 _NAME_PATTERN = r"[A-Za-z_][\w+-]*(?:\.\w+)*"
 _UNIT_PATTERN = "|".join(sorted(UNIT_FACTORS, key=len, reverse=True))
@@ -75,7 +77,10 @@ NameValues = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Number:
+    """A number in its base ``unit``, which is empty for a count or a share."""
+
     value: float
+    unit: str = field(default="", compare=False)
 
     def evaluate(self, names: NameValues) -> float:
         return self.value
@@ -84,7 +89,7 @@ class Number:
         yield from ()
 
     def __str__(self) -> str:
-        return f"{self.value:.12g}"
+        return f"{self.value:.12g}{self.unit}"
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,32 @@ class Name:
 
     def names(self) -> Iterator[str]:
         yield self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class EffectiveValue:
+    """The value that the software uses for a setting, in base units.
+
+    ``replacements`` pairs special values, such as -1 for automatic, with expressions of the values
+    that the software uses instead.
+    """
+
+    name: str
+    replacements: tuple[tuple[float, Expression], ...]
+
+    def evaluate(self, names: NameValues) -> float:
+        """Return the effective value in ``names``. Raises KeyError if a name has no value."""
+        value = float(names[self.name])
+        replacement = dict(self.replacements).get(value)
+        return value if replacement is None else replacement.evaluate(names)
+
+    def names(self) -> Iterator[str]:
+        yield self.name
+        for _, replacement in self.replacements:
+            yield from replacement.names()
 
     def __str__(self) -> str:
         return self.name
@@ -116,24 +147,31 @@ class Operation:
             yield from operand.names()
 
     def __str__(self) -> str:
-        return self.format_with(str)
+        return self.join_operands([str(operand) for operand in self.operands])
 
-    def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
-        """Return the operation as text in the usual notation. ``leaf`` formats each number and name."""
-        texts = []
-        for operand in self.operands:
-            if isinstance(operand, Operation):
-                binds_looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
-                text = operand.format_with(leaf)
-                texts.append(f"({text})" if binds_looser else text)
-            else:
-                texts.append(leaf(operand))
+    def join_operands(self, texts: Sequence[str]) -> str:
+        """Return the operation in the usual notation. ``texts`` are its operands as text."""
         if self.symbol in FUNCTIONS:
             return f"{self.symbol}({', '.join(texts)})"
-        return f" {self.symbol} ".join(texts) if len(texts) > 1 else f"{self.symbol}{texts[0]}"
+        joined_texts = [
+            f"({text})" if self._needs_parentheses(index) else text
+            for index, text in enumerate(texts)
+        ]
+        if len(joined_texts) == 1:
+            return f"{self.symbol}{joined_texts[0]}"
+        return f" {self.symbol} ".join(joined_texts)
+
+    def _needs_parentheses(self, index: int) -> bool:
+        """True if the operand at ``index`` is itself an operation that would bind too loosely."""
+        operand = self.operands[index]
+        if not isinstance(operand, Operation):
+            return False
+        if operand.symbol in ("+", "-"):
+            return self.symbol in ("*", "/", "-")
+        return self.symbol == "/" and index == 1 and operand.symbol in ("*", "/")
 
 
-Expression = Number | Name | Operation
+Expression = Number | Name | EffectiveValue | Operation
 
 
 @dataclass(frozen=True)
@@ -171,6 +209,21 @@ def replace_names(expression: Expression, replacement: NameReplacement) -> Expre
     return expression
 
 
+def qualify_names(
+    expression: Expression, prefix: str, known_names: Container[str] | None = None
+) -> Expression:
+    """Return ``expression`` with ``prefix`` before each name, or only before each name that then is in
+    ``known_names``.
+    """
+
+    def qualify_name(part: Expression) -> Expression | None:
+        if isinstance(part, Name) and (known_names is None or prefix + part.name in known_names):
+            return Name(prefix + part.name)
+        return None
+
+    return replace_names(expression, qualify_name)
+
+
 def parse_expression(text: str) -> Expression:
     """Return a parsed arithmetic expression. Raises ValueError with the invalid word."""
     tree, words = _parse_python(text)
@@ -191,7 +244,9 @@ def parse_comparison(text: str) -> Comparison:
 
 
 def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
-    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3."""
+    """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3 if that
+    is a name or a number with a unit.
+    """
     words: list[str] = []
     python_words: list[str] = []
     location = 0
@@ -202,10 +257,11 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         if len(words) == MAX_WORDS:
             raise ValueError(f"expression with more than {MAX_WORDS} words: {text[:60]!r} …")
         if word["number"]:
-            number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
+            number = float(word["number"])
             number = number / 100 if "%" in word[0] else number
             # A share is written as a power, because a power binds more tightly than a division.
-            python_words.append(f"{number!r} **" if word["share"] else repr(number))
+            number_text = f"{number!r} **" if word["share"] else repr(number)
+            python_words.append(f"_{len(words)}" if word["unit"] else number_text)
         else:
             python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
@@ -228,7 +284,7 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
         case ast.Constant(value=float(value)):
             return Number(value)
         case ast.Name(id=name) if name.startswith("_"):
-            return Name(re.sub(r"\s", "", tokens[int(name[1:])]))
+            return _build_leaf(tokens[int(name[1:])])
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return Operation("-", (_build_expression(operand, text, tokens),))
         case ast.BinOp(left=left, op=symbol, right=right):
@@ -241,6 +297,15 @@ def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression
         ):
             return Operation(function, tuple(_build_expression(a, text, tokens) for a in arguments))
     raise _build_syntax_error(text, tokens)
+
+
+def _build_leaf(token: str) -> Number | Name:
+    """Return the expression of a name, or of a number with a unit."""
+    word = _WORD_PATTERN.match(token)
+    if word is not None and word["unit"]:
+        value = float(word["number"]) * UNIT_FACTORS[word["unit"]]
+        return Number(value, BASE_UNITS[word["unit"]])
+    return Name(re.sub(r"\s", "", token))
 
 
 def _check_divisor(divisor: Expression, text: str) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from autotune.errors import TargetErrorCollector
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.rules import Rule, format_bytes
+from autotune.space.quantity_text import format_bytes
+from autotune.space.rules import Rule
 from autotune.target.read_target import TargetFile
 
 # The keys of a parameter rule that set a value, in order of precedence.
@@ -165,7 +166,10 @@ class MemoryCheck:
 
 
 def _compute_lowest_value(dimension: Dimension) -> float:
-    values: list[Value] = list(dimension.choices or (dimension.bounds[0],))
+    """Return the lowest numeric value; a special value such as -1 counts only if it is the only one."""
+    values: list[Value] = list(dimension.choices or (dimension.ordinary_bounds[0],))
+    special_values = dimension.parameter.special_values
+    values = [value for value in values if value not in special_values] or values
     return min((float(value) for value in values if not isinstance(value, str)), default=0.0)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from itertools import product
 
@@ -23,7 +23,10 @@ from autotune.services.registry import (
 )
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
+    BASE_UNITS,
+    BYTES,
     Comparison,
+    EffectiveValue,
     Expression,
     Name,
     NameValues,
@@ -33,8 +36,8 @@ from autotune.space.expression import (
     parse_expression,
 )
 from autotune.space.facts import HostFacts
+from autotune.space.quantity_text import UnitsByName, find_unit, format_quantity, format_terms
 from autotune.target.model import Target
-from autotune.target.quantities import SIZE_UNITS
 
 # The resource needs that a rule may name for a whole tier: fields of `ResourceNeeds`, and the memory in
 # bytes that the tier occupies.
@@ -48,6 +51,7 @@ SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY
 # rest.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
+_MEMORY_FACT_PATTERN = re.compile(r"^(?:memory|rss)\(|\.memory\)?$")
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,10 @@ class Rule:
     """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the baseline,
-    the side that should be smaller exceeds the other side. It is positive if the baseline breaks the
-    rule. Candidates may then break the rule by the same amount at most.
+    if the rule does not come from a target. ``units`` maps names to their base units.
+    ``baseline_excess`` is the amount by which, in the baseline, the side that should be smaller exceeds
+    the other side. It is positive if the baseline breaks the rule. Candidates may then break the rule by
+    the same amount at most.
     """
 
     text: str
@@ -66,6 +71,7 @@ class Rule:
     is_size: bool = False
     is_built_in: bool = False
     baseline_excess: Expression | None = None
+    units: UnitsByName = field(default_factory=dict, compare=False)
 
     @property
     def symbol(self) -> str:
@@ -98,8 +104,8 @@ class Rule:
         """
 
         def use_baseline(part: Expression) -> Expression | None:
-            if isinstance(part, Name) and part.name in parameters:
-                return Number(baseline[part.name])
+            if isinstance(part, Name | EffectiveValue) and part.name in parameters:
+                return Number(part.evaluate(baseline))
             return None
 
         comparison = self.comparison.with_replacements(use_baseline)
@@ -125,25 +131,19 @@ class Rule:
         return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
     def format_arithmetic(self, names: NameValues) -> str:
-        """Return the rule, its numbers, and the values of its two sides as text."""
-
-        def format_quantity(value: float) -> str:
-            # A rule about memory also contains counts, so only values that are as large as a memory
-            # size get a unit.
-            return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
+        """Return the rule, its numbers with their units, and the values of its two sides as text."""
+        left, right = self.comparison.left, self.comparison.right
+        unit = find_unit(left, self.units) or find_unit(right, self.units)
 
         def format_side(side: Expression) -> str:
-            value_text = format_quantity(side.evaluate(names))
-            if not isinstance(side, Operation):
-                return value_text
-            arithmetic = side.format_with(lambda leaf: format_quantity(leaf.evaluate(names)))
-            return f"{arithmetic} = {value_text}"
+            terms = format_terms(side, names, self.units, unit)
+            value_text = format_quantity(side.evaluate(names), unit)
+            return f"{terms} = {value_text}" if isinstance(side, Operation) else terms
 
-        left, right = format_side(self.comparison.left), format_side(self.comparison.right)
         allowed_excess = self.allowed_excess(names)
-        allowed_text = format_quantity(self.comparison.right.evaluate(names) + allowed_excess)
+        allowed_text = format_quantity(right.evaluate(names) + allowed_excess, unit)
         baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
-        return f"{self.text}: {left} {self.symbol} {right}{baseline_text}"
+        return f"{self.text}: {format_side(left)} {self.symbol} {format_side(right)}{baseline_text}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
@@ -189,6 +189,7 @@ class RuleVocabulary:
             lambda part: self._expand_size(part, deployments)
         )
         comparison = comparison.with_replacements(self._expand_derived)
+        comparison = comparison.with_replacements(self._use_effective_value)
         names = sorted(comparison.names())
         for name in names:
             if name not in self._dimensions and name not in self._facts:
@@ -203,7 +204,13 @@ class RuleVocabulary:
         for name in names:
             conditions += self._conditions.get(ParameterName.parse(name).service_prefix, ())
         is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
-        return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
+        return Rule(
+            target_comparison.text,
+            comparison,
+            tuple(dict.fromkeys(conditions)),
+            is_size,
+            units={name: unit for name in names if (unit := self._find_unit(name))},
+        )
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
         """Return the replacement of a term such as ``sum(web.memory)``: a fact of all hosts, or a
@@ -244,6 +251,17 @@ class RuleVocabulary:
         if isinstance(operand, Name) and operand.name in self._dimensions:
             return self._dimensions[operand.name].expression
         return None
+
+    def _use_effective_value(self, operand: Expression) -> Expression | None:
+        if isinstance(operand, Name) and operand.name in self._dimensions:
+            return self._dimensions[operand.name].effective_value
+        return None
+
+    def _find_unit(self, name: str) -> str:
+        """Return the base unit of a parameter or of a fact; empty for a count."""
+        if name in self._dimensions:
+            return BASE_UNITS.get(self._dimensions[name].parameter.unit, "")
+        return BYTES if _MEMORY_FACT_PATTERN.search(name) else ""
 
 
 def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
@@ -286,14 +304,6 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
         for need_expression in (process_memory, resource_needs.memory)
         if need_expression
     ]
-
-
-def format_bytes(size: float) -> str:
-    """Return a size in bytes as text with a unit, to three digits."""
-    for name in ("TB", "GB", "MB", "KB"):
-        if size >= SIZE_UNITS[name]:
-            return f"{size / SIZE_UNITS[name]:.3g} {name}"
-    return f"{size:.0f} B"
 
 
 def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
@@ -360,6 +370,7 @@ def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]
         if dimension.expression is not None and dimension.high is not None:
             yield parse_comparison(
                 f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}"
+                f"{BASE_UNITS.get(dimension.parameter.unit, '')}"
             )
 
 

@@ -15,6 +15,7 @@ from autotune.strict_parsing import parse_json
 from autotune.study.progress_reporter import ProgressReporter
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.trial_context import begin_study, open_session
+from autotune.study_argument import format_study_argument
 from autotune.target.messages import format_value
 
 MAX_RSS_BYTES = 2**60
@@ -108,7 +109,7 @@ def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
         [
             f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",
             *differences,
-            f"undo with: autotune restore {directory.name}",
+            f"undo with: autotune restore {format_study_argument(directory)}",
         ]
     )
 

@@ -140,7 +140,8 @@ class BedWorkers:
             lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
             raise AutotuneError(
                 f"no test bed is usable:\n{lines}",
-                hint="fix one of the test beds, then continue with `autotune resume`",
+                hint="fix one of the test beds, then continue with `autotune resume "
+                f"{self.store.resume_argument}`",
             )
 
 

@@ -16,11 +16,10 @@ from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError, LockedError
 from autotune.foreign_files import ForeignFileError
 from autotune.strict_parsing import parse_json
+from autotune.study_argument import STUDIES_DIRECTORY, format_study_argument
 from autotune.target.messages import find_nearest_name
 
-STUDIES_DIRECTORY = Path("studies")
 EVENTS_FILE = "events.jsonl"
-WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
 # `is_locked` takes a shared lock for a moment, so a tuner tries several times before it gives up.
 LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
@@ -32,17 +31,29 @@ def find_study(
 ) -> Path:
     """Return the directory of the study called ``name`` (under ``root``) or at that path.
 
-    Raises AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
+    The path starts as the user gave it, so that printed commands can contain it. Raises
+    AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
     ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
-            return directory.resolve()
+            return _name_last_part(directory)
     study_names = list_study_names(root)
     hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
     if nearest_name := find_nearest_name(Path(name).name, study_names):
         hint = f"did you mean {nearest_name!r}?"
     raise AutotuneError(f"unknown study {name!r}", hint=hint)
+
+
+def _name_last_part(directory: Path) -> Path:
+    """Return a path of the same directory whose last part is the study's name, even for `.` or a
+    link.
+    """
+    if directory.is_symlink():
+        return directory.resolve()
+    if directory.name in ("", ".."):
+        return directory / ".." / directory.resolve().name
+    return directory
 
 
 def find_free_directory(root: Path, name: str) -> Path:
@@ -86,9 +97,10 @@ class StudyLock:
                 break
         else:
             os.close(handle)
+            study = format_study_argument(self.path.parent)
             raise LockedError(
                 f"{self.path.parent.name} is being tuned by {describe_lock_holder(self.path)}",
-                hint="wait for it, or follow it with `autotune status`",
+                hint=f"wait for it, or follow it with `autotune status {study} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
         record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}

@@ -36,6 +36,7 @@ from autotune.study.study_state import Phase, State, Trial
 from autotune.study.study_store import load_state
 from autotune.study.trial_context import TrialContext, collect_versions, open_session
 from autotune.study.winner_changes import MinimalChanges
+from autotune.study_argument import find_studies_option, format_study_argument
 
 MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
 
@@ -47,7 +48,7 @@ def check_not_shared(directory: Path) -> None:
             f"study {directory.name} is in a shared database; --measure supports only studies on "
             f"one machine",
             hint="omit --measure, or start a study from its best settings on one machine: `autotune run "
-            f"TARGET --from {shlex.quote(directory.name)}`",
+            f"TARGET --from {shlex.quote(directory.name)}{find_studies_option(directory)}`",
         )
 
 
@@ -87,12 +88,14 @@ def reduce_changes(
     gain.
     """
     state = load_state(directory)
-    baseline, winner = find_baseline_and_winner(state)
+    baseline, winner = find_baseline_and_winner(state, directory)
     gain = _get_proven_log_gain(state)
     surrogate = _rebuild_search(environment, directory, state).fit_surrogate(
         estimate_study_drift(state)
     )
-    predicted_effects = _predict_effects(surrogate, environment.space, state)
+    predicted_effects = _predict_effects(
+        surrogate, environment.space, baseline.effective_settings, winner.effective_settings
+    )
     noise = state.posterior.noise if state.posterior else REPEAT_LOG_SD / 2
     with open_session(environment, directory, progress) as context:
         context.store.record_session_start(collect_versions())
@@ -154,12 +157,14 @@ class _AblationTrials:
         return log(peak.peak) if peak is not None and peak.is_feasible else None
 
 
-def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
+def find_baseline_and_winner(state: State, directory: Path) -> tuple[Trial, Trial]:
+    """Return the two trials of the study in ``directory``. Raises AutotuneError if it has no winner."""
     baseline = find_baseline(state)
     number = state.verdict.best if state.verdict else find_best_trial(state)
     if baseline is None or number is None:
         raise AutotuneError(
-            "the study has no winner to explain", hint="`autotune status` shows its state"
+            "the study has no winner to explain",
+            hint=f"`autotune status {format_study_argument(directory)}` shows its state",
         )
     return baseline, state.find_trial(number)
 
@@ -175,11 +180,12 @@ def _get_proven_log_gain(state: State) -> float:
 
 
 def _predict_effects(
-    surrogate: SurrogateModel, space: SearchSpace, state: State
+    surrogate: SurrogateModel,
+    space: SearchSpace,
+    baseline_settings: Settings,
+    winner_settings: Settings,
 ) -> dict[str, PredictedEffect]:
     """Return the predicted loss from reverting each of the winner's changes, largest first."""
-    baseline, winner = find_baseline_and_winner(state)
-    winner_settings, baseline_settings = winner.effective_settings, baseline.effective_settings
     changed_names = list_searched_changes(space, baseline_settings, winner_settings)
     configurations = [{**winner_settings, name: baseline_settings[name]} for name in changed_names]
     grid = surrogate.grid

@@ -15,6 +15,7 @@ from autotune import account_key, durable_files, foreign_files
 from autotune.errors import AutotuneError
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE
+from autotune.study_argument import format_study_argument
 from autotune.target.read_target import TARGET_FILE_NAME
 
 SEAL_FILE = "seal"
@@ -49,7 +50,7 @@ def check_own_study(study: Path, hint: str) -> None:
     if not foreign_files.exists(study, TARGET_FILE_NAME):
         raise AutotuneError(
             f"study {study.name} is read-only: its {TARGET_FILE_NAME} is missing",
-            hint=hint.format(study=study.name),
+            hint=hint.format(study=format_study_argument(study)),
         )
     try:
         target = foreign_files.read_bytes(study, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES)
@@ -64,7 +65,7 @@ def check_own_study(study: Path, hint: str) -> None:
         raise AutotuneError(
             f"study {study.name} is read-only: another account or machine started it, or its target "
             "was changed",
-            hint=hint.format(study=study.name),
+            hint=hint.format(study=format_study_argument(study)),
         )
 
 

@@ -20,6 +20,7 @@ from autotune.study.journal_records import BedJoined, RecordedBed, RecordedFacts
 from autotune.study.record_codec import decode
 from autotune.study.study_state import Trial, decode_valid_record
 from autotune.study.study_store import load_state
+from autotune.study_argument import format_study_argument
 from autotune.target.read_target import TargetFile, read_recorded_target
 
 
@@ -45,7 +46,10 @@ def rebuild_environment(
 ) -> RecordedEnvironment:
     """Return the environment of a study from its records and trials; see ``read_environment``."""
     if not trials:
-        raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
+        raise AutotuneError(
+            "the study has no trials yet",
+            hint=f"`autotune status {format_study_argument(directory)}` shows it",
+        )
     start = decode_valid_record(StudyStart, records[0])
     target_file, settings = read_recorded_target(directory), trials[0].settings
     bed = next(iter(_find_beds(records)), None)

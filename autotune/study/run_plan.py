@@ -10,7 +10,8 @@ from autotune.environments.base import Environment, Preview
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
 from autotune.space.memory import HostMemory
-from autotune.space.rules import MEMORY_SHARE, format_bytes
+from autotune.space.quantity_text import format_bytes
+from autotune.space.rules import MEMORY_SHARE
 from autotune.space.space import Candidate
 from autotune.study import plan_documents
 from autotune.study.plan_documents import Plan

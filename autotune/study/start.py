@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -37,6 +36,7 @@ from autotune.study.trial_context import (
     record_study_start,
 )
 from autotune.study.verdict import Verdict
+from autotune.study_argument import format_study_argument
 from autotune.target.beds import select_beds
 from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile, read_recorded_target, read_target
@@ -100,20 +100,20 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
     `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
     """
-    state, name = load_state(directory), shlex.quote(directory.name)
+    state, study = load_state(directory), format_study_argument(directory)
     if state.purpose:
         commands = {
-            APPLY_PURPOSE: f"autotune restore {name}",
+            APPLY_PURPOSE: f"autotune restore {study}",
             MEASURE_PURPOSE: "autotune measure TARGET",
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose, f"autotune report {name}"),
+            hint=commands.get(state.purpose, f"autotune report {study}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {name}",
+            hint=f"autotune report {study}",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)
@@ -137,7 +137,7 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
             f"study {directory.name} lacks values of {missing_names[0]}{others_text}: it was started "
             f"with another version of autotune or on other hosts",
             hint="start a new study with its best configurations: autotune run TARGET --from "
-            f"{shlex.quote(directory.name)}",
+            f"{format_study_argument(directory)}",
         )
     return environment
 

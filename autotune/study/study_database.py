@@ -34,7 +34,8 @@ from autotune.foreign_files import MAX_RECORD_BYTES
 from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
 from autotune.study import journal, ownership
-from autotune.study.directory import EVENTS_FILE, WORKERS_FILE
+from autotune.study.directory import EVENTS_FILE
+from autotune.study_argument import WORKERS_FILE
 from autotune.target.messages import find_nearest_name
 from autotune.target.read_target import TARGET_FILE_NAME
 from autotune.transports import wait_notices

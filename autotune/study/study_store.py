@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -58,6 +57,7 @@ from autotune.study.study_state import (
 )
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
+from autotune.study_argument import format_study_argument
 from autotune.target.overrides import Override
 from autotune.target.read_target import TARGET_FILE_NAME
 
@@ -77,14 +77,20 @@ class StudyStore:
         self.directory = directory
         self.state = replay_records(journal.read_records(directory / EVENTS_FILE))
         if self.state.is_shared and not self.is_shared:
+            study = format_study_argument(directory, is_shared=True)
             raise AutotuneError(
                 f"study {directory.name} is a copy; the original is in a shared database",
-                hint=f"autotune resume {shlex.quote(directory.name)} --storage URL --beds …",
+                hint=f"autotune resume {study} --beds …",
             )
         self._events = journal.Journal(directory / EVENTS_FILE)
         self._readings = journal.Journal(directory / READINGS_FILE)
         self._lock = threading.RLock()  # several test beds may record at the same time
         self._decision_lock = threading.Lock()
+
+    @property
+    def resume_argument(self) -> str:
+        """Return the study for `autotune resume` in a hint."""
+        return format_study_argument(self.directory, is_shared=self.is_shared)
 
     def close(self) -> None:
         self._events.close()
@@ -379,19 +385,21 @@ def build_first_record(
 
 def load_state(directory: Path) -> State:
     """Return the state of a study, even while a process writes its records. Raises AutotuneError."""
-    return replay_records(
-        journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE)
-    )
+    return replay_records(journal.read_records(_find_journal(directory)))
 
 
 def read_study_start(directory: Path) -> StudyStart:
     """Return the first record of a study. Raises AutotuneError if there is none, or if it is invalid."""
-    for record in journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE):
+    for record in journal.read_records(_find_journal(directory)):
         return decode_valid_record(StudyStart, record)
     raise AutotuneError(
         f"study {directory.name} was stopped before its first record",
         hint="the study is empty; remove its directory",
     )
+
+
+def _find_journal(directory: Path) -> Path:
+    return find_study(str(directory.absolute()), directory.parent) / EVENTS_FILE
 
 
 class JournalTail:

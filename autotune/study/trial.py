@@ -23,8 +23,8 @@ from autotune.space.space import InfeasibleRule
 from autotune.study.ranking import is_exploring
 from autotune.study.reading_records import record_reading
 from autotune.study.schedule import MeasureStep, select_today_rate
-from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
-from autotune.study.study_store import format_current_timestamp
+from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
+from autotune.study.study_store import StudyStore, format_current_timestamp
 from autotune.study.trial_context import TrialContext
 
 # Phases in which a configuration is measured only in part if it is unlikely to beat the incumbent.
@@ -163,7 +163,7 @@ def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -
         _record_measurement(context, trial, evaluation)
     finished_trial = store.state.find_trial(trial.number)
     context.progress.on_trial_end(finished_trial)
-    _check_repeated_faults(store.state)
+    _check_repeated_faults(store)
     return finished_trial
 
 
@@ -185,9 +185,9 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
     )
 
 
-def _check_repeated_faults(state: State) -> None:
+def _check_repeated_faults(store: StudyStore) -> None:
     """Raise AutotuneError if repeated faults show that the benchmark or the load must be fixed."""
-    last_trials = state.list_finished()[-MAX_FAULTS:]
+    last_trials = store.state.list_finished()[-MAX_FAULTS:]
     last_trial = last_trials[-1]
     if not last_trial.is_unmeasured or (
         last_trial.phase is Phase.MEASURE and not last_trial.is_fault
@@ -206,5 +206,5 @@ def _check_repeated_faults(state: State) -> None:
         advice = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
         f"{subject} could not be measured: {reason}",
-        hint=f"{advice}; then continue with `autotune resume`",
+        hint=f"{advice}; then continue with `autotune resume {store.resume_argument}`",
     )

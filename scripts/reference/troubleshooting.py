@@ -63,10 +63,14 @@ def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _with_names(text: str) -> str:
-    """Return a text with its placeholders as words: `{host.name}` becomes NAME."""
+    """Return a text with its placeholders as words: `{host.name}` becomes NAME, and
+    `{study.argument}` becomes STUDY.
+    """
     return re.sub("…+", "…", PLACEHOLDER.sub(_word, text))
 
 
 def _word(match: re.Match[str]) -> str:
+    if "argument" in match[0]:
+        return "STUDY"
     name = _NAME.search(match[0][1:-1])
     return name[1].strip("_").upper() if name and "…" not in match[0] else "…"

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from autotune.cli.options import ProgressOptions
-from autotune.cli.session import confirm, open_progress, prepare_target
+from autotune.cli.session import confirm, open_progress, prepare_target, run_session
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
 
@@ -47,3 +48,28 @@ def test_quiet_progress_is_in_the_log_file_alone(
     lines = log.read_text().splitlines()
     assert lines[0] == "loading data"
     assert len(lines) == 1 + len(trials)
+
+
+@pytest.mark.parametrize(
+    ("directory", "arguments"),
+    [
+        ("studies/paper", "paper"),
+        ("elsewhere/paper", "paper --studies elsewhere"),
+        ("my studies/paper", "paper --studies 'my studies'"),
+    ],
+)
+def test_an_interrupted_study_names_the_command_that_continues_it(
+    directory: str,
+    arguments: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    environment, options = prepare_target(PAPER), ProgressOptions(quiet=True)
+    with pytest.raises(typer.Exit):
+        run_session(interrupt, environment, Path(directory), json_=False, options=options)
+    assert f"`autotune resume {arguments}`" in capsys.readouterr().err

@@ -18,6 +18,12 @@ def study() -> Callable[[str], Study]:
 
 
 @pytest.fixture
+def beside_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in the directory whose `studies` are the recorded ones, so that no command names it."""
+    monkeypatch.chdir(STUDIES.parent)
+
+
+@pytest.fixture
 def copied(tmp_path: Path) -> Callable[[str], Path]:
     """Return a function that copies a recorded study to a writable directory."""
     return lambda name: Path(shutil.copytree(STUDIES / name, tmp_path / "studies" / name))

@@ -6,6 +6,7 @@ Review the difference before committing it.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from autotune.report.status import format_status
@@ -14,7 +15,8 @@ from autotune.report.summary import build_summary
 from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 
-for directory in sorted((Path(__file__).parent / "studies").iterdir()):
+os.chdir(Path(__file__).parent)  # so that printed commands need no `--studies`
+for directory in sorted(Path("studies").iterdir()):
     view = build_study_view(open_study(directory))
     found, text = (
         build_summary(view),

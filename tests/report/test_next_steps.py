@@ -19,6 +19,7 @@ from autotune.target.read_target import read_target
 
 Opened = Callable[[str], Study]
 TARGETS = Path(__file__).parents[2] / "targets"
+pytestmark = pytest.mark.usefixtures("beside_studies")
 
 
 def with_target(study: Study, **changes: object) -> Study:
@@ -40,17 +41,25 @@ def test_a_model_is_exported_as_a_model(study: Opened) -> None:
     assert steps.undo == ()
 
 
+@pytest.mark.parametrize(
+    ("studies", "option"),
+    [("studies", ""), ("elsewhere", " --studies elsewhere"), ("a b", " --studies 'a b'")],
+)
 def test_installed_services_are_changed_and_restored(
-    study: Opened, monkeypatch: pytest.MonkeyPatch
+    studies: str, option: str, copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = study("improved")
+    home = copied("improved").parents[1]
+    monkeypatch.chdir(home)
+    directory = (home / "studies").rename(home / studies) / "improved"
+    opened = open_study(directory.relative_to(home))
     installed = read_target(TARGETS / "lab.yaml").target.tiers
-    view = build_study_view(with_target(opened, tiers=installed))
-    monkeypatch.chdir(opened.target_path.parent if opened.target_path.parent.exists() else "/")
-    steps = build_next_steps(view)
-    target = steps.undo[0].removeprefix("autotune restore ")
-    assert steps.apply[1] == f"autotune apply improved-best {target}"
-    assert Path(target).name == opened.target_path.name
+    steps = build_next_steps(build_study_view(with_target(opened, tiers=installed)))
+    target = shlex.quote(str(opened.target_path))
+    assert steps.apply == (
+        f"autotune export improved{option} --out improved-best",
+        f"autotune apply improved-best {target}{option}",
+    )
+    assert steps.undo == (f"autotune restore {target}{option}",)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +79,10 @@ def test_a_study_that_stopped_before_its_first_measurement_is_resumed(study: Ope
     assert steps.commands[0] == steps.status_command == "autotune resume killed"
 
 
-def test_a_shared_study_is_continued_in_its_database(copied: Callable[[str], Path]) -> None:
+def test_a_shared_study_is_continued_in_its_database(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for name, command in (("killed", "resume killed"), ("improved", "explain improved")):
         opened = open_study(copied(name))
         shared = replace(opened, state=replace(opened.state, is_shared=True))

@@ -101,6 +101,7 @@ def test_the_log_has_a_line_per_trial(study: Opened) -> None:
     assert len(said) == 1 + len(opened.state.trials)
 
 
+@pytest.mark.usefixtures("beside_studies")
 @pytest.mark.parametrize("name", ["improved", "aa", "noisy", "infeasible"])
 def test_a_run_under_cpu_steal_prints_few_lines(name: str, study: Opened) -> None:
     opened, stream = study(name), io.StringIO()

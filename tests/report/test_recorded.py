@@ -17,6 +17,7 @@ from autotune.report.view import build_study_view
 
 STUDIES = Path(__file__).parent / "studies"
 NAMES = sorted(path.name for path in STUDIES.iterdir())
+pytestmark = pytest.mark.usefixtures("beside_studies")
 Opened = Callable[[str], Study]
 
 

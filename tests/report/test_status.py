@@ -64,8 +64,13 @@ def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
     ("purpose", "following"), [("applied", "autotune restore"), ("measured", "autotune report")]
 )
 def test_what_searched_nothing_is_not_to_be_resumed(
-    purpose: str, following: str, copied: Copied
+    purpose: str,
+    following: str,
+    copied: Copied,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     directory = copied("killed")
     first, *others = (directory / "events.jsonl").read_text().splitlines(keepends=True)
     written = json.dumps({**json.loads(first), "purpose": purpose}) + "\n"

@@ -136,6 +136,15 @@ def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(service: Servi
 
 
 @EACH
+def test_special_values_are_allowed_and_stand_for_values_of_siblings(service: Service) -> None:
+    names = {parameter.name for parameter in service.parameters}
+    for parameter in service.parameters:
+        for value, text in parameter.special_values.items():
+            assert value in (*parameter.choices, parameter.low, parameter.stock)
+            assert {*parse_expression(text).names()} <= names - {parameter.name}
+
+
+@EACH
 def test_orders_hold_between_its_own_numbers(service: Service) -> None:
     for small, large in service.ordering_rules:
         assert parse_expression(small).evaluate(stock(service)) <= parse_expression(large).evaluate(

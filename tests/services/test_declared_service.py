@@ -18,7 +18,16 @@ from autotune.discovery.host_templates import build_host_templates
 from autotune.environments import name_checks
 from autotune.errors import TargetError
 from autotune.masking import restore_secrets
-from autotune.services.base import Action, ConfigFile, Endpoint, Role, Service, Settings, Value
+from autotune.services.base import (
+    Action,
+    ConfigFile,
+    Endpoint,
+    Parameter,
+    Role,
+    Service,
+    Settings,
+    Value,
+)
 from autotune.services.registry import SHIPPED, catalogue_of, extend_catalogue, find_outliner
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
@@ -86,16 +95,18 @@ def space(file: TargetFile, *hosts: DiscoveredHost) -> SearchSpace:
 # -- the one that ships, in YAML alone -------------------------------------------------------------
 
 
+def as_declared(parameter: Parameter) -> Parameter:
+    """The parameter without what a declaration has no place for."""
+    return replace(parameter, decides=frozenset(), special_values={})
+
+
 def test_its_parameters_are_those_of_the_one_that_ships() -> None:
     shipped = SHIPPED.deployable["haproxy"]
-    # A declaration has no place for the loads under which a parameter decides.
-    assert declared().parameters == tuple(
-        replace(p, decides=frozenset()) for p in shipped.parameters
-    )
+    assert declared().parameters == tuple(map(as_declared, shipped.parameters))
     assert replace(declared().needs, source="") == replace(shipped.needs, source="")
     tiers = [Tier(hosts=("h1",), service=(name,)) for name in ("balancer", "haproxy")]
     own, other = (
-        [replace(d, name="", parameter=replace(d.parameter, decides=frozenset()))
+        [replace(d, name="", parameter=as_declared(d.parameter))
          for d in build_tier_dimensions("lb", tier, FACTS, CATALOGUE)]
         for tier in tiers
     )  # fmt: skip

@@ -40,7 +40,7 @@ def test_worst_case_memory_per_host(tmp_path: Path) -> None:
     candidate = space.build_candidate({"web.php_fpm.max_children": 200})
     assert candidate.settings["web.php_fpm.max_children"] == 20
     assert candidate.repairs[0].rule == (
-        "web.occupied <= 80% of memory(web2): 128 MB + 0 + (200 + 1) * 30 MB + (4 + 1) * 12 MB"
+        "web.occupied <= 80% of memory(web2): 128 MB + 0 B + (200 + 1) * 30 MB + (4 + 1) * 12 MB"
         " = 6.07 GB <= 0.8 * 1 GB = 819 MB"
     )
 

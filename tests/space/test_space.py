@@ -180,4 +180,4 @@ def test_a_rule_is_shown_with_its_arithmetic(tmp_path: Path) -> None:
     space = space_of(tmp_path, "constraints: [lb.nginx.keepalive_timeout + 10 <= 85]")
     assert space.build_candidate({"lb.nginx.keepalive_timeout": 100}).repairs
     rule = space.constraints[0]
-    assert space.format_arithmetic(rule, space.baseline).endswith("85 <= 85")
+    assert space.format_arithmetic(rule, space.baseline).endswith("75 s + 10 s = 85 s <= 85 s")

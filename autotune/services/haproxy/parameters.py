@@ -29,7 +29,7 @@ PARAMETERS = with_guidance((
         recommended=f"min(20000, {MAX_CONNECTIONS})"),
     on_reload("server_maxconn",
         "Maximum number of concurrent requests per web host; 0 means no limit.",
-        low=0, high=1024, stock=0, recommended=100,
+        low=0, high=1024, stock=0, recommended=100, special_values={0: "maxconn"},
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
     # By default, HAProxy requests maxconn as its backlog, and the kernel grants somaxconn (4096). A
     # change needs a restart, because a reload keeps the socket.

@@ -1,0 +1,44 @@
+"""How a printed command names a study, so that the user can paste the command."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from autotune import foreign_files
+
+STUDIES_DIRECTORY = Path("studies")
+WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
+STORAGE_OPTION = " --storage URL"
+
+
+def format_study_argument(directory: Path, *, is_shared: bool = False) -> str:
+    """Return the study's name as a shell argument, with the options that commands need to find it.
+
+    ``directory`` is relative or absolute, as the user gave it. With ``is_shared``, the command must use
+    the shared database. A copy from that database was made for one command, so its directory is not
+    shown.
+    """
+    needs_storage = is_shared or _is_database_copy(directory)
+    storage_option = STORAGE_OPTION if needs_storage else ""
+    return f"{shlex.quote(directory.name)}{storage_option}{find_studies_option(directory)}"
+
+
+def find_studies_option(directory: Path) -> str:
+    """Return the option with the directory that contains the study; empty for a copy from a shared
+    database.
+    """
+    return "" if _is_database_copy(directory) else format_studies_option(directory.parent)
+
+
+def format_studies_option(studies: Path) -> str:
+    """Return ` --studies DIR` with the directory as the user gave it; empty for the default
+    directory.
+    """
+    if studies.resolve() == STUDIES_DIRECTORY.resolve():
+        return ""
+    return f" --studies {shlex.quote(str(studies))}"
+
+
+def _is_database_copy(directory: Path) -> bool:
+    return foreign_files.has_file(directory, WORKERS_FILE)
