@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_FULL
 from typing import Any
@@ -14,12 +15,28 @@ from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune import foreign_files
 from autotune.errors import AutotuneError
+from autotune.foreign_files import ForeignFileError
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log, those commits need not
 # wait for the disk. Nothing is lost if the process is killed. After a power failure, at most the last
 # trials are missing, and are recorded again from the study's own journal. The file is never damaged.
-SQLITE_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+SQLITE_PRAGMAS = ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = NORMAL")
+# SQLite runs triggers and views, so a database that someone else changed could run without end.
+# Optuna creates only tables and indexes.
+_FOREIGN_SCHEMA_QUERY = """\
+SELECT name FROM sqlite_master WHERE sql IS NOT NULL AND (
+    sql LIKE '%VIRTUAL%' OR sql LIKE '%SELECT%' OR NOT (
+        sql LIKE 'CREATE TABLE %' OR sql LIKE 'CREATE INDEX %' OR sql LIKE 'CREATE UNIQUE INDEX %'
+    )
+) LIMIT 1"""
+# SQLite opens these files next to a database, and follows links.
+COMPANION_SUFFIXES = ("-journal", "-wal", "-shm")
+# The last bytes of a rollback journal that names another journal. SQLite deletes the named file.
+# Only transactions over several databases create such journals.
+_SUPER_JOURNAL_MARK = bytes.fromhex("d9d505f920a163d7")
+_REBUILD_HINT = "remove the database: `autotune resume` rebuilds it from the study's journal"
 
 
 class ConnectionTracker:
@@ -29,8 +46,8 @@ class ConnectionTracker:
     pool's events give access to the open connections.
     """
 
-    def __init__(self, *pragmas: str) -> None:
-        self._pragmas = pragmas
+    def __init__(self, *pragmas: str, check: Callable[[Any], None] | None = None) -> None:
+        self._pragmas, self._check = pragmas, check
         self._open_connections: set[Any] = set()
 
     @property
@@ -47,6 +64,8 @@ class ConnectionTracker:
         self._open_connections.add(connection)
         for pragma in self._pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
+        if self._check is not None:
+            self._check(connection)
 
     def _remove_connection(self, connection: Any, _: object) -> None:
         self._open_connections.discard(connection)
@@ -59,7 +78,15 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
     Other programs can open the file at the same time. Every connection is closed at the end of the
     block. Raises SQLAlchemyError, StorageInternalError: see ``translate_storage_errors``.
     """
-    connections = ConnectionTracker(*SQLITE_PRAGMAS)
+
+    def check_schema(connection: sqlite3.Connection) -> None:
+        for (name,) in connection.execute(_FOREIGN_SCHEMA_QUERY):
+            raise AutotuneError(
+                f"{path} contains {str(name)[:80]!r}, which Optuna does not create",
+                hint=_REBUILD_HINT,
+            )
+
+    connections = ConnectionTracker(*SQLITE_PRAGMAS, check=check_schema)
     try:
         url = f"sqlite:///{path.resolve()}"
         storage = RDBStorage(url, engine_kwargs={"pool_events": connections.pool_events})
@@ -67,6 +94,30 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
         storage.remove_session()
     finally:
         connections.close_all()
+
+
+def check_database_files(directory: Path, name: str) -> Path:
+    """Return the path of a database that SQLite may open. The directory belongs to this account.
+
+    Raises ForeignFileError if SQLite could change or delete a file elsewhere.
+    """
+    for suffix in COMPANION_SUFFIXES:
+        foreign_files.check_writable_path(
+            directory, name + suffix, foreign_files.MAX_DATABASE_BYTES
+        )
+    journal_name = name + COMPANION_SUFFIXES[0]
+    with (
+        suppress(FileNotFoundError),
+        foreign_files.open_file(
+            directory, journal_name, foreign_files.MAX_DATABASE_BYTES
+        ) as journal,
+    ):
+        journal.seek(max(0, os.fstat(journal.fileno()).st_size - len(_SUPER_JOURNAL_MARK)))
+        if journal.read(len(_SUPER_JOURNAL_MARK)) == _SUPER_JOURNAL_MARK:
+            raise ForeignFileError(
+                directory / journal_name, "names another file, which SQLite would delete"
+            )
+    return foreign_files.check_writable_path(directory, name, foreign_files.MAX_DATABASE_BYTES)
 
 
 @contextmanager
@@ -83,8 +134,7 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
             f"{path} cannot be used: {reason}",
-            hint="close other programs that use the database, or remove the database: `autotune resume` "
-            "rebuilds it from the study's journal",
+            hint=f"close other programs that use the database, or {_REBUILD_HINT}",
         ) from error
 
 
