@@ -78,7 +78,7 @@ def test_a_variable_with_a_default_is_found_in_ruby(text: str, name: str, defaul
 
 
 def test_an_address_is_found_from_the_start_of_its_name() -> None:
-    text = "http://web:80,[::1]:90 x[::2]:81 10.0.0.1:1 Xhttp://a.b-c:123 unix:/a:b"
+    text = "http://web:80,[::1]:90 x[::2]:81 10.0.0.1:11 Xhttp://a.b-c:123 unix:/a:b"
     assert tiers._ADDRESS_PATTERN.findall(text) == [
-        ("web", "80"), ("[::1]", "90"), ("[::2]", "81"), ("10.0.0.1", "1"), ("a.b-c", "123"),
+        ("web", "80"), ("[::1]", "90"), ("[::2]", "81"), ("10.0.0.1", "11"), ("a.b-c", "123"),
     ]  # fmt: skip
