@@ -138,6 +138,28 @@ def translate_storage_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def translate_content_errors(path: Path) -> Iterator[None]:
+    """Convert errors of the trials in the storage at ``path`` to AutotuneError. Someone else may have
+    changed the database.
+    """
+    try:
+        yield
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RecursionError,
+    ) as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise AutotuneError(
+            f"{path} contains invalid trials ({reason})", hint=_REBUILD_HINT
+        ) from error
+
+
 def find_database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
     """Return the database's original error, without the SQL statement."""
     sql_error = error if isinstance(error, SQLAlchemyError) else error.__cause__

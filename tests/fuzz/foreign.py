@@ -83,7 +83,7 @@ class Sandbox:
     @property
     def own(self) -> Path:
         """Return a study of this account, to which someone else had access."""
-        return self.top / "studies" / "own"
+        return self.top / "studies" / "toy"
 
     @property
     def export(self) -> Path:
@@ -150,7 +150,7 @@ def commands(sandbox: Sandbox, random: Random) -> Iterator[Sequence[str]]:
         ("apply", str(sandbox.export), own, "--yes"),
         ("measure", own, "--config", str(sandbox.export), "--yes", "--quiet"),
         ("resume", name, "--yes", "--quiet"), ("restore", name),
-        ("resume", "own", "--yes", "--quiet"), ("report", "own"),
+        ("resume", "toy", "--yes", "--quiet"), ("report", "toy"),
         ("restore", str(sandbox.top / "improved.yaml")),
         ("run", own if random.random() < EVERY else str(sandbox.top / "toy.yaml"), "--from", name,
          "--yes", "--quiet"),
