@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -243,7 +244,7 @@ def check_ownership(directory: Path) -> None:
             f"run autotune as {owner}, or start a study in your own directory",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
-        hint = f"`chmod go-w {directory}`, if you trust its content"
+        hint = f"`chmod go-w {shlex.quote(str(directory))}`, if you trust its content"
         raise ForeignFileError(
             directory, "can be changed by other accounts, so autotune only reads it", hint
         )

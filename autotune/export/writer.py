@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ def find_minimal_trial(study: Study) -> str:
     if minimal is None or minimal.trial is None:
         raise AutotuneError(
             f"study {study.name!r} did not measure which changes cause its gain",
-            hint=f"autotune explain {study.name} --measure",
+            hint=f"autotune explain {shlex.quote(study.name)} --measure",
         )
     return str(minimal.trial)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -179,4 +180,4 @@ def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     yield f"{format_reduction(minimal_changes)}:"
     yield from (f"  {name}" for name in minimal_changes.kept)
     if minimal_changes.trial is not None:
-        yield f"`autotune export {view.name} --minimal --out DIR` writes only those."
+        yield f"`autotune export {shlex.quote(view.name)} --minimal --out DIR` writes only those."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from autotune.report import format as fmt
@@ -75,7 +76,7 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     if more_count := len(_list_proven_changes(view)) - len(change_texts):
         change_texts.append(f"{more_count} more")
     changes = [f"change   {', '.join(change_texts)}"] if change_texts else []
-    report = f"report   autotune report {view.name} (add --open for the browser)"
+    report = f"report   autotune report {shlex.quote(view.name)} (add --open for the browser)"
     lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
     for line in lines:
         yield f"  {line}", ""

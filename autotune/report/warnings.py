@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import log
@@ -272,7 +273,7 @@ def _warn_of_proof(view: StudyFigures) -> Iterator[StudyWarning]:
             f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial "
             f"{best.trial.number} were measured "
             "once, during the search; such values are about a tenth too high",
-            f"`autotune resume {view.name}` measures the trial again"
+            f"`autotune resume {shlex.quote(view.name)}` measures the trial again"
             if view.verdict == STOPPED_VERDICT
             else "",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
         [
             f"applied: {', '.join(actions) or 'no action needed, the settings were already effective'}",
             *differences,
-            f"undo with: autotune restore {directory.name}",
+            f"undo with: autotune restore {shlex.quote(directory.name)}",
         ]
     )
 

@@ -170,8 +170,8 @@ def _adapt_target(target_file: TargetFile, study: SharedStudy) -> TargetFile:
         differences = "\n".join(breaking_changes)
         raise TargetError(
             f"{target_file.path} differs from the target of study {study.name}:\n{differences}",
-            hint=f"undo the change, or use the study's own target: `autotune resume {study.name} "
-            "--storage URL --beds …`",
+            hint="undo the change, or use the study's own target: "
+            f"`autotune resume {shlex.quote(study.name)} --storage URL --beds …`",
         )
     study_values = {"budget": target.budget, "search": target.search}
     return replace(target_file, target=target_file.target.model_copy(update=study_values))

@@ -7,6 +7,7 @@ has no valid seal.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ def check_own_study(study: Path, hint: str) -> None:
     if not foreign_files.exists(study, TARGET_FILE_NAME):
         raise AutotuneError(
             f"study {study.name} is read-only: its {TARGET_FILE_NAME} is missing",
-            hint=hint.format(study=study.name),
+            hint=hint.format(study=shlex.quote(study.name)),
         )
     try:
         target = foreign_files.read_bytes(study, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES)
@@ -64,7 +65,7 @@ def check_own_study(study: Path, hint: str) -> None:
         raise AutotuneError(
             f"study {study.name} is read-only: another account or machine started it, or its target "
             "was changed",
-            hint=hint.format(study=study.name),
+            hint=hint.format(study=shlex.quote(study.name)),
         )
 
 
