@@ -18,19 +18,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
+from autotune.sqlite_schema import TRUSTED_SCHEMA_PRAGMA, find_active_object
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log, those commits need not
 # wait for the disk. Nothing is lost if the process is killed. After a power failure, at most the last
 # trials are missing, and are recorded again from the study's own journal. The file is never damaged.
-SQLITE_PRAGMAS = ("trusted_schema = OFF", "journal_mode = WAL", "synchronous = NORMAL")
-# SQLite runs triggers and views, so a database that someone else changed could run without end.
-# Optuna creates only tables and indexes.
-_FOREIGN_SCHEMA_QUERY = """\
-SELECT name FROM sqlite_master WHERE sql IS NOT NULL AND (
-    sql LIKE '%VIRTUAL%' OR sql LIKE '%SELECT%' OR NOT (
-        sql LIKE 'CREATE TABLE %' OR sql LIKE 'CREATE INDEX %' OR sql LIKE 'CREATE UNIQUE INDEX %'
-    )
-) LIMIT 1"""
+SQLITE_PRAGMAS = (TRUSTED_SCHEMA_PRAGMA, "journal_mode = WAL", "synchronous = NORMAL")
 # SQLite opens these files next to a database, and follows links.
 COMPANION_SUFFIXES = ("-journal", "-wal", "-shm")
 # The last bytes of a rollback journal that names another journal. SQLite deletes the named file.
@@ -80,10 +73,9 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
     """
 
     def check_schema(connection: sqlite3.Connection) -> None:
-        for (name,) in connection.execute(_FOREIGN_SCHEMA_QUERY):
+        if (name := find_active_object(connection)) is not None:
             raise AutotuneError(
-                f"{path} contains {str(name)[:80]!r}, which Optuna does not create",
-                hint=_REBUILD_HINT,
+                f"{path} contains {name!r}, which Optuna does not create", hint=_REBUILD_HINT
             )
 
     connections = ConnectionTracker(*SQLITE_PRAGMAS, check=check_schema)

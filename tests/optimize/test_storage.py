@@ -130,6 +130,8 @@ MEAN_SCHEMAS = {
     "an endless view as a table": f"DROP TABLE version_info; CREATE VIEW version_info AS {ENDLESS}",
     "a virtual table": "CREATE VIRTUAL TABLE v USING fts3(a)",
     "a virtual column": "CREATE TABLE v (a, b AS (zeroblob(a)) VIRTUAL)",
+    "a generated column": "CREATE TABLE v (a, b AS(zeroblob(a)))",
+    "a stored column": "CREATE TABLE v (a, b AS (a) STORED)",
     "raw view": "INSERT INTO sqlite_master VALUES ('table', 'v', 'v', 2, "
                 f"'/**/CREATE VIEW v AS {ENDLESS}')",
     "raw trigger": "INSERT INTO sqlite_master VALUES ('table', 't', 'trials', 2, "
