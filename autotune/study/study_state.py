@@ -402,6 +402,10 @@ def _index_trials(trials: Sequence[Trial]) -> dict[int, int]:
     return {trials[index].number: index for index in reversed(range(len(trials)))}
 
 
+def _list_keys(names: Iterable[str]) -> dict[str, None]:
+    return dict.fromkeys(names, None)
+
+
 class _StateDraft:
     """A state that records are applied to. A collection is copied only once, before its first change,
     so the time to replay a journal is proportional to its length.
@@ -420,29 +424,40 @@ class _StateDraft:
         """Return the current value of a field. The caller does not change it."""
         return self._changes[name] if name in self._changes else getattr(self._state, name)
 
-    def own(self, name: str, copy: Callable[[Any], T]) -> T:
-        """Return a collection that the caller may change; ``copy`` returns a copy to change."""
+    def own_mapping(self, name: str) -> dict[Any, Any]:
+        """Return a mapping of the state that the caller may change."""
+        return self._own(name, dict[Any, Any])
+
+    def own_list(self, name: str) -> list[Any]:
+        """Return a sequence of the state that the caller may change."""
+        return self._own(name, list[Any])
+
+    def own_beds(self) -> dict[str, None]:
+        """Return the names of the test beds, in order, as keys that the caller may change."""
+        return self._own("beds", _list_keys)
+
+    def _own(self, name: str, copy: Callable[[Any], T]) -> T:
         if name not in self._changes:
             self._changes[name] = copy(getattr(self._state, name))
         collection: T = self._changes[name]
         return collection
 
     def add_trial(self, trial: Trial) -> None:
-        trials = self.own("trials", list)
+        trials = self.own_list("trials")
         trials.append(trial)
         if self._trial_indices is not None:
             self._trial_indices.setdefault(trial.number, len(trials) - 1)
 
     def replace_trial(self, number: int, **changes: Any) -> None:
         """Change fields of a trial. A number without a trial has no effect."""
-        trials = self.own("trials", list)
+        trials = self.own_list("trials")
         with suppress(LookupError):
             index = _find_trial_index(trials, number, self._index_trials)
             trials[index] = replace(trials[index], **changes)
 
     def _index_trials(self) -> Mapping[int, int]:
         if self._trial_indices is None:
-            self._trial_indices = _index_trials(self.own("trials", list))
+            self._trial_indices = _index_trials(self.own_list("trials"))
         return self._trial_indices
 
     def build(self) -> State:
@@ -515,8 +530,8 @@ def _apply_study_start(record: records.StudyStart, draft: _StateDraft) -> None:
 @_apply.register
 def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
     """Start a new session, which retries every bed except those left out."""
-    active_beds = dict.fromkeys(record.beds)
-    beds = draft.own("beds", dict.fromkeys)
+    active_beds = _list_keys(record.beds)
+    beds = draft.own_beds()
     beds.update(active_beds)
     _check_name_count(beds, "test beds")
     draft.set(exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds})
@@ -530,16 +545,16 @@ def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
         draft.read("seconds"), draft.read("bed_seconds"), draft.read("missed_seconds")
     )
     missed_seconds = max(0.0, elapsed_seconds - draft.read("bed_seconds").get(bed, 0.0))
-    draft.own("exclusion_reasons", dict).pop(bed, None)
-    draft.own("missed_seconds", dict)[bed] = missed_seconds
-    beds = draft.own("beds", dict.fromkeys)
-    beds.setdefault(bed)
+    draft.own_mapping("exclusion_reasons").pop(bed, None)
+    draft.own_mapping("missed_seconds")[bed] = missed_seconds
+    beds = draft.own_beds()
+    beds[bed] = None
     _check_name_count(beds, "test beds")
 
 
 @_apply.register
 def _apply_exclusion(record: records.BedExclusion, draft: _StateDraft) -> None:
-    draft.own("exclusion_reasons", dict)[record.bed] = record.set_aside
+    draft.own_mapping("exclusion_reasons")[record.bed] = record.set_aside
 
 
 @_apply.register
@@ -595,17 +610,17 @@ def _apply_failure(record: records.FailedTrial, draft: _StateDraft) -> None:
 
 @_apply.register
 def _apply_command_values(record: records.CommandValues, draft: _StateDraft) -> None:
-    draft.own("values", dict)[record.trial] = record.values
+    draft.own_mapping("values")[record.trial] = record.values
 
 
 @_apply.register
 def _apply_time_spent(record: records.TimeSpent, draft: _StateDraft) -> None:
-    seconds = draft.own("seconds", dict)
+    seconds = draft.own_mapping("seconds")
     for activity, added_seconds in record.seconds.items():
         seconds[activity] = seconds.get(activity, 0.0) + added_seconds
     _check_name_count(seconds, "activities")
     if record.bed is not None:
-        bed_seconds = draft.own("bed_seconds", dict)
+        bed_seconds = draft.own_mapping("bed_seconds")
         bed_seconds[record.bed] = bed_seconds.get(record.bed, 0.0) + sum(record.seconds.values())
         _check_name_count(bed_seconds, "test beds")
 
@@ -647,17 +662,17 @@ def _apply_noise(record: RecordedNoise, draft: _StateDraft) -> None:
 
 @_apply.register
 def _apply_bottleneck(record: records.RecordedBottleneck, draft: _StateDraft) -> None:
-    draft.own("bottlenecks", dict)[record.trial] = record
+    draft.own_mapping("bottlenecks")[record.trial] = record
 
 
 @_apply.register
 def _apply_capacities(record: records.Capacities, draft: _StateDraft) -> None:
-    draft.own("capacities", dict)[record.trial] = record.parts
+    draft.own_mapping("capacities")[record.trial] = record.parts
 
 
 @_apply.register
 def _apply_process_sizes(record: records.ProcessSizes, draft: _StateDraft) -> None:
-    rss = draft.own("rss", dict)
+    rss = draft.own_mapping("rss")
     rss.update({name: max(size, rss.get(name, 0)) for name, size in record.rss.items()})
 
 
@@ -695,19 +710,19 @@ def _apply_reference_answers(record: records.ReferenceAnswers, draft: _StateDraf
     problems = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
     }
-    draft.own("pages_without_reference", dict).update(problems)
+    draft.own_mapping("pages_without_reference").update(problems)
     draft.set(reference_count=sum("problem" not in page for page in record.pages))
 
 
 @_apply.register
 def _apply_warm_up(record: records.WarmUp, draft: _StateDraft) -> None:
-    draft.own("warmups", dict)[record.trial] = record
+    draft.own_mapping("warmups")[record.trial] = record
 
 
 @_apply.register(StackCeilings)
 @_apply.register(CacheCeilings)
 def _apply_ceilings(record: Ceilings, draft: _StateDraft) -> None:
-    draft.own("ceilings", list).append(record)
+    draft.own_list("ceilings").append(record)
 
 
 @_apply.register

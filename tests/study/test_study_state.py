@@ -106,7 +106,7 @@ def test_a_journal_is_replayed_with_one_copy_of_each_collection(
     replace, index_trials, own = (
         study_state.replace,
         study_state._index_trials,
-        study_state._StateDraft.own,
+        study_state._StateDraft._own,
     )
 
     def count_states(instance: Any, **changes: Any) -> Any:
@@ -126,7 +126,7 @@ def test_a_journal_is_replayed_with_one_copy_of_each_collection(
 
     monkeypatch.setattr(study_state, "replace", count_states)
     monkeypatch.setattr(study_state, "_index_trials", count_indices)
-    monkeypatch.setattr(study_state._StateDraft, "own", count_copies)
+    monkeypatch.setattr(study_state._StateDraft, "_own", count_copies)
     state = replay_records(map(json.loads, lines))
     assert [trial.number for trial in state.trials] == list(numbers)
     assert {trial.failure for trial in state.trials} == {"it does not start"}
