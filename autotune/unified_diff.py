@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from autotune import config_text
 
 FileContents = Mapping[str, bytes]
 MAX_COMPARISONS = 3_000_000  # a second; two files of 1,000 different lines take 2,000
+MIN_PRUNED_LINES = 200  # as in `difflib`
 NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 
@@ -140,13 +142,16 @@ class _BoundedMatcher(difflib.SequenceMatcher[str]):
 
     def __init__(self, old: Sequence[str], new: Sequence[str], *, autojunk: bool = True) -> None:
         super().__init__(None, old, new, autojunk)
-        self.comparison_count = 0
+        self.comparison_count, self._old = 0, old
+        # The base class ignores lines that make up more than 1 % of a long file.
+        max_count = len(new) // 100 + 1 if autojunk and len(new) >= MIN_PRUNED_LINES else len(new)
+        self._new_counts = {n: count for n, count in Counter(new).items() if count <= max_count}
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        lines = self.a[alo:ahi]
-        self.comparison_count += len(lines) + sum(len(self.b2j.get(line, ())) for line in lines)
+        lines = self._old[alo:ahi]
+        self.comparison_count += len(lines) + sum(self._new_counts.get(line, 0) for line in lines)
         if self.comparison_count > MAX_COMPARISONS:
             raise _TooManyComparisonsError
         return super().find_longest_match(alo, ahi, blo, bhi)
