@@ -145,7 +145,9 @@ class _BoundedMatcher(difflib.SequenceMatcher[str]):
         self.comparison_count, self._old = 0, old
         # The base class ignores lines that make up more than 1 % of a long file.
         max_count = len(new) // 100 + 1 if autojunk and len(new) >= MIN_PRUNED_LINES else len(new)
-        self._new_counts = {n: count for n, count in Counter(new).items() if count <= max_count}
+        self._new_counts = {
+            line: count for line, count in Counter(new).items() if count <= max_count
+        }
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
