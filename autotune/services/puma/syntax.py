@@ -236,7 +236,8 @@ def resolve_number(
 
 def _get_default_text(match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
-    default_text = match["or"] or match["block"] or match["else"] or ""
-    if match["else"]:
-        default_text = default_text.strip().removesuffix(".to_i")
-    return default_text.strip().strip("\"'")
+    return (
+        (match["or"] or match["block"] or (match["else"] or "").strip().removesuffix(".to_i"))
+        .strip()
+        .strip("\"'")
+    )
