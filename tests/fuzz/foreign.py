@@ -120,7 +120,7 @@ class Result:
 
 def campaign(directory: Path, studies: int, seed: int) -> Result:
     """Run every command on ``studies`` sandboxes. The same ``seed`` creates the same sandboxes."""
-    result, exported, own = Result(), _made_export(directory), _made_study(directory)
+    result, exported, own = Result(), _made_export(directory), make_study(directory)
     for number in range(studies):
         random = Random(f"{seed} {number}")
         sandbox = _sandbox(directory / str(number), exported, own)
@@ -207,7 +207,7 @@ def _made_export(directory: Path) -> Path:
     return out
 
 
-def _made_study(directory: Path) -> Path:
+def make_study(directory: Path) -> Path:
     """Make a study of this account without a verdict, which `resume` continues."""
     studies, target = directory / "made", directory / "toy.yaml"
     target.write_text(TOY)
