@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,8 @@ MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
 MAX_TEMPLATE_BYTES = 1 << 24
-MAX_JOURNAL_BYTES = 1 << 30
+# A week of trials on eight test beds. To read a journal takes about ten times its size in memory.
+MAX_JOURNAL_BYTES = 1 << 27
 MAX_DATABASE_BYTES = 1 << 32  # the sampler's database, which SQLite reads page by page
 MAX_FILES = 20_000  # maximum number of files listed below one directory
 MAX_DEPTH = 40  # maximum number of directories between ``root`` and a file
@@ -242,7 +244,7 @@ def check_ownership(directory: Path) -> None:
             f"run autotune as {owner}, or start a study in your own directory",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
-        hint = f"`chmod go-w {directory}`, if you trust its content"
+        hint = f"`chmod go-w {shlex.quote(str(directory))}`, if you trust its content"
         raise ForeignFileError(
             directory, "can be changed by other accounts, so autotune only reads it", hint
         )

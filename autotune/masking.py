@@ -24,7 +24,8 @@ GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # states of a character in an ou
 _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
 # Words in masked pieces. A message may repeat the plain words among them.
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
-_PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
+# Possessive repetitions, because the number of ways to split a long word would be exponential.
+_PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Z]?[a-z]++[._-]?+){1,8}+|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
 # maximum number of passes that mask secrets; if secrets are left, whole lines are masked
 _MAX_PASSES = 6

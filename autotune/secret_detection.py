@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 _NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
     | (?:api|app|access|auth|account|encryption|signing|session|shared|license
@@ -33,14 +34,19 @@ _VALUE_REGEX = (
     r"""|(?P<bare>[^\s;"',)}&]+)"""
 )
 _WORD_PATTERN = re.compile(_VALUE_REGEX)
+_MAX_DIRECTIVE_WORDS = 5  # a directive that sets a value, three other arguments, and the value
 _INDENT_PATTERN = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
 _COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
+# An assignment from the part of its name that suggests a secret. Nothing after the name matches a
+# character of the name, so possessive repetitions find the same assignments in fewer steps.
 _ASSIGNMENT_PATTERN = re.compile(
-    r"(?i)(?P<name>[\w.\[-]{0,40}"
+    r"(?i)(?P<name>"
     + _NAME_REGEX
-    + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
+    + r"""[\w.-]{0,40}+)["']?\]?[ \t]*+(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
+_MAX_PREFIX_LENGTH = 40  # of a name, before the part that suggests a secret
+_NAME_BOUNDARY_PATTERN = re.compile(r"[^\w.\[-]")
 # Values that are patterns to compare with, such as regular expressions, and therefore not secrets.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
 # HAProxy: values that a header, a parameter or a cookie is compared with, and values of variables.
@@ -79,10 +85,9 @@ _SECRET_PATTERNS = tuple(
         r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
         r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
         f"({_CRYPT_HASH_PATTERN.pattern})",
-        (
-            r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
-            r"|eyJ[\w-]{8,}\.[\w.-]+)"
-        ),
+        (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+)"),
+        # A JSON web token; the lookahead rejects a word without a dot in one step.
+        r"(?<![\w-])(?=[\w-]{11,}+\.)[\w-]*?\b(eyJ[\w-]{8,}\.[\w.-]+)",
     )
 )
 _RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
@@ -128,39 +133,10 @@ def is_secret_assignment(name: str, value: str) -> bool:
     return _is_secret_name(name) and _is_secret(value)
 
 
-def find_in_lines(
-    required_pattern: re.Pattern[str], pattern: re.Pattern[str], text: str
-) -> Iterator[re.Match[str]]:
-    """Yield the matches of ``pattern``, like ``finditer``, in lines that contain
-    ``required_pattern``.
-
-    ``pattern`` contains ``required_pattern`` and never matches across lines. Matching ``pattern``
-    against every line would be slow, because a match may start at any letter. Nearly all lines lack
-    ``required_pattern``.
-    """
-    end = -1
-    for occurrence in required_pattern.finditer(text):
-        if occurrence.start() > end:
-            start, end = (
-                text.rfind("\n", 0, occurrence.start()) + 1,
-                text.find("\n", occurrence.end()),
-            )
-            end = len(text) if end < 0 else end
-            yield from pattern.finditer(text, start, end)
-
-
 def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
     for pattern in _SECRET_PATTERNS:
         yield from (match.span(1) for match in pattern.finditer(text) if _is_secret(match[1]))
-    for match in find_in_lines(_SECRET_NAME_PATTERN, _ASSIGNMENT_PATTERN, text):
-        group = "in" if match["in"] is not None else "bare"
-        is_prose = match["sign"] == ":" and _COMMENT_PATTERN.match(
-            text, text.rfind("\n", 0, match.start()) + 1
-        )
-        is_comparison = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
-        is_ordinary = is_prose or is_comparison or _ORDINARY_NAME_PATTERN.search(match["name"])
-        if not is_ordinary and _is_secret(match[group]):
-            yield match.span(group)
+    yield from _find_assigned_secrets(text)
     for match in (
         match
         for pattern in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN)
@@ -176,17 +152,43 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
+def _find_assigned_secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the value of each assignment whose name suggests a secret."""
+    line_start = end = 0
+    for name, match in _find_assignments(text):
+        line_start = max(line_start, text.rfind("\n", end, match.start()) + 1)
+        end = match.end()
+        group = "in" if match["in"] is not None else "bare"
+        is_prose = match["sign"] == ":" and _COMMENT_PATTERN.match(text, line_start)
+        is_comparison = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
+        is_ordinary = is_prose or is_comparison or _ORDINARY_NAME_PATTERN.search(name)
+        if not is_ordinary and _is_secret(match[group]):
+            yield match.span(group)
+
+
+def _find_assignments(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield each assignment whose name suggests a secret, with the name."""
+    end = 0
+    for match in _ASSIGNMENT_PATTERN.finditer(text):
+        prefix_start = max(end, match.start() - _MAX_PREFIX_LENGTH)
+        prefix = _NAME_BOUNDARY_PATTERN.split(text[prefix_start : match.start()])[-1]
+        yield prefix + match["name"], match
+        end = match.end()
+
+
 def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the value of a directive, or of a variable or header that it sets, if its name suggests
     a secret.
     """
     body = _INDENT_PATTERN.match(text, start, end)
     assert body is not None
-    words = [match for match in _WORD_PATTERN.finditer(text, body.end(), end) if match[0] != "="]
+    all_words = _WORD_PATTERN.finditer(text, body.end(), end)
+    # A line of quotes may contain many words, and each of them takes hundreds of steps.
+    words = [*islice((match for match in all_words if match[0] != "="), _MAX_DIRECTIVE_WORDS)]
     names = [match["in"] or match["bare"] or "" for match in words]
     if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _is_secret_name(names[0]))):
         return
-    max_index = 4 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
+    max_index = _MAX_DIRECTIVE_WORDS - 1 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
     for index, name in enumerate(names[: min(max_index, len(words) - 1)]):
         value_match = words[index + 1]
         if _is_secret_name(name) and not names[index + 1].startswith("="):

@@ -31,8 +31,11 @@ _ESCAPE_SEQUENCE_PATTERN = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?"
 )
-# C0 and C1 except tab and newline, and characters that reverse the direction of text.
-_CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 except tab and newline, characters that change the direction of text, other line ends,
+# and tag characters, which are invisible.
+_CONTROL_CHARACTER_PATTERN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
 _SURROGATE_PATTERN = re.compile(r"[\ud800-\udfff]")
 
 

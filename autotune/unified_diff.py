@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import config_text
 
 FileContents = Mapping[str, bytes]
+MAX_COMPARISONS = 3_000_000  # a second; two files of 1,000 different lines take 2,000
+MIN_PRUNED_LINES = 200  # as in `difflib`
 NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 
@@ -38,9 +41,22 @@ def format_file_diff(
             "/dev/null" if old is None else f"{before_label}/{path}",
             "/dev/null" if new is None else f"{after_label}/{path}",
         )
-        lines = difflib.unified_diff(split_lines(old or b""), split_lines(new or b""), *labels)
-        diff += map(_with_newline, lines)
+        diff += map(_with_newline, _list_diff_lines(old or b"", new or b"", *labels))
     return "".join(diff)
+
+
+def _list_diff_lines(old: bytes, new: bytes, old_label: str, new_label: str) -> Iterator[str]:
+    """Yield the lines of a unified diff of two files. Without a short comparison, the whole content
+    counts as different.
+    """
+    old_lines, new_lines = split_lines(old), split_lines(new)
+    if _BoundedMatcher(old_lines, new_lines).list_opcodes() is not None:
+        yield from difflib.unified_diff(old_lines, new_lines, old_label, new_label)
+        return
+    yield from (f"--- {old_label}\n", f"+++ {new_label}\n")
+    yield f"@@ -1,{len(old_lines)} +1,{len(new_lines)} @@\n"
+    yield from (f"-{line}" for line in old_lines)
+    yield from (f"+{line}" for line in new_lines)
 
 
 def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
@@ -102,13 +118,12 @@ def _list_differences(
         and old[-1 - suffix_length] == new[-1 - suffix_length]
     ):
         suffix_length += 1
-    matcher = difflib.SequenceMatcher(
-        None,
-        old[prefix_length : len(old) - suffix_length],
-        new[prefix_length : len(new) - suffix_length],
-        autojunk=False,
-    )
-    for tag, first, last, start, end in matcher.get_opcodes():
+    old_lines = old[prefix_length : len(old) - suffix_length]
+    new_lines = new[prefix_length : len(new) - suffix_length]
+    opcodes = _BoundedMatcher(old_lines, new_lines, autojunk=False).list_opcodes()
+    if opcodes is None:
+        opcodes = [("replace", 0, len(old_lines), 0, len(new_lines))]
+    for tag, first, last, start, end in opcodes:
         if tag != "equal":
             yield (
                 first + prefix_length,
@@ -116,3 +131,40 @@ def _list_differences(
                 start + prefix_length,
                 end + prefix_length,
             )
+
+
+class _BoundedMatcher(difflib.SequenceMatcher[str]):
+    """A comparison that stops after `MAX_COMPARISONS` comparisons of lines.
+
+    The time of a comparison may grow with the cube of the number of lines. Files that repeat the same
+    lines thousands of times could take days.
+    """
+
+    def __init__(self, old: Sequence[str], new: Sequence[str], *, autojunk: bool = True) -> None:
+        super().__init__(None, old, new, autojunk)
+        self.comparison_count, self._old = 0, old
+        # The base class ignores lines that make up more than 1 % of a long file.
+        max_count = len(new) // 100 + 1 if autojunk and len(new) >= MIN_PRUNED_LINES else len(new)
+        self._new_counts = {
+            line: count for line, count in Counter(new).items() if count <= max_count
+        }
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        lines = self._old[alo:ahi]
+        self.comparison_count += len(lines) + sum(self._new_counts.get(line, 0) for line in lines)
+        if self.comparison_count > MAX_COMPARISONS:
+            raise _TooManyComparisonsError
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+    def list_opcodes(self) -> Sequence[tuple[str, int, int, int, int]] | None:
+        """Return how to turn the old lines into the new ones, or ``None`` if it takes too long."""
+        try:
+            return self.get_opcodes()
+        except _TooManyComparisonsError:
+            return None
+
+
+class _TooManyComparisonsError(Exception):
+    """The comparison of two files takes too long."""

@@ -27,7 +27,7 @@ from tests.sources import count_statements, function_lengths, nodes
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
 ORDER = ("errors", "durable_files", "foreign_files", "study_argument", "periodic_task", "plugins",
-         "account_key", "estimate", "parameter_name", "strict_parsing", "config_text",
+         "account_key", "estimate", "parameter_name", "strict_parsing", "sqlite_schema", "config_text",
          "secret_detection", "masking",
          "unified_diff", "target", "services", "space", "optimize", "transports", "deploy", "runtimes",
          "loads", "monitor", "measure", "diagnose", "simulate", "discovery", "environments",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -343,25 +347,68 @@ def test_an_ordinary_line_is_as_it_was() -> None:
     assert [text for text in texts if masking.mask_secrets(text) != text] == []
 
 
-def test_lines_without_a_telling_name_need_not_be_searched() -> None:
-    lines = [line for (secret, _), other in zip(SECRETS, ORDINARY, strict=False)
-             for line in (secret, other)]  # fmt: skip
+# The same assignments as `_ASSIGNMENT_PATTERN`, with the whole name. A search with this pattern takes
+# hundreds of steps for each character of a word such as "tokentokentoken".
+WHOLE_ASSIGNMENT = re.compile(
+    r"(?i)(?P<name>[\w.\[-]{0,40}"
+    + secret_detection._NAME_REGEX
+    + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
+    r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + secret_detection._VALUE_REGEX + ")"
+)
+
+
+def find_whole_assignments(text: str) -> list[tuple[str, str]]:
+    return [(m["name"], m["in"] or m["bare"]) for m in WHOLE_ASSIGNMENT.finditer(text)]
+
+
+def find_assignments(text: str) -> list[tuple[str, str]]:
+    found = secret_detection._find_assignments(text)
+    return [(name, match["in"] or match["bare"]) for name, match in found]
+
+
+def test_assignments_are_found_from_the_part_of_the_name_that_tells() -> None:
+    lines = [*(line for line, _ in SECRETS), *ORDINARY]
     for text in ("\n".join(lines), "\n\n".join([*reversed(lines), ""]), "", "\n", *lines):
-        what, pattern = secret_detection._SECRET_NAME_PATTERN, secret_detection._ASSIGNMENT_PATTERN
-        found = [match.span() for match in secret_detection.find_in_lines(what, pattern, text)]
-        assert found == [match.span() for match in pattern.finditer(text)]
-    assert (
-        len(
-            list(
-                secret_detection.find_in_lines(
-                    secret_detection._SECRET_NAME_PATTERN,
-                    secret_detection._ASSIGNMENT_PATTERN,
-                    "\n".join(lines),
-                )
-            )
-        )
-        > 20
-    )
+        assert find_assignments(text) == find_whole_assignments(text)
+    assert len(find_assignments("\n".join(lines))) > 20
+
+
+@given(st.lists(st.sampled_from(["token", "pw", "a" * 39, "[", ".", "-", " ", "=", ":", '"', "'", "]",
+                                 ",", "!", "~", "\n", "#", "x", "api"]), max_size=14))  # fmt: skip
+def test_assignments_are_the_same_in_any_text(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert find_assignments(text) == find_whole_assignments(text)
+
+
+# Each piece is repeated. A search with exponentially many steps would not end within the time limit of
+# the tests.
+HOSTILE_PIECES = ["'", '"', '\\"', "\\'", "\"'", "token", "pass", 'pw="\\', "pw: a,", "eyJ-", "eyJa.",
+                  "$", "{", "%[", "{{", "curl ", "-u ", "mysql ", "basic ", " -", " --token", "= ", "a!",
+                  "abcdefghi", "ab_", "acl x ", "[", "<", "-----BEGIN ", "a://b:", "hmac",
+                  "#"]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE_PIECES)
+def test_a_hostile_file_is_masked_in_a_bounded_number_of_steps(piece: str) -> None:
+    text = piece * (20_000 // len(piece)) + "!"
+    assert masking.mask_secrets(masking.mask_secrets(text)) == masking.mask_secrets(text)
+    assert masking.find_secret_words(text.encode()) is not None
+
+
+@pytest.mark.parametrize("line", ['\\"', '"', "'", "\"'", "a ", "= "])
+def test_a_directive_is_read_to_its_fifth_word(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    whole = secret_detection._WORD_PATTERN
+
+    class Counted:
+        def finditer(self, *place: Any) -> Iterator[re.Match[str]]:
+            for match in whole.finditer(*place):
+                read.append(match[0])
+                yield match
+
+    monkeypatch.setattr(secret_detection, "_WORD_PATTERN", Counted())
+    list(secret_detection._find_in_directive(text := line * 1000, 0, len(text)))
+    assert len([word for word in read if word != "="]) <= 5
 
 
 OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"

@@ -41,6 +41,8 @@ class Terminal(io.StringIO):
     [
         (HOSTILE, HARMLESS),
         ("a\tb\nc", "a\tb\nc"),
+        ("a\u061c\u200e\u200fb\u2028c\u2029\u202ed\u2066\U000e0041e", "abcde"),
+        ("cafe\u0301 \u4e2d \u200d \U0001f600", "cafe\u0301 \u4e2d \u200d \U0001f600"),
         ("\x1b]0;title\x1b\\after", "after"),
         ("\x1bP1$r0m\x1b\\after", "after"),
         ("\x9d52;c;ZXZpbA==\x9cafter", "after"),

@@ -21,6 +21,7 @@ Completion = str | tuple[str, str]
 """A completed word, optionally with its description."""
 
 # Copies of names from modules that take a second to import. A test compares the copies.
+PLAIN_CHARACTERS = "@%+=:,./_-"  # as in `shlex.quote`
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -37,11 +38,19 @@ def _ignore_errors(
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
         try:
-            return list(complete_words(ctx, incomplete))
+            return list(filter(_is_plain_word, complete_words(ctx, incomplete)))
         except Exception:  # noqa: BLE001  # damaged files raise many kinds of errors
             return []
 
     return complete
+
+
+def _is_plain_word(completion: Completion) -> bool:
+    """True if no shell would expand the word. Shells insert a completed word without quotes, and the
+    names of directories may come from someone else.
+    """
+    word = completion if isinstance(completion, str) else completion[0]
+    return not word.startswith("-") and all(c.isalnum() or c in PLAIN_CHARACTERS for c in word)
 
 
 @_ignore_errors

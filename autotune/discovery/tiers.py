@@ -15,7 +15,10 @@ from autotune.services.base import Role
 from autotune.services.config_files import Config
 from autotune.services.registry import Catalogue, select_companions
 
-_ADDRESS_PATTERN = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
+# A name is matched from its start only, because a long word could otherwise match from any letter.
+_ADDRESS_PATTERN = re.compile(
+    r"(\[[0-9a-fA-F:]+\]|(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]++):([0-9]{2,5})"
+)
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
 _LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 _KIND_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")

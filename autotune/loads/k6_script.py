@@ -66,7 +66,7 @@ COUNTED_CALLS_HINT = (
 REQUESTS_PER_RUN_HINT = "`load: {requests_per_run: N}`"
 SHORTER_RUN_HINT = "split the script, so that one run is one visit"
 _IMPORT_PATTERN = re.compile(
-    r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2"""
+    r"""(\bfrom\s*+|\bimport\s*+\(?\s*+|\brequire\s*+\(\s*+)(['"])([^'"\n]+)\2"""
 )
 # Methods of a k6 response that bypass `k6_script.js`.
 _ANSWER_METHOD_PATTERN = re.compile(r"\.\s*(submitForm|clickLink)\b")

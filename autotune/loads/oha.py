@@ -42,6 +42,7 @@ from autotune.loads.base import (
 )
 from autotune.loads.workload import UnusableWorkload, expand_visits
 from autotune.services.base import Argv
+from autotune.sqlite_schema import TRUSTED_SCHEMA_PRAGMA, find_active_object
 from autotune.strict_parsing import MAX_NUMBER, parse_json
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
@@ -241,6 +242,9 @@ def read_stored_answers(text: str) -> list[OhaAnswer]:
     database = sqlite3.connect(":memory:")
     try:
         database.deserialize(content)
+        database.execute(f"PRAGMA {TRUSTED_SCHEMA_PRAGMA}")
+        if (name := find_active_object(database)) is not None:
+            raise ValueError(f"the file of responses contains {name!r}, which oha does not create")
         rows = database.execute(
             'SELECT start_latency_correction, start, "end", status, len_bytes FROM oha'
         ).fetchall()

@@ -137,6 +137,12 @@ class Searcher:
             default=inf,
         )
 
+    def check_trials(self) -> None:
+        """Read the recorded trials as samplers do. Raises the same errors for invalid trials."""
+        trials = self._study.get_trials(deepcopy=False)
+        if trials:
+            collect_observations(self._task.grid, trials, NO_TRIAL, read_shifts(self._study))
+
     def _use_sampler(self, task: SamplerTask) -> None:
         self._task, self._dimensions = task, task.space.tunable_dimensions
         self._distributions = build_distributions(self._dimensions)

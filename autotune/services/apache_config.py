@@ -51,7 +51,9 @@ DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
-_EXPORT_PATTERN = re.compile(r"""(?m)^\s*export\s+(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$]*)""")
+_EXPORT_PATTERN = re.compile(
+    r"""(?m)^[^\S\n]*export[^\S\n]+(\w+)=("[^"\n$]*"|'[^'\n]*'|[^"'\s$]*)"""
+)
 _DEFINE_PATTERN = re.compile(r"(?<!\S)-D\s*(\w+)")
 _DIRECTIVE_OPTION_PATTERN = re.compile(r"(?<!\S)-[cC](?!\S)")
 # Directive names from earlier releases, which Apache still accepts.

@@ -52,15 +52,14 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
         for name, clamps in clamps_by_parameter.items()
         if (limit := _find_common_clamp(clamps))
     }
-    return {
-        name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
+    # A value beyond the limit took effect.
+    refuted_names = {
+        name
+        for trial in trials
+        for name, value in trial.effective.items()
+        if name in common_clamps and not common_clamps[name].allows(value)
     }
-
-
-def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
-    """True if a value beyond the limit took effect."""
-    values = (trial.effective[name] for trial in trials if name in trial.effective)
-    return any(not clamp.allows(value) for value in values)
+    return {name: limit for name, limit in common_clamps.items() if name not in refuted_names}
 
 
 def _find_common_clamp(clamps: Collection[Clamp]) -> Clamp | None:

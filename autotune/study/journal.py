@@ -15,6 +15,9 @@ from autotune.strict_parsing import parse_json
 
 DAMAGED_HINT = "restore the file from a copy, or move the study's directory away"
 MAX_LINE_BYTES = 1 << 24  # the largest records of long studies are a tenth of this size
+MAX_RECORDS = 500_000  # of 100,000 configurations; one record takes about 1 KB of memory
+FULL_HINT = "continue in a new study: `autotune run TARGET --from STUDY`"
+CHUNK_BYTES = 1 << 20
 
 
 class Journal:
@@ -27,7 +30,7 @@ class Journal:
         self.path = path
         durable_files.make_directory(path.parent, 0o700)
         foreign_files.check_writable_path(path.parent, path.name)
-        self._remove_incomplete_line()
+        self._record_count = self._remove_incomplete_line()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         durable_files.sync_directory(path.parent)
@@ -36,11 +39,16 @@ class Journal:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records that were encoded with ``encode_record``."""
+        """Append records that were encoded with ``encode_record``.
+
+        Raises AutotuneError if no reader would accept the longer journal.
+        """
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
         size, written_bytes = os.fstat(self._file).st_size, 0
+        record_count = self._record_count + content.count(b"\n")
+        _check_journal_size(self.path, size + len(content), record_count)
         try:
             with durable_files.set_error_path(self.path):
                 while written_bytes < len(content):
@@ -50,21 +58,39 @@ class Journal:
             # A full disk leaves an incomplete line, and the next record must start on a new line.
             os.ftruncate(self._file, size)
             raise
+        self._record_count = record_count
 
     def close(self) -> None:
         os.close(self._file)
 
-    def _remove_incomplete_line(self) -> None:
+    def _remove_incomplete_line(self) -> int:
+        """Return the number of complete records."""
         # No reader depends on an incomplete write, because it was never acknowledged.
+        record_count = size = complete_size = 0
         try:
-            content = foreign_files.read_bytes(
-                self.path.parent, self.path.name, foreign_files.MAX_JOURNAL_BYTES
-            )
+            with open_journal(self.path) as journal:
+                while chunk := journal.read(CHUNK_BYTES):
+                    record_count += chunk.count(b"\n")
+                    if b"\n" in chunk:
+                        complete_size = size + chunk.rindex(b"\n") + 1
+                    size += len(chunk)
         except FileNotFoundError:
-            return
-        size = content.rfind(b"\n") + 1
-        if size < len(content):
-            os.truncate(self.path, size)
+            return 0
+        if complete_size < size:
+            os.truncate(self.path, complete_size)
+        return record_count
+
+
+def _check_journal_size(path: Path, size: int, record_count: int) -> None:
+    """Raise AutotuneError if a journal exceeds the limits of its readers."""
+    if size > foreign_files.MAX_JOURNAL_BYTES:
+        raise AutotuneError(
+            f"{path} would exceed {foreign_files.MAX_JOURNAL_BYTES:,} bytes", hint=FULL_HINT
+        )
+    if record_count > MAX_RECORDS:
+        raise AutotuneError(
+            f"{path} would contain more than {MAX_RECORDS:,} records", hint=FULL_HINT
+        )
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
@@ -101,6 +127,10 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open_journal(path) as journal:
             for number, content in enumerate(read_lines(path, journal), start=1):
+                if number > MAX_RECORDS:
+                    raise AutotuneError(
+                        f"{path} contains more than {MAX_RECORDS:,} records", hint=DAMAGED_HINT
+                    )
                 yield parse_record(f"{path}:{number}", content)
     except FileNotFoundError:
         return

@@ -311,8 +311,11 @@ def find_best_preset(state: State) -> Trial | None:
     }
     if baseline is not None:
         presets.pop(state.find_configuration_number(baseline), None)
+    final_peaks: dict[int, list[Estimate]] = {}
+    for number, peak in estimate_peaks(state, state.list_finished(*FINAL_PHASES)):
+        final_peaks.setdefault(number, []).append(peak)
     estimates = {
-        number: Estimate.pool([state.normalize_peak(trial), *list_final_peaks(state, number)])
+        number: Estimate.pool([state.normalize_peak(trial), *final_peaks.get(number, ())])
         for number, trial in presets.items()
     }
     best_number = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
@@ -325,12 +328,6 @@ def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
     return tuple(
         trial for trial in final_trials if state.find_configuration_number(trial) == number
     )
-
-
-def list_final_peaks(state: State, number: int) -> list[Estimate]:
-    """Return the peaks from ``list_final_trials``."""
-    trials = select_feasible_trials(list_final_trials(state, number))
-    return [state.normalize_peak(trial) for trial in trials]
 
 
 def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:

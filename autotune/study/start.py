@@ -9,7 +9,6 @@ from pathlib import Path
 
 from optuna.storages import BaseStorage
 
-from autotune import foreign_files
 from autotune.environments.base import Environment
 from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.environments.multi_bed import prepare as prepare_beds
@@ -18,7 +17,12 @@ from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.optimize.ranking import transfer_settings
 from autotune.optimize.searcher import Searcher
-from autotune.optimize.storage import open_sqlite, translate_storage_errors
+from autotune.optimize.storage import (
+    check_database_files,
+    open_sqlite,
+    translate_content_errors,
+    translate_storage_errors,
+)
 from autotune.study import journal, ownership, ranking, study_loop
 from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
@@ -211,13 +215,14 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
     Raises AutotuneError if the storage is unusable, and OSError if the disk is full.
     """
-    path = foreign_files.check_writable_path(
-        directory, OPTUNA_FILE, foreign_files.MAX_DATABASE_BYTES
-    )
+    path = check_database_files(directory, OPTUNA_FILE)
     with translate_storage_errors(path):
         path.touch(mode=0o600)
         with open_sqlite(path) as storage:
-            yield create_searcher(environment, directory.name, storage)
+            with translate_content_errors(path):
+                searcher = create_searcher(environment, directory.name, storage)
+                searcher.check_trials()
+            yield searcher
 
 
 def create_searcher(

@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 
 from autotune import durable_files
 from autotune.errors import AutotuneError
-from autotune.foreign_files import MAX_RECORD_BYTES
+from autotune.foreign_files import MAX_JOURNAL_BYTES, MAX_RECORD_BYTES
 from autotune.masking import mask_secrets
 from autotune.optimize.storage import ConnectionTracker, find_database_error
 from autotune.study import journal, ownership
@@ -634,9 +634,17 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
     # Other users may insert line breaks: valid in JSON between values, but a journal record is one line.
-    return [
-        _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ") for content in contents
-    ]
+    lines, total_bytes = list[bytes](), 0
+    for content in contents:
+        line = _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
+        total_bytes += len(line)
+        if total_bytes > MAX_JOURNAL_BYTES:
+            raise AutotuneError(
+                f"the records of the study in the database exceed {MAX_JOURNAL_BYTES:,} bytes",
+                hint=COMPROMISED_HINT,
+            )
+        lines.append(line)
+    return lines
 
 
 def _decompress(content: bytes, max_bytes: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatch
@@ -73,6 +73,7 @@ COUNTED_PHASES = frozenset(
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
+MAX_NAMES = 1000  # maximum number of test beds, and of activities with a recorded time
 LEFT_OUT_REASON = "left out of this session"  # why a test bed is inactive
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
@@ -228,8 +229,7 @@ class State:
         """Return the seconds spent over all sessions. Test beds work concurrently, so the bed with the
         longest time counts.
         """
-        beds: Iterable[str | None] = self.bed_seconds or (None,)
-        return max(map(self.bed_elapsed_seconds, beds))
+        return _find_longest_seconds(self.seconds, self.bed_seconds, self.missed_seconds)
 
     def bed_elapsed_seconds(self, bed: str | None) -> float:
         """Return the elapsed seconds of the study for one of `stacks`, including the time before it
@@ -377,20 +377,96 @@ class State:
         )
 
     def find_trial(self, number: int) -> Trial:
-        return self.trials[_find_trial_index(self.trials, number)]
+        """Return the trial with this number. Raises KeyError if there is none."""
+        return self.trials[_find_trial_index(self.trials, number, lambda: self._trial_indices)]
+
+    @cached_property
+    def _trial_indices(self) -> Mapping[int, int]:
+        return _index_trials(self.trials)
 
 
-def _find_trial_index(trials: Sequence[Trial], number: int) -> int:
+def _find_trial_index(
+    trials: Sequence[Trial], number: int, index_trials: Callable[[], Mapping[int, int]]
+) -> int:
     """Return the index of the trial with this number. Raises KeyError if there is none.
 
     The index equals the number unless someone has removed records from the study.
     """
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
-    for index, trial in enumerate(trials):
-        if trial.number == number:
-            return index
-    raise KeyError(number)
+    return index_trials()[number]
+
+
+def _index_trials(trials: Sequence[Trial]) -> dict[int, int]:
+    """Return the index of the first trial with each number."""
+    return {trials[index].number: index for index in reversed(range(len(trials)))}
+
+
+def _list_keys(names: Iterable[str]) -> dict[str, None]:
+    return dict.fromkeys(names, None)
+
+
+class _StateDraft:
+    """A state that records are applied to. A collection is copied only once, before its first change,
+    so the time to replay a journal is proportional to its length.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._changes: dict[str, Any] = {}
+        self._trial_indices: dict[int, int] | None = None
+
+    def set(self, **fields: object) -> None:
+        """Set fields of the state."""
+        self._changes.update(fields)
+
+    def read(self, name: str) -> Any:
+        """Return the current value of a field. The caller does not change it."""
+        return self._changes[name] if name in self._changes else getattr(self._state, name)
+
+    def own_mapping(self, name: str) -> dict[Any, Any]:
+        """Return a mapping of the state that the caller may change."""
+        return self._own(name, dict[Any, Any])
+
+    def own_list(self, name: str) -> list[Any]:
+        """Return a sequence of the state that the caller may change."""
+        return self._own(name, list[Any])
+
+    def own_beds(self) -> dict[str, None]:
+        """Return the names of the test beds, in order, as keys that the caller may change."""
+        return self._own("beds", _list_keys)
+
+    def _own(self, name: str, copy: Callable[[Any], T]) -> T:
+        if name not in self._changes:
+            self._changes[name] = copy(getattr(self._state, name))
+        collection: T = self._changes[name]
+        return collection
+
+    def add_trial(self, trial: Trial) -> None:
+        trials = self.own_list("trials")
+        trials.append(trial)
+        if self._trial_indices is not None:
+            self._trial_indices.setdefault(trial.number, len(trials) - 1)
+
+    def replace_trial(self, number: int, **changes: Any) -> None:
+        """Change fields of a trial. A number without a trial has no effect."""
+        trials = self.own_list("trials")
+        with suppress(LookupError):
+            index = _find_trial_index(trials, number, self._index_trials)
+            trials[index] = replace(trials[index], **changes)
+
+    def _index_trials(self) -> Mapping[int, int]:
+        if self._trial_indices is None:
+            self._trial_indices = _index_trials(self.own_list("trials"))
+        return self._trial_indices
+
+    def build(self) -> State:
+        """Return the state after all changes. The draft must not be changed afterwards."""
+        fields = {
+            name: tuple(value) if isinstance(getattr(self._state, name), tuple) else value
+            for name, value in self._changes.items()
+        }
+        return replace(self._state, **fields)
 
 
 def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | None = None) -> State:
@@ -398,11 +474,11 @@ def replay_records(event_records: Iterable[Mapping[str, Any]], state: State | No
 
     Raises AutotuneError if a record lacks required content.
     """
-    state = state or State()
+    draft = _StateDraft(state or State())
     for record in event_records:
         with _convert_errors(record):
-            state = apply_record(state, record)
-    return state
+            _apply_to_draft(record, draft)
+    return draft.build()
 
 
 def decode_valid_record(record_type: type[T], record: Mapping[str, Any]) -> T:
@@ -430,56 +506,64 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
 
     Raises ValueError for a record without the required content of its kind.
     """
+    draft = _StateDraft(state)
+    _apply_to_draft(record, draft)
+    return draft.build()
+
+
+def _apply_to_draft(record: Mapping[str, Any], draft: _StateDraft) -> None:
     record_type = find_record_type(record)
-    return _apply(decode(record_type, record), state) if record_type else state
+    if record_type:
+        _apply(decode(record_type, record), draft)
 
 
 @singledispatch
-def _apply(_: object, state: State) -> State:
-    """Return the state after a record. A record that affects no decision leaves the state unchanged."""
-    return state
+def _apply(_: object, draft: _StateDraft) -> None:
+    """Apply a record to the draft of a state. This function is for records that affect no decision."""
 
 
 @_apply.register
-def _apply_study_start(record: records.StudyStart, state: State) -> State:
-    return replace(state, started=record.started, is_shared=record.shared, purpose=record.purpose)
+def _apply_study_start(record: records.StudyStart, draft: _StateDraft) -> None:
+    draft.set(started=record.started, is_shared=record.shared, purpose=record.purpose)
 
 
 @_apply.register
-def _apply_session(record: records.SessionStart, state: State) -> State:
-    """Return the state in a new session, which retries every bed except those left out."""
-    beds = tuple(dict.fromkeys((*state.beds, *record.beds)))
-    excluded_beds = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.beds}
-    return replace(state, beds=beds, exclusion_reasons=excluded_beds)
+def _apply_session(record: records.SessionStart, draft: _StateDraft) -> None:
+    """Start a new session, which retries every bed except those left out."""
+    active_beds = _list_keys(record.beds)
+    beds = draft.own_beds()
+    beds.update(active_beds)
+    _check_name_count(beds, "test beds")
+    draft.set(exclusion_reasons={bed: LEFT_OUT_REASON for bed in beds if bed not in active_beds})
 
 
 @_apply.register
-def _apply_bed_join(record: records.BedJoined, state: State) -> State:
-    """Return the state after a test bed joins, or joins again."""
+def _apply_bed_join(record: records.BedJoined, draft: _StateDraft) -> None:
+    """Add a test bed, or let it join again."""
     bed = record.bed
-    missed_seconds = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
-    reasons = {name: reason for name, reason in state.exclusion_reasons.items() if name != bed}
-    return replace(
-        state,
-        beds=tuple(dict.fromkeys((*state.beds, bed))),
-        exclusion_reasons=reasons,
-        missed_seconds={**state.missed_seconds, bed: missed_seconds},
+    elapsed_seconds = _find_longest_seconds(
+        draft.read("seconds"), draft.read("bed_seconds"), draft.read("missed_seconds")
     )
+    missed_seconds = max(0.0, elapsed_seconds - draft.read("bed_seconds").get(bed, 0.0))
+    draft.own_mapping("exclusion_reasons").pop(bed, None)
+    draft.own_mapping("missed_seconds")[bed] = missed_seconds
+    beds = draft.own_beds()
+    beds[bed] = None
+    _check_name_count(beds, "test beds")
 
 
 @_apply.register
-def _apply_exclusion(record: records.BedExclusion, state: State) -> State:
-    reasons = {**state.exclusion_reasons, record.bed: record.set_aside}
-    return replace(state, exclusion_reasons=reasons)
+def _apply_exclusion(record: records.BedExclusion, draft: _StateDraft) -> None:
+    draft.own_mapping("exclusion_reasons")[record.bed] = record.set_aside
 
 
 @_apply.register
-def _apply_offsets(record: records.BedOffsets, state: State) -> State:
-    return replace(state, offsets=record.offsets)
+def _apply_offsets(record: records.BedOffsets, draft: _StateDraft) -> None:
+    draft.set(offsets=record.offsets)
 
 
 @_apply.register
-def _apply_trial_start(record: records.TrialStart, state: State) -> State:
+def _apply_trial_start(record: records.TrialStart, draft: _StateDraft) -> None:
     trial = Trial(
         record.trial,
         Phase(record.phase),
@@ -493,7 +577,7 @@ def _apply_trial_start(record: records.TrialStart, state: State) -> State:
         capped_parameters=record.capped_parameters,
         started_at=record.at,
     )
-    return replace(state, trials=(*state.trials, trial))
+    draft.add_trial(trial)
 
 
 def _intern_names(values: Settings) -> Settings:
@@ -503,19 +587,9 @@ def _intern_names(values: Settings) -> Settings:
     return {intern(name): value for name, value in values.items()}
 
 
-def _replace_trial(state: State, number: int, **changes: Any) -> State:
-    """Return the state with fields of a trial changed; the same state if the trial is missing."""
-    trials = list(state.trials)
-    with suppress(LookupError):
-        index = _find_trial_index(trials, number)
-        trials[index] = replace(trials[index], **changes)
-    return replace(state, trials=tuple(trials))
-
-
 @_apply.register
-def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
-    return _replace_trial(
-        state,
+def _apply_deployment(record: records.DeployedTrial, draft: _StateDraft) -> None:
+    draft.replace_trial(
         record.trial,
         effective=_intern_names(record.effective),
         differences=record.differences,
@@ -524,30 +598,48 @@ def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
 
 
 @_apply.register
-def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
+def _apply_peak(record: records.MeasuredPeak, draft: _StateDraft) -> None:
     peak = Peak(**{name: getattr(record, name) for name in Peak.__dataclass_fields__})
-    return _replace_trial(state, record.trial, peak=peak, ended_at=record.at)
+    draft.replace_trial(record.trial, peak=peak, ended_at=record.at)
 
 
 @_apply.register
-def _apply_failure(record: records.FailedTrial, state: State) -> State:
-    return _replace_trial(
-        state, record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at
+def _apply_failure(record: records.FailedTrial, draft: _StateDraft) -> None:
+    draft.replace_trial(record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at)
+
+
+@_apply.register
+def _apply_command_values(record: records.CommandValues, draft: _StateDraft) -> None:
+    draft.own_mapping("values")[record.trial] = record.values
+
+
+@_apply.register
+def _apply_time_spent(record: records.TimeSpent, draft: _StateDraft) -> None:
+    seconds = draft.own_mapping("seconds")
+    for activity, added_seconds in record.seconds.items():
+        seconds[activity] = seconds.get(activity, 0.0) + added_seconds
+    _check_name_count(seconds, "activities")
+    if record.bed is not None:
+        bed_seconds = draft.own_mapping("bed_seconds")
+        bed_seconds[record.bed] = bed_seconds.get(record.bed, 0.0) + sum(record.seconds.values())
+        _check_name_count(bed_seconds, "test beds")
+
+
+def _check_name_count(names: Sized, description: str) -> None:
+    if len(names) > MAX_NAMES:
+        raise ValueError(f"more than {MAX_NAMES:,} {description}")
+
+
+def _find_longest_seconds(
+    seconds: Mapping[str, float],
+    bed_seconds: Mapping[str, float],
+    missed_seconds: Mapping[str, float],
+) -> float:
+    """Return the seconds of the test bed with the longest time, or of a study without beds."""
+    return max(
+        (value + missed_seconds.get(bed, 0.0) for bed, value in bed_seconds.items()),
+        default=sum(seconds.values()),
     )
-
-
-@_apply.register
-def _apply_command_values(record: records.CommandValues, state: State) -> State:
-    return replace(state, values={**state.values, record.trial: record.values})
-
-
-@_apply.register
-def _apply_time_spent(record: records.TimeSpent, state: State) -> State:
-    state = replace(state, seconds=add_seconds_by_activity(state.seconds, record.seconds))
-    if record.bed is None:
-        return state
-    seconds_by_bed = {record.bed: sum(record.seconds.values())}
-    return replace(state, bed_seconds=add_seconds_by_activity(state.bed_seconds, seconds_by_bed))
 
 
 def add_seconds_by_activity(
@@ -564,88 +656,85 @@ def add_seconds_by_activity(
 
 
 @_apply.register
-def _apply_noise(record: RecordedNoise, state: State) -> State:
-    return replace(state, noise=record)
+def _apply_noise(record: RecordedNoise, draft: _StateDraft) -> None:
+    draft.set(noise=record)
 
 
 @_apply.register
-def _apply_bottleneck(record: records.RecordedBottleneck, state: State) -> State:
-    return replace(state, bottlenecks={**state.bottlenecks, record.trial: record})
+def _apply_bottleneck(record: records.RecordedBottleneck, draft: _StateDraft) -> None:
+    draft.own_mapping("bottlenecks")[record.trial] = record
 
 
 @_apply.register
-def _apply_capacities(record: records.Capacities, state: State) -> State:
-    return replace(state, capacities={**state.capacities, record.trial: record.parts})
+def _apply_capacities(record: records.Capacities, draft: _StateDraft) -> None:
+    draft.own_mapping("capacities")[record.trial] = record.parts
 
 
 @_apply.register
-def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
-    largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
-    return replace(state, rss={**state.rss, **largest_sizes})
+def _apply_process_sizes(record: records.ProcessSizes, draft: _StateDraft) -> None:
+    rss = draft.own_mapping("rss")
+    rss.update({name: max(size, rss.get(name, 0)) for name, size in record.rss.items()})
 
 
 @_apply.register
-def _apply_standings(record: records.Standings, state: State) -> State:
+def _apply_standings(record: records.Standings, draft: _StateDraft) -> None:
     peaks = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
-    return replace(state, posterior=PosteriorPeaks(peaks, record.noise))
+    draft.set(posterior=PosteriorPeaks(peaks, record.noise))
 
 
 @_apply.register
 def _apply_transferred_configurations(
-    record: records.TransferredConfigurations, state: State
-) -> State:
-    return replace(state, transferred=record.configurations)
+    record: records.TransferredConfigurations, draft: _StateDraft
+) -> None:
+    draft.set(transferred=record.configurations)
 
 
 @_apply.register
-def _apply_model(record: records.RecordedModel, state: State) -> State:
-    return replace(state, model=record.view)
+def _apply_model(record: records.RecordedModel, draft: _StateDraft) -> None:
+    draft.set(model=record.view)
 
 
 @_apply.register
-def _apply_reversal_costs(record: records.ReversalCosts, state: State) -> State:
+def _apply_reversal_costs(record: records.ReversalCosts, draft: _StateDraft) -> None:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
-    return replace(state, reversal_costs=costs, cost_trial=record.trial)
+    draft.set(reversal_costs=costs, cost_trial=record.trial)
 
 
 @_apply.register
-def _apply_stop_reason(record: records.SearchStopped, state: State) -> State:
-    return replace(state, stop_reason=record.why)
+def _apply_stop_reason(record: records.SearchStopped, draft: _StateDraft) -> None:
+    draft.set(stop_reason=record.why)
 
 
 @_apply.register
-def _apply_reference_answers(record: records.ReferenceAnswers, state: State) -> State:
+def _apply_reference_answers(record: records.ReferenceAnswers, draft: _StateDraft) -> None:
     problems = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
     }
-    return replace(
-        state,
-        reference_count=sum("problem" not in page for page in record.pages),
-        pages_without_reference={**state.pages_without_reference, **problems},
-    )
+    draft.own_mapping("pages_without_reference").update(problems)
+    draft.set(reference_count=sum("problem" not in page for page in record.pages))
 
 
 @_apply.register
-def _apply_warm_up(record: records.WarmUp, state: State) -> State:
-    return replace(state, warmups={**state.warmups, record.trial: record})
+def _apply_warm_up(record: records.WarmUp, draft: _StateDraft) -> None:
+    draft.own_mapping("warmups")[record.trial] = record
 
 
 @_apply.register(StackCeilings)
 @_apply.register(CacheCeilings)
-def _apply_ceilings(record: Ceilings, state: State) -> State:
-    return replace(state, ceilings=(*state.ceilings, record))
+def _apply_ceilings(record: Ceilings, draft: _StateDraft) -> None:
+    draft.own_list("ceilings").append(record)
 
 
 @_apply.register
-def _apply_explanation(record: MinimalChanges, state: State) -> State:
-    return replace(state, minimal_changes=record)
+def _apply_explanation(record: MinimalChanges, draft: _StateDraft) -> None:
+    draft.set(minimal_changes=record)
 
 
 @_apply.register
-def _apply_simplification(record: Simplification, state: State) -> State:
-    return replace(state, simplification=record)
+def _apply_simplification(record: Simplification, draft: _StateDraft) -> None:
+    draft.set(simplification=record)
 
 
 @_apply.register
-def _apply_verdict(record: Verdict, state: State) -> State:
-    return replace(state, verdict=record)
+def _apply_verdict(record: Verdict, draft: _StateDraft) -> None:
+    draft.set(verdict=record)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from autotune import __version__, durable_files, foreign_files
 from autotune.deploy.deploy_result import DeployResult
@@ -416,8 +416,10 @@ class JournalTail:
     def __call__(self) -> State:
         with suppress(FileNotFoundError), journal.open_journal(self._path) as events:
             events.seek(self._read_bytes)
-            for line in journal.read_lines(self._path, events):
-                record = journal.parse_record(f"{self._path}, byte {self._read_bytes}", line)
-                self._state = replay_records([record], self._state)
-                self._read_bytes += len(line)
+            self._state = replay_records(self._read_new_records(events), self._state)
         return self._state
+
+    def _read_new_records(self, events: BinaryIO) -> Iterator[dict[str, Any]]:
+        for line in journal.read_lines(self._path, events):
+            yield journal.parse_record(f"{self._path}, byte {self._read_bytes}", line)
+            self._read_bytes += len(line)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 
 MAX_VALUE_LENGTH = 40
 MAX_LISTED_NAMES = 25  # maximum number of names in a hint
+# A comparison of names takes time with the square of their length. Names may be from someone else.
+MAX_COMPARED_LENGTH, MAX_COMPARED_NAMES = 100, 2000
 
 
 def is_same_value(value: object, other: object) -> bool:
@@ -38,7 +41,10 @@ def format_count(count: float, noun: str) -> str:
 
 def find_nearest_name(name: str, names: Iterable[str]) -> str | None:
     """Return the known name that the user probably meant, or ``None``."""
-    names_by_case = {known_name.casefold(): known_name for known_name in names}
+    if len(name) > MAX_COMPARED_LENGTH:
+        return None
+    compared_names = (n for n in names if len(n) <= MAX_COMPARED_LENGTH)
+    names_by_case = {n.casefold(): n for n in islice(compared_names, MAX_COMPARED_NAMES)}
     matches = difflib.get_close_matches(name.casefold(), names_by_case, n=1, cutoff=0.6)
     return names_by_case[matches[0]] if matches else None
 

@@ -25,7 +25,7 @@ _USED_KEYS = frozenset({
 })  # fmt: skip
 # Directives that the library ignores or interprets differently from ssh.
 _UNSUPPORTED_PATTERN = re.compile(
-    r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE
+    r"^[^\S\n]*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE
 )
 _KEY_KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
 _DEFAULT_IDENTITIES = frozenset(f"~/.ssh/id_{kind}" for kind in _KEY_KINDS)

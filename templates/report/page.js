@@ -12,7 +12,7 @@ function draw(id, traces, shape) {
   section.hidden = !drawable;
   if (!drawable) return;
   const plot = section.querySelector(".plot");
-  Plotly.react(plot, traces, shape, {
+  Plotly.react(plot, plainTexts(traces), plainTexts(shape), {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
     displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
   });
@@ -163,7 +163,7 @@ function drawImportance() {
   draw("importance", [{
     mode: "markers", x: rows.map((r) => r.effect), y: rows.map((_, i) => i), marker: { color: rows.map((r) => colour(r.half !== null && r.half >= r.effect ? "soft" : "accent")), size: 10 },
     error_x: { type: "data", array: rows.map((r) => r.half || 0), arrayminus: rows.map((r) => Math.min(r.half || 0, r.effect)), symmetric: false, color: colour("soft"), thickness: 1.5, width: 4 },
-    text: rows.map((r) => `${r.names.join("<br>")}: ±${r.effect} %` + (r.half === null ? ", interval not recorded" : ` [${Math.max(0, r.effect - r.half).toFixed(1)}, ${(r.effect + r.half).toFixed(1)}]`)),
+    text: rows.map((r) => `${r.names.join("\n")}: ±${r.effect} %` + (r.half === null ? ", interval not recorded" : ` [${Math.max(0, r.effect - r.half).toFixed(1)}, ${(r.effect + r.half).toFixed(1)}]`)),
     hovertemplate: "%{text}<extra></extra>",
   }], layout({
     margin: { l: narrow ? 12 : 20, r: 16, t: 12, b: 48 }, xaxis: { title: { text: `effect on the ${data.quantity}, ± %` }, rangemode: "tozero" },
@@ -211,11 +211,11 @@ function drawSlices() {
     traces.push({
       x: band.x, y: band.mean, mode: "markers", name: "model, all other settings as in the best configuration", marker: { color: colour("accent"), symbol: "line-ew", size: 28, line: { color: colour("accent"), width: 3 } },
       error_y: { type: "data", symmetric: false, array: band.high.map((high, i) => high - band.mean[i]), arrayminus: band.low.map((low, i) => band.mean[i] - low), color: colour("accent"), thickness: 2, width: 8 },
-      hovertemplate: `%{y:,.4~g}${data.unit.suffix} with %{x}<extra></extra>`,
+      hovertemplate: `%{y:,.4~g}${plain(data.unit.suffix)} with %{x}<extra></extra>`,
     });
   } else if (band) {
     traces.push({ x: band.x.concat([...band.x].reverse()), y: band.high.concat([...band.low].reverse()), fill: "toself", mode: "lines", line: { width: 0 }, fillcolor: "rgba(120,150,220,0.2)", name: "model, 90 %", hoverinfo: "skip" });
-    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, all other settings as in the best configuration", hovertemplate: `%{y:,.4~g}${data.unit.suffix} at %{x}<extra></extra>` });
+    traces.push({ x: band.x, y: band.mean, mode: "lines", line: { color: colour("accent") }, name: "model, all other settings as in the best configuration", hovertemplate: `%{y:,.4~g}${plain(data.unit.suffix)} at %{x}<extra></extra>` });
   }
   traces.push({
     mode: "markers", x, y: mine.map((i) => peaks[i]), text, name: "trials", hovertemplate: "%{text} at %{x}<extra></extra>",

@@ -29,6 +29,17 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+// Names and messages from targets and hosts are text, but Plotly would read them as markup.
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll("\n", "<br>");
+
+// Return data for Plotly with all its text as plain text. Templates for hovering are markup.
+function plainTexts(value, key) {
+  if (typeof value === "string") return key === "hovertemplate" ? value : plain(value);
+  if (Array.isArray(value)) return value.map((item) => plainTexts(item, key));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, plainTexts(item, name)]));
+}
+
 // Label each decade and, if the axis spans few decades, also 2 and 5 times each decade.
 function logAxis(values, mostDecades) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);

@@ -1,7 +1,5 @@
 "use strict";
 const PAINTS = 10;  // colours c0 to c9 of the page's style; further series are dashed
-// Names from targets and hosts are text, but Plotly would read them as markup.
-const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 function trace(series, index, panel) {
   const line = { color: colour(`c${index % PAINTS}`), width: 1.8, dash: index < PAINTS ? "solid" : "dash" };

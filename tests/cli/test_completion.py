@@ -169,3 +169,17 @@ def test_nothing_heavy_is_loaded(line: str, home: Path) -> None:
     )
     assert done.stdout.split()
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", [
+    "$(touch x)", "`touch x`", "a;touch x", "a b", "-rf", "a'b", "a*", "a\nb", "\x1b[2J", "a|b", "~root",
+    "\u202ea",
+])  # fmt: skip
+def test_no_word_that_a_shell_would_expand_is_offered(
+    name: str, home: Path, complete: Complete
+) -> None:
+    shutil.copytree(STUDIES / "killed", home / "studies" / name)
+    shutil.copytree(STUDIES / "killed", home / "studies" / "caf\u00e9-2")
+    offered = {*complete("autotune report ")}
+    assert "caf\u00e9-2" in offered
+    assert not offered - {"caf\u00e9-2"} - {path.name for path in STUDIES.iterdir()}

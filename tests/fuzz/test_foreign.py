@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sqlite3
+from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from autotune import exit_handling
+from autotune.cli import app
 from tests import soak
-from tests.fuzz.foreign import Result, campaign
+from tests.fuzz.foreign import Result, campaign, make_study
+from tests.fuzz.odd_data import SCHEMAS
 
 STUDIES = int(os.environ.get("AUTOTUNE_STUDIES", "320"))
 
@@ -31,6 +37,25 @@ def test_nothing_in_hundreds_of_strangers_studies_does_anything(
     result = campaign_in(tmp_path, STUDIES, monkeypatch)
     print(f"{STUDIES} studies and exports, seed {soak.SEED}: {result}")
     assert faults(result) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_changed_database_is_refused_or_used(
+    schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = make_study(tmp_path)
+    with closing(sqlite3.connect(study / "study.db")) as database:
+        database.executescript(schema)
+        database.commit()
+    words = ["resume", study.name, "--yes", "--quiet", "--studies", str(study.parent)]
+    errors = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(errors):
+        code = exit_handling.run_command(lambda: app(words, standalone_mode=False), as_json=False)
+    assert code in (0, 1), errors.getvalue()
+    assert not code or "remove the database" in errors.getvalue()
 
 
 def campaign_in(tmp_path: Path, studies: int, monkeypatch: pytest.MonkeyPatch) -> Result:

@@ -10,6 +10,7 @@ import base64
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,6 +233,25 @@ def test_a_file_without_answers_is_no_result() -> None:
     assert "no result" in (parse(text).limited or "")
     with pytest.raises(ValueError, match="damaged"):
         read_stored_answers("§§§")
+
+
+COLUMNS = 'start_latency_correction, start, "end", status, len_bytes'
+ENDLESS = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, i, i, i, i FROM n"
+)
+
+
+@pytest.mark.parametrize("schema", [
+    f"CREATE VIEW oha({COLUMNS}) AS {ENDLESS}",
+    f"CREATE TABLE oha(a, {COLUMNS.replace('len_bytes', 'len_bytes AS (zeroblob(a))')})",
+    "CREATE VIRTUAL TABLE oha USING fts3(start)",
+])  # fmt: skip
+def test_nothing_in_a_file_of_answers_is_run(schema: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as store:
+        store.execute(schema)
+        file = base64.b64encode(store.serialize()).decode()
+    with pytest.raises(ValueError, match="which oha does not create"):
+        read_stored_answers(file)
 
 
 @pytest.mark.parametrize(("rate", "hosts"), [(40.0, 1), (5000.0, 1), (5000.0, 3), (30_000.0, 2)])

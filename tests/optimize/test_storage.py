@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 from contextlib import closing
@@ -14,7 +15,12 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.optimize import storage as storages
-from autotune.optimize.storage import SQLITE_PRAGMAS, open_sqlite, translate_storage_errors
+from autotune.optimize.storage import (
+    SQLITE_PRAGMAS,
+    check_database_files,
+    open_sqlite,
+    translate_storage_errors,
+)
 from tests import databases
 
 TELLS = """
@@ -113,3 +119,80 @@ def test_a_database_that_somebody_keeps_locked_is_no_bug(
             translate_storage_errors(path),
         ):
             study.ask()
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n"
+# Schemas that Optuna does not create. ``raw`` schemas are written past SQLite's own checks.
+MEAN_SCHEMAS = {
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
+    "an endless trigger": f"CREATE TRIGGER t AFTER INSERT ON trials BEGIN {ENDLESS}; END",
+    "an endless view": f"CREATE VIEW v AS {ENDLESS}",
+    "an endless view as a table": f"DROP TABLE version_info; CREATE VIEW version_info AS {ENDLESS}",
+    "a virtual table": "CREATE VIRTUAL TABLE v USING fts3(a)",
+    "a virtual column": "CREATE TABLE v (a, b AS (zeroblob(a)) VIRTUAL)",
+    "a generated column": "CREATE TABLE v (a, b AS(zeroblob(a)))",
+    "a stored column": "CREATE TABLE v (a, b AS (a) STORED)",
+    "raw view": "INSERT INTO sqlite_master VALUES ('table', 'v', 'v', 2, "
+                f"'/**/CREATE VIEW v AS {ENDLESS}')",
+    "raw trigger": "INSERT INTO sqlite_master VALUES ('table', 't', 'trials', 2, "
+                   "' create trigger t after insert on trials begin delete from trials; end')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", MEAN_SCHEMAS.values(), ids=MEAN_SCHEMAS)
+def test_nothing_in_a_database_is_run(tmp_path: Path, schema: str) -> None:
+    path = tmp_path / "study.db"
+    with open_sqlite(path) as storage:
+        optuna.create_study(storage=storage, study_name="s")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA writable_schema = ON")
+        other.executescript(schema)
+        other.commit()
+    with (
+        pytest.raises(
+            AutotuneError, match=r"which Optuna does not create|cannot be used"
+        ) as caught,
+        translate_storage_errors(path),
+        open_sqlite(path),
+    ):
+        pass
+    assert "remove the database" in (caught.value.hint or "")
+
+
+def hot_journal(precious: Path) -> bytes:
+    """Return a rollback journal that names another file, as after a transaction over two databases."""
+    name = os.fsencode(precious)
+    checksum = sum(name) & 0xFFFFFFFF
+    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", 0, 1, 1, 512, 4096)
+    tail = struct.pack(">I", 1 << 20) + name + struct.pack(">II", len(name), checksum)
+    return header.ljust(512, b"\0") + tail + bytes.fromhex("d9d505f920a163d7")
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("lie", ["a link", "a pipe", "a hard link", "another journal"])
+def test_no_file_elsewhere_is_changed_for_a_database(tmp_path: Path, suffix: str, lie: str) -> None:
+    precious, directory = tmp_path / "precious", tmp_path / "study"
+    precious.write_text("precious")
+    directory.mkdir()
+    path = directory / f"study.db{suffix}"
+    match lie:
+        case "a link":
+            path.symlink_to(precious)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a hard link":
+            os.link(precious, path)
+        case "another journal" if suffix == "-journal":
+            path.write_bytes(hot_journal(precious))
+        case _:
+            return
+    with pytest.raises(AutotuneError) as caught:
+        check_database_files(directory, "study.db")
+    assert str(path) in str(caught.value)
+    assert precious.read_text() == "precious"
+
+
+def test_the_files_of_a_killed_process_are_opened(tmp_path: Path) -> None:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        (tmp_path / f"study.db{suffix}").touch()
+    assert check_database_files(tmp_path, "study.db") == tmp_path / "study.db"

@@ -78,6 +78,18 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     assert ("resume reloading</button>" in document) is not renewed
 
 
+def test_names_in_charts_are_text_and_no_markup(browser: Browser, tmp_path: Path) -> None:
+    directory, name = lab_study(tmp_path), "<a href='https://evil.example'>here</a><b>x"
+    readings = directory / "readings.jsonl"
+    host = next(iter(json.loads(readings.read_text().split("\n")[-2])["hosts"]))
+    readings.write_text(readings.read_text().replace(f'"{host}":', f"{json.dumps(name)}:"))
+    document, console = browser.drawn(write_page(open_study(directory), tmp_path / "report.html"))
+    assert console == []
+    assert sections(document)["hosts"]
+    assert "&lt;a href='https://evil.example'&gt;here&lt;/a&gt;" in document
+    assert 'href="https://evil.example' not in document
+
+
 class OfLab(NamedTuple):
     """The study of the lab, its page, and that with all of its charts drawn."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import unified_diff
 from autotune.errors import AutotuneError
 from autotune.report.diff import find_trial, format_diff, read_rendered_files, style_diff_lines
 from autotune.report.studies import Study, open_study
@@ -25,8 +26,21 @@ CASES: dict[str, tuple[Files, Files]] = {
     "file gone": ({"d/old": b"hello\n", "y": b"y\n"}, {"y": b"y\n"}),
     "form feed and carriage return are no line ends": ({"x": b"a\x0cb\r\n"}, {"x": b"a\x0cc\r\n"}),
     "not UTF-8": ({"x": b"\xff\xfe\nend\n"}, {"x": b"\xff\xfd\nend\n"}),
+    "thousands of equal lines": ({"x": b"a\n" * 3000}, {"x": b"b\na\n" * 3000}),
+    "thousands of equal lines without end": ({"x": b"a\n" * 3000 + b"a"}, {"x": b"b\na\n" * 3000}),
     "blank lines": ({"x": b"\n\n\na\n"}, {"x": b"\n\na\n"}),
 }
+
+
+@pytest.mark.parametrize("is_pruned", [True, False])
+def test_a_comparison_of_equal_lines_is_bounded(is_pruned: bool) -> None:
+    old, new = ["a\n"] * 3000, ["b\n", "a\n"] * 3000
+    matcher = unified_diff._BoundedMatcher(old, new, autojunk=is_pruned)
+    matcher.list_opcodes()
+    assert matcher.comparison_count <= unified_diff.MAX_COMPARISONS + len(old) * len(new)
+    hunks = unified_diff.find_hunks(*("".join(lines).encode() for lines in (old, new, old, new)))
+    assert hunks is not None
+    assert [line for hunk in hunks for line in hunk.added].count("b\n") >= 1
 
 
 @pytest.mark.parametrize("name", CASES)

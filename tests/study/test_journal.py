@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune import foreign_files
 from autotune.config_text import is_utf8
+from autotune.errors import AutotuneError
+from autotune.study import journal as journal_module
 from autotune.study.journal import Journal, encode_record, read_records
 
 NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)
@@ -86,3 +89,50 @@ def test_a_number_that_no_reader_accepts_is_not_written(tmp_path: Path, number: 
     journal.close()
     assert list(read_records(tmp_path / "events.jsonl")) == []
     assert encode_record({"a": 1.5}) == b'{"a":1.5}'
+
+
+def test_a_journal_above_the_limits_is_neither_read_nor_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setattr(journal_module, "MAX_RECORDS", 3)
+    journal = Journal(path)
+    journal.append_record({"a": 1}, {"a": 2})
+    journal.close()
+    journal = Journal(path)
+    journal.append_record({"a": 3})
+    with pytest.raises(AutotuneError, match="would contain more than 3 records") as raised:
+        journal.append_record({"a": 4})
+    assert "--from" in (raised.value.hint or "")
+    assert len(list(read_records(path))) == 3
+    monkeypatch.setattr(foreign_files, "MAX_JOURNAL_BYTES", path.stat().st_size)
+    with pytest.raises(AutotuneError, match="would exceed 24 bytes"):
+        journal.append_record({"a": 4})
+    journal.close()
+    path.write_bytes(b'{"a":1}\n' * 4)
+    with pytest.raises(AutotuneError, match="is larger than 24 bytes"):
+        list(read_records(path))
+    monkeypatch.setattr(foreign_files, "MAX_JOURNAL_BYTES", 1000)
+    with pytest.raises(AutotuneError, match="contains more than 3 records"):
+        list(read_records(path))
+
+
+def test_a_sparse_journal_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.touch()
+    os.truncate(path, 1 << 30)
+    for use in (lambda: list(read_records(path)), lambda: Journal(path)):
+        with pytest.raises(AutotuneError, match=r"is larger than 134,217,728 bytes"):
+            use()
+
+
+def test_the_last_incomplete_line_is_removed_without_reading_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"a":1}\n{"a":2}\n{"a":')
+    monkeypatch.setattr(journal_module, "CHUNK_BYTES", 5)
+    journal = Journal(path)
+    journal.append_record({"a": 3})
+    journal.close()
+    assert list(read_records(path)) == [{"a": 1}, {"a": 2}, {"a": 3}]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from autotune.errors import AutotuneError
+from autotune.study import study_state
 from autotune.study.study_state import Phase, State, replay_records
 
 TRIAL = {"event": "trial", "trial": 0, "phase": "baseline", "settings": {}, "of": None,
@@ -75,3 +77,81 @@ def test_a_garbled_record_is_damage_and_no_bug(record: dict[str, Any]) -> None:
 
 def test_nothing_recorded_is_an_empty_state() -> None:
     assert replay_records([]) == State()
+
+
+# A record for every collection that grows with the length of a journal; ``{n}`` is replaced.
+GROWING = [
+    {**TRIAL, "trial": "{n}"},
+    {"event": "deployed", "trial": "{n}", "effective": {}, "differences": []},
+    {"event": "failed", "trial": "{n}", "why": "it does not start"},
+    {"event": "answered", "trial": "{n}", "values": [1.0]},
+    {"event": "capacities", "trial": "{n}", "parts": {}},
+    {"event": "warm-up", "trial": "{n}", "settled": True, "windows": 1},
+    {"event": "memory", "trial": "{n}", "rss": {"a": 1}},
+    {"event": "spent", "seconds": {"load": 1.0}, "bed": "a"},
+    {"event": "joined", "bed": "a"},
+    {"event": "bed", "bed": "a", "set_aside": "it is gone"},
+    {"event": "answers", "pages": [{"page": "/{n}", "problem": "none"}]},
+]
+
+
+def test_a_journal_is_replayed_with_one_copy_of_each_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each collection is copied, and the trials are indexed, once for any number of records."""
+    numbers = range(1000, 0, -1)  # of a stranger's journal: no number is an index
+    lines = [json.dumps(record).replace('"{n}"', str(number)).replace("{n}", str(number))
+             for number in numbers for record in GROWING]  # fmt: skip
+    counts: Counter[str] = Counter()
+    replace, index_trials, own = (
+        study_state.replace,
+        study_state._index_trials,
+        study_state._StateDraft._own,
+    )
+
+    def count_states(instance: Any, **changes: Any) -> Any:
+        counts["states"] += isinstance(instance, State)
+        return replace(instance, **changes)
+
+    def count_indices(trials: Any) -> dict[int, int]:
+        counts["indices"] += 1
+        return index_trials(trials)
+
+    def count_copies(self: Any, name: str, copy: Any) -> Any:
+        def count_and_copy(collection: Any) -> Any:
+            counts[name] += 1
+            return copy(collection)
+
+        return own(self, name, count_and_copy)
+
+    monkeypatch.setattr(study_state, "replace", count_states)
+    monkeypatch.setattr(study_state, "_index_trials", count_indices)
+    monkeypatch.setattr(study_state._StateDraft, "_own", count_copies)
+    state = replay_records(map(json.loads, lines))
+    assert [trial.number for trial in state.trials] == list(numbers)
+    assert {trial.failure for trial in state.trials} == {"it does not start"}
+    assert set(counts.values()) == {1}
+    assert [state.find_trial(number).number for number in numbers] == list(numbers)
+    assert counts["indices"] == 2
+
+
+@pytest.mark.parametrize("record", [
+    {"event": "joined", "bed": "{n}"},
+    {"event": "spent", "seconds": {"load": 1.0}, "bed": "{n}"},
+    {"event": "spent", "seconds": {"{n}": 1.0}},
+    {"event": "session", "beds": ["{n}"]},
+])  # fmt: skip
+def test_too_many_names_are_refused(record: dict[str, Any]) -> None:
+    lines = [json.dumps(record).replace("{n}", str(number)) for number in range(1001)]
+    replay_records(map(json.loads, lines[:1000]))
+    with pytest.raises(AutotuneError, match="more than 1,000"):
+        replay_records(map(json.loads, lines))
+
+
+def test_a_draft_does_not_change_the_state_that_it_started_from() -> None:
+    lines = [json.dumps(record).replace('"{n}"', "0").replace("{n}", "0") for record in GROWING]
+    first = replay_records(map(json.loads, lines))
+    before = repr(first)
+    second = replay_records(map(json.loads, lines), first)
+    assert repr(first) == before
+    assert len(second.trials) == 2

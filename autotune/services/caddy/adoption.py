@@ -43,7 +43,7 @@ PROXY_NAMES = ("reverse_proxy", "forward_auth")
 PROXY_OPTIONS = [
     parameter for parameter in PARAMETERS if parameter.roles == frozenset({Role.PROXY})
 ]
-_PLACEHOLDER_PATTERN = re.compile(r"\{\$(\w+)(?::([^}]*))?\}")
+_PLACEHOLDER_PATTERN = re.compile(r"\{\$(\w+)(?::([^}\n]{0,1000}))?\}")
 _ADDRESS_PATTERN = re.compile(
     r"(?:(?P<scheme>https?)://)?(?P<name>\[[^\]]*\]|[^:/]*)(?::(?P<port>[0-9]{1,5}))?/?"
 )

@@ -214,8 +214,10 @@ DIAGNOSIS = Diagnosis(
     ),
     complaint_patterns={
         "no_live_upstreams": re.compile(r"no upstreams available"),
-        "upstream_timed_out": re.compile(r"dial tcp [^\"]*i/o timeout|timeout awaiting response"),
-        "upstream_refused": re.compile(r"dial (tcp|unix) [^\"]*connection refused"),
+        "upstream_timed_out": re.compile(
+            r"dial tcp [^\"]{0,500}i/o timeout|timeout awaiting response"
+        ),
+        "upstream_refused": re.compile(r"dial (tcp|unix) [^\"]{0,500}connection refused"),
         "open_files": re.compile(r"too many open files"),
         "no_ports": re.compile(r"cannot assign requested address"),
     },

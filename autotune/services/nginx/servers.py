@@ -34,7 +34,7 @@ echo "${timeout:--}"
 """
 _TIME_FORMAT = "%Y/%m/%d %H:%M:%S"
 _LINE_PATTERN = re.compile(
-    r"^([0-9/]{10} [0-9:]{8}) \[error\].* no live upstreams .*, upstream: \"[a-z]+://([^/\"]{1,200})"
+    r"^([0-9/]{10} [0-9:]{8}) \[error\].{0,4000}? no live upstreams .{0,4000}, upstream: \"[a-z]+://([^/\"]{1,200})"
 )
 
 
@@ -74,7 +74,7 @@ def _parse_time(text: str) -> datetime:
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest `fail_timeout` in the files, in seconds; 0 without an upstream."""
     text = b"\n".join(files.values()).decode(errors="replace")
-    if not re.search(r"(?m)^\s*upstream\s", text):
+    if not re.search(r"(?m)^[^\S\n]*upstream\s", text):
         return 0.0
     fail_timeouts = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
     return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *fail_timeouts)), MAX_FAIL_TIMEOUT_SECONDS))

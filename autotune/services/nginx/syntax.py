@@ -15,11 +15,13 @@ _TOKEN_PATTERN = re.compile(
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
-# Blocks with these names contain Lua code, in which strings and comments may contain braces.
+# Blocks with these names contain Lua code, in which strings and comments may contain braces. A string
+# or comment without an end is matched up to the end of the line or file: Lua refuses such code.
 _LUA_BLOCK_PATTERN = re.compile(r"\w+_by_lua_block")
 _LUA_TOKEN_PATTERN = re.compile(
-    r"""--\[(?P<comment>=*)\[.*?\](?P=comment)\]|--[^\n]*|\[(?P<long>=*)\[.*?\](?P=long)\]"""
-    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|(?P<mark>[{}])|.""",
+    r"""--\[(?P<comment>=*)\[.*?(?:\](?P=comment)\]|\Z)|--[^\n]*"""
+    r"""|\[(?P<long>=*)\[.*?(?:\](?P=long)\]|\Z)"""
+    r"""|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?|(?P<mark>[{}])|.""",
     re.DOTALL,
 )
 # maximum nesting depth of blocks; each directive stores the words of all blocks around it

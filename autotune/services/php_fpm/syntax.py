@@ -6,12 +6,14 @@ import re
 
 from autotune.services.config_files import Directive, Word, build_syntax_error
 
-_LOG_PREFIX_PATTERN = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
+_LOG_PREFIX_PATTERN = re.compile(r"(?m)^\[[^\]\n]*\] NOTICE: ")
 _LINE_PATTERN = re.compile(r"[^\n]*(?:\n|$)")
 _SECTION_PATTERN = re.compile(r"\s*\[([^\]\n]*)\]")
 _NAME_PATTERN = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
 # A value extends to the end of the line, or to a comment that starts outside of quotes.
-_VALUE_PATTERN = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
+_VALUE_PATTERN = re.compile(
+    r"""=[ \t]*((?:(?<!\\)"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL
+)
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:

@@ -16,7 +16,8 @@ from autotune.services.config_files import (
 )
 from autotune.strict_parsing import is_uint
 
-_QUOTED_PATTERN = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
+# No quote after a backslash starts a string: such quotes are in a string, or in a string without an end.
+_QUOTED_PATTERN = r"""(?<!\\)"(?:\\.|[^"\\])*"|(?<!\\)'(?:\\.|[^'\\])*'"""
 _COMMENT_PATTERN = re.compile(rf"({_QUOTED_PATTERN})|(?:^|(?<=\s))#.*")
 _STATEMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*[!?]?)(?:(?P<sign>[ \t]*=(?![=~>]))|[ \t]*\(|[ \t]+|$)(?P<rest>.*)"
@@ -27,7 +28,7 @@ _KEYWORD_PATTERN = re.compile(
     r"""(?![\w:?!=])|(?P<bracket>[(\[{)\]}])|."""
 )
 _CLOSING_BRACKETS = {")": "(", "]": "[", "}": "{"}
-_ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s+[\w.]+[?!]?\s*(?:\([^)]*\))?\s*=(?![=~])")
+_ENDLESS_METHOD_PATTERN = re.compile(r"\s*def\s++[\w.]++[?!]?\s*+(?:\([^)]*+\)\s*+)?+=(?![=~])")
 _LOOP_WORDS = ("while", "until", "for")
 _HEREDOC_PATTERN = re.compile(r"""<<[~-]?(["'`]?)(?P<mark>[A-Z_]\w*)\1""")
 # Calls in the configuration whose effect only Ruby can determine.
@@ -40,10 +41,10 @@ _CHANGE_PATTERN = re.compile(
 )
 _TOKEN_PATTERN = re.compile(rf"{_QUOTED_PATTERN}|[(\[{{]|[)\]}}]|,|.")
 _ENV_LOOKUP_PATTERN = re.compile(
-    r"""\(?(?:Integer\()?\s*ENV(?:
-        \.fetch\(\s*(["'])(?P<fetched>\w+)\1\s*(?:,\s*(?P<or>[^()]*?)\s*)?\)(?:\s*\{\s*(?P<block>[^{}]*?)\s*\})?
-        |\[\s*(["'])(?P<key>\w+)\5\s*\](?:\s*\|\|\s*(?P<else>[^()]*?))?
-    )\s*\)?(?:\.to_i)?\s*\)?""",
+    r"""\(?(?:Integer\()?\s*+ENV(?:
+        \.fetch\(\s*+(["'])(?P<fetched>\w+)\1\s*+(?:,(?P<or>[^()]*+))?\)(?:\s*+\{(?P<block>[^{}]*+)\})?
+        |\[\s*+(["'])(?P<key>\w+)\5\s*+\](?:\s*+\|\|(?P<else>[^()]*+))?+
+    )\s*+\)?(?:\.to_i)?\s*+\)?""",
     re.VERBOSE,
 )
 _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
@@ -235,4 +236,8 @@ def resolve_number(
 
 def _get_default_text(match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
-    return (match["or"] or match["block"] or match["else"] or "").strip("\"'")
+    return (
+        (match["or"] or match["block"] or (match["else"] or "").strip().removesuffix(".to_i"))
+        .strip()
+        .strip("\"'")
+    )

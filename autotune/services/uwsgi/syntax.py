@@ -10,7 +10,8 @@ from autotune.services.config_files import Directive, Word
 
 SECTION_HEADER = "[uwsgi]"
 _LINE_PATTERN = re.compile(
-    r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
+    r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])"
+    r"|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>(?:[^\n]*[^ \t\r\n])?))[ \t\r]*$"
 )
 # Options that have two names in the manual.
 _OPTION_ALIASES = {

@@ -10,7 +10,7 @@ from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word
 
 _FLAG_LETTERS = "CdFV"  # letters of options without a value
-_COMMENT_PATTERN = re.compile(r"/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
+_COMMENT_PATTERN = re.compile(r"/\*.*?(?:\*/|\Z)|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
 _BACKEND_PATTERN = re.compile(
     r'\bbackend\s+\w+\s*\{(?P<backend>.*?)(?=\bbackend\s+\w+\s*\{|\bsub\s|\Z)|\binclude\s+(?P<file>"[^"\n]*")',
     re.DOTALL,
