@@ -29,29 +29,29 @@ from autotune.optimize.outliers import exceeds_prediction, find_outlier_threshol
 Array = npt.NDArray[np.float64]
 RevertedChanges = frozenset[str]
 MeasureReverted = Callable[[RevertedChanges], float | None]
-"""``measure(reverted)`` returns the log peak of the winner with these changes reverted, or ``None`` if
-that configuration fails.
+"""``measure(reverted)`` returns the log peak of the winner without the changes in ``reverted``, or
+``None`` if that configuration fails.
 """
 
 KEPT_GAIN_SHARE = 0.95
-# Probability that reverting a set costs no more than the allowed loss. Above DROP_PROBABILITY the set is
-# dropped, below KEEP_PROBABILITY it is kept.
+# Bounds of the probability that reverting a set of changes costs no more than the allowed loss. Above
+# DROP_PROBABILITY, the set is dropped. Below KEEP_PROBABILITY, the set is kept.
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
-# once no measurements are left, a set is dropped if this probability is reached
+# once no measurements are left, a set of changes is dropped if its drop probability is above this bound
 FINAL_DROP_PROBABILITY = 0.5
-# a change certainly matters if the probability that it is unnecessary is lower
+# A change certainly matters if it is unnecessary with a lower probability.
 ESSENTIAL_PROBABILITY = 0.02
-# Minimum and maximum number of measurements per set.
+# Minimum and maximum number of measurements per set of changes.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16
-# Minimum number of measurements of the winner before anything is compared with it.
+# Minimum number of measurements of the winner before other configurations are compared with the winner.
 WINNER_MEASUREMENTS = 8
 POSTERIOR_DRAWS = 200
-# Share of the measurements after screening that estimate effects; the rest verify the final set.
+# After screening, this share of the measurements estimates effects. The rest verifies the final set.
 ESTIMATION_SHARE = 0.75
-# Share of the draws that must agree about each change before estimation stops early.
+# Estimation stops early if this share of the draws agrees about every change.
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
-# prior sd of the winner's log peak around the highest measurement, so wide that it hardly matters
+# prior sd of the winner's log peak; it is wide, so the prior hardly matters
 LEVEL_SD = 2.0
 # The model was fitted to a search with few trials near the winner, so its sds are too small.
 MODEL_SD_FACTOR = 1.5
@@ -59,7 +59,7 @@ MODEL_SD_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class PredictedEffect:
-    """The predicted log loss from reverting one change, and its sd."""
+    """The predicted log loss from reverting one change, and the sd of that loss."""
 
     loss: float
     sd: float
@@ -74,20 +74,20 @@ class EffectPosterior:
     covariance: Array
 
     def estimate_loss(self, reverted_changes: RevertedChanges) -> tuple[float, float]:
-        """Return the log loss from reverting all of these changes, and its sd."""
+        """Return the log loss from reverting all of ``reverted_changes``, and the sd of that loss."""
         reverted_mask = np.array([name in reverted_changes for name in self.names], float)
         variance = float(reverted_mask @ self.covariance @ reverted_mask)
         return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
     def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
-        """Return random draws of the losses, ``[draw, change]``."""
+        """Return random draws of the loss from each change: ``[draw, change]``."""
         return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
 
 
 @dataclass
 class EffectRegression:
-    """Bayesian linear regression that estimates the effects from all measurements; ``noise`` is the sd
-    of one log peak.
+    """Bayesian linear regression of the effects on the measured log peaks. ``noise`` is the sd of one
+    log peak.
     """
 
     predicted: Mapping[str, PredictedEffect]
@@ -100,7 +100,7 @@ class EffectRegression:
         self.log_peaks.append(log_peak)
 
     def fit_effects(self) -> EffectPosterior:
-        """Return the posterior; measurements that are far below their prediction are ignored."""
+        """Return the posterior of the effects. Measurements far below their prediction are ignored."""
         names = tuple(self.predicted)
         design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
         log_peaks = np.array(self.log_peaks)
@@ -124,7 +124,7 @@ class EffectRegression:
 def _solve_regression(
     design: Array, observations: Array, prior_mean: Array, prior_sd: Array, noise: float
 ) -> tuple[Array, Array]:
-    """Return the posterior mean and covariance of the coefficients."""
+    """Return the posterior mean and covariance of the regression coefficients."""
     precision_matrix = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
     covariance = np.asarray(
         np.linalg.inv(precision_matrix + design.T @ design / noise**2), dtype=np.float64
@@ -162,11 +162,13 @@ class AblationResult:
 
 
 class MeasurementsSpent(Exception):
-    """Raised when all measurements are spent: the ablation ends with its current estimates."""
+    """Raised when all measurements of an ablation are spent."""
 
 
 class Ablation:
-    """One ablation in progress. ``gain`` is the winner's log gain, ``noise`` the sd of a log peak."""
+    """An ablation in progress. ``gain`` is the log gain of the winner, and ``noise`` is the sd of a log
+    peak.
+    """
 
     def __init__(
         self,
@@ -203,8 +205,8 @@ class Ablation:
             self._estimate_effects(removable_names)
             self._verify_largest_set(removable_names)
         except MeasurementsSpent:
-            # Too few measurements remain to verify a set, so a set that probably costs little is dropped
-            # unverified.
+            # No measurements are left to verify a set of changes, so a set that probably costs little is
+            # dropped without verification.
             likely_sets = [
                 s
                 for s in self._regression.reverted_sets
@@ -214,7 +216,8 @@ class Ablation:
         return self._build_result()
 
     def _screen_changes(self) -> list[str]:
-        """Return the changes that may be reverted; each doubtful change is reverted alone and measured.
+        """Return the changes that may be unnecessary. Each doubtful change is reverted alone and
+        measured.
 
         A change that looks essential is measured again, because one measurement may have been
         disturbed.
@@ -243,8 +246,8 @@ class Ablation:
         return removable_names
 
     def _estimate_effects(self, removable_names: Sequence[str]) -> None:
-        """Revert half of the removable changes at a time, until it is clear which can be reverted
-        together.
+        """Revert half of the removable changes at a time, until it is clear which changes can be
+        reverted together.
         """
         max_count = self._measurement_count + ESTIMATION_SHARE * (
             self._max_measurements - self._measurement_count
@@ -264,9 +267,7 @@ class Ablation:
             self._measure_set(frozenset(removable_names) - random_half)
 
     def _draws_agree(self) -> bool:
-        """True if ``AGREEMENT_SHARE`` of the posterior's draws agree on whether to drop each
-        change.
-        """
+        """True if a share of ``AGREEMENT_SHARE`` of the draws agrees about whether to drop each change."""
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
         dropped_shares = np.mean(
             [select_affordable(draw, self._max_loss) for draw in draws], axis=0
@@ -274,8 +275,8 @@ class Ablation:
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
     def _verify_largest_set(self, removable_names: Sequence[str]) -> None:
-        """Find and revert the largest set of changes whose measured loss is within the limit. Changes
-        with the smallest losses come first.
+        """Find and revert the largest set of changes whose measured loss is within the allowed loss.
+        Changes with small losses are reverted first.
         """
         affordable_mask = select_affordable(
             [self._compute_expected_loss(name) for name in removable_names], self._max_loss
@@ -302,11 +303,11 @@ class Ablation:
         self._recheck_essential_changes(set(self._predicted) - set(removable_names))
 
     def _recheck_essential_changes(self, essential_names: Iterable[str]) -> None:
-        """Drop changes that mattered alone but no longer do, for example because the parameter that
-        they depend on was reverted.
+        """Drop changes that matter alone, but not after other changes are reverted. For example, a
+        parameter may depend on a parent that was reverted.
 
-        The regression has no interactions between changes, so only measurements of exactly the same set
-        count.
+        The regression ignores interactions between changes, so only measurements of exactly the same
+        set of changes are used.
         """
         for name in sorted(essential_names, key=self._compute_expected_loss):
             wider_set = self._reverted_names | {name}
@@ -327,7 +328,7 @@ class Ablation:
                 self._reverted_names = wider_set
 
     def _is_verified(self, reverted_changes: RevertedChanges) -> bool:
-        """True if measurements of the winner without these changes show a loss within the limit."""
+        """True if the measured loss of the winner without these changes is within the allowed loss."""
         while reverted_changes not in self._failed_sets:
             count = len(self._log_peaks.get(reverted_changes, ()))
             if count >= MIN_SET_MEASUREMENTS:
@@ -343,8 +344,8 @@ class Ablation:
         return False
 
     def _compute_measured_loss(self, reverted_changes: RevertedChanges) -> tuple[float, float]:
-        """Return the log loss relative to the winner and its sd, from measurements of exactly
-        this set.
+        """Return the measured log loss of the winner without exactly these changes, and the sd of that
+        loss.
         """
         reverted_peaks, winner_peaks = (
             self._log_peaks[reverted_changes],
@@ -359,9 +360,7 @@ class Ablation:
         return self._regression.fit_effects().estimate_loss(frozenset({name}))[0]
 
     def _compute_drop_probability(self, reverted_changes: RevertedChanges) -> float:
-        """Return the probability that reverting these changes costs no more than the limit, given all
-        measurements.
-        """
+        """Return the probability that reverting these changes costs no more than the allowed loss."""
         loss, sd = self._regression.fit_effects().estimate_loss(reverted_changes)
         return float(ndtr((self._max_loss - loss) / sd))
 
@@ -411,7 +410,7 @@ class Ablation:
 
 
 def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
-    """Return the logarithm of the mean peak. Disturbed peaks, far below the median, are left out."""
+    """Return the logarithm of the mean peak, without disturbed peaks (far below the median)."""
     peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
     threshold = find_outlier_threshold(peaks)
     return fmean(peak.log_mean for peak in peaks if peak.value >= threshold)

@@ -6,11 +6,11 @@ A log peak is the sum of the configuration's level, the bed's offset, and noise:
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
 The levels of configurations have no prior. The spread τ of the offsets is learned first: each value in
-``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise between similar beds is
-therefore not mistaken for an offset. Only configurations with at least two measurements count: the
-baseline of every bed, the reference, finalists and the proof. The noise s_b of a bed is learned from its
-own residuals. The prior is the usual noise, with the weight of ``PRIOR_WEIGHT`` readings. Offsets and
-their sds are relative to the mean of all beds.
+``OFFSET_SDS`` gets a weight according to how well it explains the readings. Noise between similar beds
+is therefore not mistaken for an offset. Only configurations with at least two measurements are used,
+such as the baseline, the reference and finalists. The noise s_b of a bed is learned from its own
+residuals. The prior of s_b is ``MEASUREMENT_LOG_SD``, with the weight of ``PRIOR_WEIGHT`` readings.
+Offsets and their sds are relative to the mean of all beds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autotune.optimize.bed_offset import BedOffset
 
 Array = npt.NDArray[np.float64]
 
-OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, all equally likely a priori
+OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # possible sds of the offsets, all equally likely a priori
 PRIOR_WEIGHT = 2.0
 ESTIMATION_PASSES = 3  # each pass estimates offsets, then noise
 
@@ -44,7 +44,7 @@ class BedReading:
 
 
 def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
-    """Return the offsets of ``beds``; empty if no configuration was measured at least twice."""
+    """Return the offset of each of ``beds``; an empty mapping if no configuration was measured twice."""
     reading_counts = Counter(reading.configuration for reading in readings)
     repeated_readings = [
         reading for reading in readings if reading_counts[reading.configuration] > 1
@@ -143,7 +143,7 @@ def _estimate_noise_variances(
     bed_indices: Array,
     bed_count: int,
 ) -> Array:
-    """Return each bed's variance of readings beyond the variance that the readings' sds explain."""
+    """Return the noise variance of each bed: the variance that the sds of its readings do not explain."""
     surplus_variance = residuals**2 - own_variances * degrees_of_freedom
     sums_by_bed = np.bincount(bed_indices, weights=surplus_variance, minlength=bed_count)
     weights = np.bincount(bed_indices, weights=degrees_of_freedom, minlength=bed_count)

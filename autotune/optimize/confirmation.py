@@ -1,16 +1,17 @@
 """The gain of a winner over the baseline, from alternating readings taken after the winner was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
-neighbours gives one log ratio. The variance of the ratios has a scaled inverse-chi-square prior, from the
-uncertainty of the peak searches, with the weight of ``PRIOR_WEIGHT`` pairs. A few pairs that agree by
-chance are therefore not taken as certain. The interval uses Student's t distribution. Fewer than
-``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs differ. A measurement far below
-the median of its side was disturbed, and its pair is left out.
+consecutive measurements gives one log ratio. The variance of the ratios has a scaled inverse-chi-square
+prior with the weight of ``PRIOR_WEIGHT`` pairs. The prior follows from the uncertainty of the peak
+searches. A few pairs that agree by chance therefore do not seem certain. The interval uses Student's t
+distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs
+differ. A measurement far below the median of its configuration counts as disturbed, and the pair is
+left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
-corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would
-then measure a higher ratio than this study, and half a lower one. The interval is not corrected, and
-contains the corrected ratio.
+corrected. Suppose that the true ratio is the corrected one. Of the studies that prove a gain, half
+would then measure a higher ratio than this study. The interval is not corrected, and contains the
+corrected ratio.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MIN_PAIRS = 3
 # of a claim is one in forty under the assumed noise. Interim checks raise this probability slightly.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# Test beds disagree if the probability that equal beds differ this much is lower.
+# Test beds disagree if equal beds would differ this much with a lower probability.
 DISAGREEMENT_PROBABILITY = 0.05
 
 
@@ -47,8 +48,8 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The capacity of the winner relative to the baseline, from ``pairs`` of readings: 1.41 is 41 %
-    more.
+    """The capacity of the winner relative to the baseline, from this number of ``pairs``. A ``ratio``
+    of 1.41 is 41 % more.
     """
 
     ratio: float
@@ -65,13 +66,14 @@ def is_winner_turn(index: int) -> bool:
 def compute_gain(
     measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
 ) -> Gain | None:
-    """Return the gain from these measurements in chronological order; ``None`` before the first pair."""
+    """Return the gain from ``measurements`` in chronological order; ``None`` before the first pair."""
     ratios = _list_undisturbed_ratios(measurements)
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
 def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
-    """Return the mean of repeated measurements of one quantity, and the ends of its 90 % interval.
+    """Return the mean of repeated measurements of one quantity, and the ends of the mean's 90 %
+    interval.
 
     The interval is computed as for the pairs of a proof.
     """
@@ -81,7 +83,7 @@ def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]
 
 @dataclass(frozen=True)
 class _PairMean:
-    """The ``mean`` log ratio of some pairs, its standard ``error``, and the degrees of freedom."""
+    """The ``mean`` log ratio of some pairs, with its standard ``error`` and degrees of ``freedom``."""
 
     mean: float
     error: float
@@ -125,7 +127,7 @@ class _PairMean:
         for _ in range(BISECTION_STEPS):
             middle = (low + high) / 2
             distribution = NormalDist(middle, self.error)
-            # Is a mean as high as this one unlikely, given that the mean is above the limit?
+            # Given a mean above the limit, would a mean as high as this one be unlikely?
             if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(claim_limit)):
                 low = middle
             else:
@@ -145,12 +147,13 @@ def _decides_early(gain: Gain | None) -> bool:
 
 @dataclass(frozen=True)
 class Proof:
-    """The alternating measurements on each test bed, or on the only stack (``None``), in whole pairs.
+    """The alternating measurements on each test bed, or on the only stack (key ``None``), in complete
+    pairs.
 
-    Both measurements of a pair are made on the same bed, so that its offset cancels out.
+    Both measurements of a pair are made on the same bed, so that the bed's offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
-    explains (Cochran's Q). If so, each bed counts as one observation, and the interval is wide because
-    there are few beds.
+    explains (Cochran's Q). If the beds disagree, each bed counts as one observation. The interval is
+    then wide, because there are few beds.
     """
 
     measured: Mapping[str | None, Sequence[SideMeasurement]]
@@ -188,7 +191,7 @@ class Proof:
         return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
-        """Return the gain to report if the pairs prove it; ``None`` before the first pair."""
+        """Return the corrected gain, for a report of a proven gain; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_proven_gain() if mean else None
 
@@ -202,7 +205,7 @@ class Proof:
 
     @property
     def is_proven(self) -> bool:
-        """True if the winner is better over all beds together and clearly worse on none of them."""
+        """True if the winner is better over all beds together, and clearly worse on no bed."""
         is_worse_on_bed = any(
             gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values()
         )
@@ -210,9 +213,9 @@ class Proof:
 
     @property
     def is_decided(self) -> bool:
-        """True if the evidence is strong enough to stop before the reserved time is used up.
+        """True if the evidence is strong enough to stop the proof before the reserved time is used up.
 
-        At least two beds (or the only one) must have measured a pair.
+        At least two beds (or the only bed) must have measured a pair.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
@@ -269,12 +272,13 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
 
 
 def estimate_repeat_sd(log_differences: Sequence[float]) -> float:
-    """Return the sd of one measurement's logarithm.
+    """Return the sd of one log peak.
 
     ``log_differences`` contains the log difference of each repeat from the previous measurement of the
     same configuration. Differences that involve a disturbed measurement are left out.
     """
-    # Half of the differences are within ``compute_half_width(0.5)`` sds, so the quotient is their sd.
+    # Half of the differences are within compute_half_width(0.5) of their sds, so this division returns
+    # their sd.
     max_difference = compute_max_repeat_difference(
         median(abs(difference) for difference in log_differences) / compute_half_width(0.5)
     )

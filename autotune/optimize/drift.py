@@ -1,9 +1,9 @@
 """The drift of a stack during a study, from repeated measurements of one reference configuration.
 
-The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is modelled as
-a Gaussian process over the trial numbers. The strength of the drift is unknown. Every strength on a grid,
-including zero, gets a weight according to how well it explains the readings. Noise is therefore not
-mistaken for drift.
+The log peaks of the reference are the sum of a level, a smooth drift and noise. The drift is modelled
+as a Gaussian process over the trial numbers. The strength of the drift is unknown. Every sd in
+``DRIFT_SDS``, including zero, gets a weight according to how well it explains the readings. Noise is
+therefore not mistaken for drift.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from autotune.estimate import MEASUREMENT_LOG_SD, SDS_WITHIN_90, Estimate
 
 Array = npt.NDArray[np.float64]
 
-DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sds of the log drift over the study
+DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # possible sds of the log drift over a study
 NO_DRIFT_WEIGHT = 0.3  # prior weight of the case without drift
 MIN_REFERENCES = 3  # minimum number of measurements of the reference to estimate drift
-_LEVEL_VARIANCE = 4.0  # prior variance of the unknown level
+_LEVEL_VARIANCE = 4.0  # prior variance of the reference's unknown log peak
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class StudyDrift:
     """The drift of a study: ``total_change`` from the first to the last trial, and the ``probability``
     of any drift.
 
-    ``shifts`` contains, by trial number, the factor by which a peak was too high, relative to the
-    present. The sds of these shifts exclude an error that all trials share, because it does not change
-    their order. ``bed_sds`` contains the sd of the error that all shifts of a test bed share, if there
-    are several beds.
+    ``shifts`` maps each trial number to the factor by which the trial's peak was too high, relative to
+    the last trial. The sds of these shifts exclude the error that all trials share, because a shared
+    error does not change the order of trials. ``bed_sds`` contains the sd of the error that all shifts
+    of a test bed share, if there are several beds.
     """
 
     shifts: dict[int, Estimate]
@@ -62,9 +62,10 @@ def estimate_drift(
     trial_numbers: Sequence[int],
     noise: float = MEASUREMENT_LOG_SD,
 ) -> StudyDrift:
-    """Return the drift of a study, with a shift for each of ``trial_numbers`` relative to the last one.
+    """Return the drift of a study, with the shift of each of ``trial_numbers`` relative to the last
+    trial.
 
-    ``reference_peaks`` contains the measured peaks of the reference, by trial number.
+    ``reference_peaks`` maps trial numbers to measured peaks of the reference configuration.
     """
     if len(reference_peaks) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
@@ -105,7 +106,7 @@ def estimate_drift(
 
 
 def _compute_squared_shifts(mean: Array, covariance: Array, reference_weights: Array) -> Array:
-    """Return the expected square of the drift at each position, relative to its mean over the
+    """Return the expected square of the drift at each position, relative to the mean drift over the
     measurements of the reference.
     """
     shared_covariance = covariance @ reference_weights
@@ -141,8 +142,9 @@ def _compute_drift_posterior(
 
 
 def _compute_covariance(strength: float, row_positions: Array, column_positions: Array) -> Array:
-    """Return the prior covariance of the drift. Half of the variance is a linear trend. The other half
-    is smooth, with a length scale of a third of the study.
+    """Return the prior covariance of the drift: the sum of a linear trend and a smooth function.
+
+    Both have the same variance. The length scale of the smooth function is a third of the study.
     """
     distances = row_positions[:, None] - column_positions[None, :]
     smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)

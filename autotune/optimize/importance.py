@@ -1,8 +1,8 @@
 """Parameters that matter, parameters that interact, and parameters that may need a wider range.
 
-The effects come from the model's posterior mean. This mean is a sum of one function per parameter and
-one per pair of parameters, each zero at the leading configuration. The spread of a function over the
-measured configurations is its contribution to the differences between their peaks.
+The effects come from the model's posterior mean. This mean is the sum of one function per parameter and
+one function per pair of parameters. Each function is zero at the leading configuration. The spread of a
+function over the measured configurations is its contribution to the differences between their peaks.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _list_distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
 
 
 def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
-    """Yield each parameter's name and its part of the covariance.
+    """Yield each parameter's name and the covariance of its effect.
 
     Rows are the observations that the model was fitted to, and columns are the distinct measured
     configurations.
@@ -159,7 +159,7 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
 
 
 def build_view(surrogate: SurrogateModel) -> ModelView:
-    """Return the model's results for the parameters."""
+    """Return the model's results about the parameters, for records and reports."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
     effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(

@@ -2,7 +2,7 @@
 
 The best peak of a search is about 10 % too high. Therefore, the leaders are measured again, and the
 winner is chosen from all measurements. The best preset wins unless another configuration is probably
-better. Luck decides a near tie, and the preset was not selected by luck.
+better. Luck decides a near tie, but presets were not selected by luck.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def find_winner(
 ) -> int | None:
     """Return the trial with the highest pooled peak, or the best of ``presets``.
 
-    The highest trial wins if its probability of beating the preset is at least
+    The trial with the highest peak wins if its probability of beating the best preset is at least
     `REPLACE_PRESET_PROBABILITY`.
     """
     estimates = pool_peaks(first_peaks, repeats)
@@ -62,7 +62,7 @@ def find_rivals(
 ) -> tuple[int, int] | None:
     """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
 
-    The latter is the best of ``presets``, or else the second best trial. Return ``None`` if a
+    The trial to beat is the best of ``presets``, or else the second best trial. Return ``None`` if a
     preset leads, because it needs no proof to win.
     """
     leader, *other_numbers = estimates or (None,)
@@ -88,10 +88,10 @@ def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
 
 @dataclass(frozen=True)
 class PosteriorPeaks:
-    """The model's estimate of each trial's peak in requests/s, corrected for drift, by the trial's
-    number in the study.
+    """The model's peak estimates: ``peaks`` maps a trial's number in the study to its peak in
+    requests/s.
 
-    ``noise`` is the sd of one additional measurement's logarithm.
+    Peaks are corrected for drift. ``noise`` is the sd of one additional log peak.
     """
 
     peaks: Mapping[int, Estimate]
@@ -99,7 +99,8 @@ class PosteriorPeaks:
 
     @property
     def reading_noise(self) -> float:
-        """Return the sd for a choice between configurations, at least the usual ``MEASUREMENT_LOG_SD``.
+        """Return the sd of a log peak for comparisons: ``noise``, or the usual ``MEASUREMENT_LOG_SD``
+        if that is higher.
 
         With many parameters and few trials, a model may find no noise at all. A single lucky reading
         would then decide.
@@ -108,8 +109,8 @@ class PosteriorPeaks:
 
 
 MAX_TRANSFERRED = 3
-# A configuration is transferred only if the new space has the parameters of at least this fraction of
-# its changes. With fewer changes, the result would be a different configuration.
+# A configuration is transferred only if at least this fraction of its changed parameters exists in the
+# new space. With fewer changes, the result would be a different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 

@@ -16,7 +16,8 @@ from autotune.services.base import Settings
 def estimate_reversal_costs(
     surrogate: SurrogateModel, winner: Settings, baseline: Settings, changed_names: Collection[str]
 ) -> dict[str, ReversalCost]:
-    """Return the model's cost of reverting each of the parameters ``changed_names``, largest first.
+    """Return the model's cost of reverting each of the parameters ``changed_names``, the largest cost
+    first.
 
     A search has few trials near the winner, so the model's sd of the loss is widened as in an ablation.
     """

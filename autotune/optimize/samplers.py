@@ -142,8 +142,8 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
 
 
 class CoreFirstSampler(NarrowingSampler):
-    """A sampler that applies another sampler to the parameters known to matter. The other parameters
-    keep the values of the best configuration.
+    """A sampler that applies another sampler to the parameters that are known to matter. The other
+    parameters keep the values of the best configuration.
     """
 
     def __init__(self, inner_sampler: BaseSampler, task: SamplerTask) -> None:
@@ -196,11 +196,12 @@ class CoreFirstSampler(NarrowingSampler):
 
 
 class HillClimbSampler(SpaceSampler):
-    """A search without a model, as a control: other samplers earn their cost only if they beat it.
+    """A search without a model, as a control: other samplers earn their cost only if they find better
+    configurations.
 
-    It changes one to four parameters of the best configuration so far to random values in their ranges.
-    It is stateless: the random numbers depend only on the seed and the trial's number, unless the
-    sampler is reseeded.
+    The sampler changes one to four parameters of the best configuration so far to random values in
+    their ranges. The sampler is stateless: the random numbers depend only on the seed and the trial's
+    number, unless the sampler is reseeded.
     """
 
     MAX_CHANGES = 4

@@ -99,8 +99,8 @@ class Searcher:
     No other process may write this study to ``storage``, and the caller closes ``storage``. ``chosen``
     names the sampler. ``has_several_beds`` is true if several configurations are measured concurrently.
     With ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
-    parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
-    the search. Raises AutotuneError for an unknown ``kind`` of sampler.
+    parameters and the changes from the baseline. These values suffice to inspect a study, but not to
+    continue the search. Raises AutotuneError for an unknown ``kind`` of sampler.
     """
 
     def __init__(
@@ -119,7 +119,8 @@ class Searcher:
         self._condensed = is_condensed
         self._use_sampler(SamplerTask(space, trials, seed, has_several_beds))
         self.chosen = choose_sampler(kind, self._task)
-        # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
+        # Maps a trial's number in the study to Optuna's trial number, for suggestions from other
+        # processes.
         self._numbers_elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
@@ -150,7 +151,7 @@ class Searcher:
         return self._task.space.catalogue
 
     def narrow(self, space: SearchSpace) -> None:
-        """Search ``space``: the same parameters, with the limits found in the study so far.
+        """Search ``space`` from now on: the same parameters, with the limits found in the study so far.
 
         These limits exclude values that do not take effect, and configurations that need too much
         memory.
@@ -204,7 +205,7 @@ class Searcher:
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
     def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
-        """Return the model's results for the parameters, for reports (see `importance.build_view`)."""
+        """Return the model's results about the parameters, for reports (see `importance.build_view`)."""
         return build_view(self.fit_surrogate(drift))
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
@@ -219,7 +220,7 @@ class Searcher:
         return SurrogateModel.fit(self._task.grid, observations)
 
     def _store_drift(self, drift: StudyDrift) -> None:
-        """Store ``drift`` for the samplers of all processes, but only if it changed."""
+        """Store ``drift`` for the samplers of all processes, but only if the drift changed."""
         shifts_by_trial = {
             str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
         }
@@ -233,11 +234,11 @@ class Searcher:
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record the outcome of a configuration; ``suggestion_number`` is ``None`` if it was not
-        suggested.
+        """Record the outcome of a configuration. ``suggestion_number`` is ``None`` without a
+        suggestion.
 
         A repeated call does nothing. A configuration without a pending suggestion is added as a
-        finished trial, and the sampler learns from it in the same way.
+        finished trial, and the sampler learns from that trial in the same way.
         """
         if outcome.notes["trial"] in self._recorded:
             return
@@ -316,7 +317,7 @@ class Searcher:
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """Discard pending suggestions, which no process measures any more after a kill."""
+        """Discard pending suggestions that a killed process left behind."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 

@@ -1,9 +1,9 @@
 """Simplification of a winner: the fewest changes and restarts that keep its capacity.
 
-Presets and the search change settings that contribute nothing to the gain. Before the proof of a
-winner, measurements decide which changes to revert to the baseline. The model estimates the probability
-that reverting a block of changes costs almost nothing. A block contains all changes of a service, only
-its changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
+Some changes of presets and of the search contribute nothing to the gain. Before the proof of a winner,
+measurements decide which changes to revert to the baseline. The model estimates the probability that
+reverting a block of changes costs almost nothing. A block contains all changes of a service, only its
+changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
 that are least likely to matter. The most promising block is reverted and measured, and the model learns
 from the result. The first block contains all changes that hardly matter according to guides. The next
 block extends an accepted one. A rejected block is never tried again inside a larger one. Finally, the
@@ -31,9 +31,9 @@ Array = npt.NDArray[np.float64]
 # The maximum loss from all reverted changes: the share MAX_LOSS of the gain, or MIN_LOSS as a log ratio
 # of the capacity, whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# Minimum probabilities, according to the model, that a block stays within this loss. With at least
-# PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its measurement,
-# it may be reverted.
+# Minimum probabilities, according to the model, that a block stays within the maximum loss. With at
+# least PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its
+# measurement, the block may be reverted.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # The loss (as a log ratio) that is acceptable for one change fewer. A block is reverted only if its
 # expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
@@ -47,7 +47,7 @@ MODEL_DRAWS = 400
 class SimplifiedWinner:
     """The winner's ``settings`` with the ``reverted`` changes back at their baseline values.
 
-    ``probability`` is the model's probability that reverting them costs almost nothing.
+    ``probability`` is the model's probability that reverting these changes costs almost nothing.
     """
 
     settings: Settings

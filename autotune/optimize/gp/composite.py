@@ -2,12 +2,12 @@
 these capacities.
 
 A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
-shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian optimisation
-of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled by an additive
-Gaussian process over the parameters of its tiers. Parameters of other tiers that a request occupies at
-the same time get a smaller prior variance. The peak is measured far more precisely than the capacity of
-any part, and therefore refines the capacity of the narrowest one. A small process over all parameters
-models what the parts do not explain, so that a wrong capacity does little harm.
+shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian
+optimisation of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled
+by an additive Gaussian process over the parameters of its tiers. Parameters of other tiers that a
+request occupies at the same time get a smaller prior variance. The peak is measured far more precisely
+than the capacity of any part, and therefore refines the capacity of the narrowest part. A small process
+over all parameters models what the parts do not explain, so that a wrong capacity does little harm.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-MIN_CAPACITY_TRIALS = 4  # minimum number of trials with a part's capacity to model that part
+# minimum number of trials that measured a part's capacity; the part is not modelled with fewer
+MIN_CAPACITY_TRIALS = 4
 MIN_MODELLED_INSTANCES = 2
-# of the soft minimum; it is soft because the queues of several parts add up
+# Possible sharpnesses of the soft minimum, which is soft because the queues of several parts add up.
 SHARPNESS_CHOICES = (2.0, 4.0, 8.0)
 PREDICTION_DRAWS = 48
 # Prior variance of a parameter's effect on a related tier, relative to the effect on its own tier. For
 # example, a cache with fewer misses reduces the load on the database.
 RELATED_VARIANCE = 0.25
 RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
-# In most trials, another part was the narrowest, so this part's parameters showed no effect. A typical
-# effect learned from such trials would shrink until no untried setting seemed worth a trial.
+# A part is rarely the narrowest, so its parameters show no effect in most trials. A typical effect
+# learned from such trials would shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-MIN_COMPARED_TRIALS = 6  # minimum number of trials to find outliers among them
+MIN_COMPARED_TRIALS = 6  # outliers are only searched among at least this many trials
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
 # log peak must also be within NEAR_BEST_MARGIN of the best log peak. A peak more than DISTURBED_SDS sds
 # below the soft minimum counts as disturbed.
 LIMITING_MARGIN, NEAR_BEST_MARGIN, DISTURBED_SDS = 0.3, 0.7, 3.0
 
 
-InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # for each trial, by part
+# for each trial, capacities by the part's name
+InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class CapacityModel:
         return self.process.predict(points[:, self.axes])
 
     def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the predicted mean at ``points``. The points in ``rows`` were measured; each of them is
-        predicted from the other trials only.
+        """Return the predicted mean at ``points``. The points in ``rows`` were measured, and each of
+        these points is predicted from the other trials only.
         """
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
@@ -88,7 +90,9 @@ class _Evidence:
     variances: Array
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
-        """Return this evidence combined with the peaks; a peak with infinite variance adds nothing."""
+        """Return this evidence combined with log capacities that peaks imply; infinite variances add
+        nothing.
+        """
         precisions, weighted_logs = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
         np.add.at(weighted_logs, self.rows, self.logs / self.variances)
@@ -99,10 +103,10 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class CompositeModel:
-    """The model of a log peak: the soft minimum of the parts, plus ``offset``.
+    """A model of log peaks: the soft minimum of the parts' log capacities, plus ``offset``.
 
-    ``best_log_peak`` is the best log peak measured. ``error`` is the mean error of the compressed log
-    peaks if each is predicted from the other trials.
+    ``best_log_peak`` is the highest measured log peak. ``error`` is the mean error of the compressed
+    log peaks if each is predicted from the other trials.
     """
 
     capacity_models: tuple[CapacityModel, ...]
@@ -113,7 +117,9 @@ class CompositeModel:
     error: float
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
-        """Return mean and sd of the compressed log peaks, from draws that all points share."""
+        """Return mean and sd of the compressed log peaks at ``points``. All points share the same
+        draws.
+        """
         predictions = [part.predict(points) for part in self.capacity_models]
         draws = [
             mean + sd * z[:, None]
@@ -124,7 +130,7 @@ class CompositeModel:
         return total_draws.mean(axis=0) + mean, np.sqrt(total_draws.var(axis=0) + sd**2)
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """Return samples of the compressed log peaks at ``points``, one per row."""
+        """Return ``count`` samples of the compressed log peaks at ``points``, one sample per row."""
         capacity_samples = [
             p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models
         ]
@@ -153,7 +159,7 @@ class CompositeModel:
 
 
 def compute_soft_minimum(parts: Array, sharpness: float) -> Array:
-    """Return the soft minimum along the first axis, which is slightly below the smallest value."""
+    """Return the soft minimum along the first axis: slightly less than the smallest value."""
     minimum = parts.min(axis=0)
     return np.asarray(
         minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
@@ -161,7 +167,7 @@ def compute_soft_minimum(parts: Array, sharpness: float) -> Array:
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
-    """Return log peaks relative to ``best_log_peak``, with differences far below it compressed."""
+    """Return log peaks relative to ``best_log_peak``, with large losses compressed."""
     loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
@@ -175,9 +181,9 @@ def fit_composite(
     sds: Array,
     shared_sds: Array | None = None,
 ) -> CompositeModel | None:
-    """Return the model of the parts; ``None`` if too few parts were measured.
+    """Return the composite model; ``None`` if too few parts were measured.
 
-    ``sds`` are the errors of the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to both
+    ``sds`` are the sds of the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to both
     log peaks and capacities.
     """
     evidence = _collect_evidence(grid, capacities)
@@ -223,7 +229,8 @@ def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: floa
 def _select_parts(
     left_out_peaks: Array, log_peaks: Array, best_log_peak: float
 ) -> tuple[float, list[int]]:
-    """Return the sharpness of the soft minimum, and the parts that predict the peaks best.
+    """Return the sharpness of the soft minimum, and the indices of the parts that predict the peaks
+    best.
 
     A part whose measured capacity is too low makes the predictions worse, and is left out.
     """
@@ -254,10 +261,10 @@ def _refine_capacity(
     fitted_model: CapacityModel,
     peaks: tuple[Array, Array],
 ) -> CapacityModel:
-    """Return the model of a part, refined by the log capacities and variances that ``peaks`` imply
-    for it.
+    """Return the model of a part, refined by log capacities that peaks imply.
 
-    A part that was never the narrowest one keeps its ``fitted_model``.
+    ``peaks`` contains these log capacities and their variances. A part that was never the narrowest
+    part keeps its ``fitted_model``.
     """
     if np.isinf(peaks[1]).all():
         return fitted_model
@@ -267,7 +274,7 @@ def _refine_capacity(
 
 
 def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -> float:
-    """Return the mean error of the peaks if each is predicted from all other trials.
+    """Return the mean error of predicted peaks, where each peak is predicted from all other trials.
 
     ``remainders`` contains each peak minus the parts' prediction without that trial's capacities. The
     residual process predicts each entry of ``remainders`` from the other entries.
@@ -283,7 +290,7 @@ def _infer_from_peaks(
     log_peaks: Array,
     sds: Array,
 ) -> tuple[Array, Array]:
-    """Return the log capacities of parts that the peaks imply, and their variances: ``[part, trial]``.
+    """Return the log capacities that the peaks imply, and their variances: arrays ``[part, trial]``.
 
     The soft minimum is linearised at the predicted capacities, as in an extended Kalman filter
     (Anderson & Moore, 1979, §8.2). The derivative of the soft minimum with respect to a part is that
@@ -329,7 +336,7 @@ def _select_sharpness(
 
 
 def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
-    """Return the median difference of the peaks from the soft minimum, over the better half of the
+    """Return the median difference between log peaks and soft minima, over the better half of the
     trials.
     """
     is_upper_half = log_peaks >= np.median(log_peaks)
@@ -337,8 +344,8 @@ def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
 
 
 def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
-    """Return the evidence for each part with a capacity from at least ``MIN_CAPACITY_TRIALS``
-    trials.
+    """Return the evidence for each part whose capacity ``MIN_CAPACITY_TRIALS`` trials or more have
+    measured.
     """
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
     tier_groups = {

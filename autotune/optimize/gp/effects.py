@@ -1,8 +1,8 @@
 """Sums of the effects of many parameters at many points of a grid.
 
-A parameter has no effect at its anchor (the level in the leading configuration), and most configurations
-leave most parameters there. The sums skip those parameters. A sparse matrix product adds up the effects
-of the others, for all points at once.
+A parameter has no effect at its anchor (the level in the leading configuration), and most
+configurations leave most parameters at their anchors. The sums skip such parameters. A sparse matrix
+product adds up all other effects, for all points at once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LevelEffects:
-    """The effects of some parameters at each level, as the array ``values``, ``[axis, level, column]``.
+    """The effects of some parameters at each level: ``values`` is an array ``[axis, level, column]``.
 
-    ``axes`` are the indices of these parameters on the grid. ``variances``, ``[parameter, level]``,
-    covers all parameters of the grid, and is positive where a parameter has an effect.
+    ``axes`` are the indices of these parameters on the grid. ``variances`` is an array ``[parameter,
+    level]`` for all parameters of the grid. An entry is positive if the level has an effect.
     """
 
     axes: npt.NDArray[np.intp]
@@ -57,7 +57,7 @@ class LevelEffects:
 
 
 def tabulate_variances(tables: tuple[Array, ...]) -> Array:
-    """Return the variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
+    """Return the variance of each parameter's effect: ``[parameter, level]``, padded with zeros."""
     padded_variances = np.zeros((len(tables), max(map(len, tables), default=0)))
     for d, table in enumerate(tables):
         padded_variances[d, : len(table)] = table.diagonal()
@@ -65,10 +65,13 @@ def tabulate_variances(tables: tuple[Array, ...]) -> Array:
 
 
 def take_levels(table: Array, points: GridPoints) -> Array:
-    """Return the entries of ``table``, ``[parameter, level]``, at each point, ``[point, parameter]``."""
+    """Return, for each point and parameter, the entry of ``table`` at the parameter's level.
+
+    ``table`` is an array ``[parameter, level]``.
+    """
     return np.asarray(table.ravel().take(points + table.shape[1] * np.arange(len(table))))
 
 
 def list_varied_axes(variances: Array, points: GridPoints) -> npt.NDArray[np.intp]:
-    """Return the axes on which any of the points differs from the anchor."""
+    """Return the axes on which any of ``points`` differs from the anchor."""
     return np.flatnonzero((take_levels(variances, points) > 0).any(axis=0))

@@ -34,14 +34,14 @@ Array = npt.NDArray[np.float64]
 # Logarithm of the smallest squared amplitude relative to the common scale. A few trials cannot prove
 # that a parameter has no effect.
 MIN_LOG_AMPLITUDE = -3.0
-# A fit stops when the relative change of the log posterior is below this. The log posterior is then less
-# than 0.01 below its maximum, a difference that no observation could show.
+# A fit stops when the relative change of the log posterior is below FIT_TOLERANCE. The log posterior is
+# then less than 0.01 below its maximum, a difference that no observation could show.
 FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
-# Hyperparameters are learned from at most this many observations, because the cost grows with the cube
-# of their number. These are the FITTED_HIGHEST highest observations and an even sample of the rest.
-# Predictions use all observations.
+# Hyperparameters are learned from at most MAX_FITTED_OBSERVATIONS observations, because the cost grows
+# with the cube of their number. These are the FITTED_HIGHEST highest observations and an even sample of
+# the rest. Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
 # Matérn length scales as fractions of a parameter's range, and the weight of the process with the short
 # scale.
@@ -49,15 +49,14 @@ LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = 1.0, 0.25, 0.25
 
 
 def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
-    """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on
-    average.
+    """Return the covariance of one parameter's effect between its levels; the diagonal is 1 on average.
 
     The effect is zero at ``anchor``, the level in the leading configuration. Without an anchor, the
     effect is zero on average over the range (functional ANOVA: Durrande et al., 2013). Each term of the
-    sum is therefore a main effect, and each product of two is purely an interaction. Uncertainty is
-    small near the anchor and grows with every changed parameter. The covariance mixes two Matérn 5/2
-    processes, with length scales of the whole range and a quarter of it. They fit slopes, valleys and
-    thresholds, so no length scale must be learned from few trials.
+    sum is therefore a main effect, and each product of two terms is purely an interaction. Uncertainty
+    is small near the anchor and grows with every changed parameter. The covariance mixes two Matérn 5/2
+    processes, with length scales of the whole range and a quarter of it. Both together fit slopes,
+    valleys and thresholds, so no length scale must be learned from few trials.
     """
     if axis.is_ordered:
         raw_covariance = _compute_mixture_covariance(tuple(axis.unit_positions.tolist()))
@@ -78,7 +77,7 @@ def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
 
 @lru_cache(maxsize=256)
 def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
-    """Return the covariance without an anchor, cached because every suggestion needs the same one."""
+    """Return the covariance without an anchor. Results are cached, because every suggestion needs them."""
     positions = np.array(unit_positions)
     distance = np.abs(positions[:, None] - positions[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * compute_matern_correlation(
@@ -125,11 +124,11 @@ class ProcessPriors:
 
 @dataclass(frozen=True)
 class GaussianProcess:
-    """A fitted process.
+    """A fitted Gaussian process.
 
     ``amplitudes`` are the squared amplitudes of the parameters, and ``log_scale`` is the logarithm of
-    their common scale. ``values`` are the observations relative to ``level``. ``shared_sds``: see
-    `fit_process`.
+    their common scale. ``values`` are the observations relative to ``level``. `fit_process` explains
+    ``shared_sds``.
     """
 
     tables: tuple[Array, ...]
@@ -174,15 +173,19 @@ class GaussianProcess:
         return LevelEffects(axes, values, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
-        """Return the prior covariance of the function between each point and the point of each column."""
+        """Return the prior covariance of the function between ``points`` and the columns of
+        ``effects``.
+        """
         return self._combine_effects(*effects.sum_at(points))
 
     def _combine_effects(self, sums: Array, squares: Array) -> Array:
-        """Return the total covariance, from the sums of the effects' covariances and of their squares."""
+        """Return the total covariance from the sums of the effects' covariances and the sums of their
+        squares.
+        """
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
     def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
-        """Return the prior covariance of the function, with a row and a column for each point."""
+        """Return the prior covariance of the function between each row point and each column point."""
         return self._sum_effects(self._covariance_effects(column_points), row_points)
 
     def prior_variance(self, points: GridPoints) -> Array:
@@ -191,7 +194,7 @@ class GaussianProcess:
         return self._combine_effects(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
-        """Return mean and sd of the noiseless function."""
+        """Return mean and sd of the function without noise at each point."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
         explained_variance = (
@@ -200,7 +203,7 @@ class GaussianProcess:
         return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained_variance, 1e-10))
 
     def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """Return ``count`` samples of the posterior at ``points``, one per row."""
+        """Return ``count`` samples of the posterior at ``points``, one sample per row."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
         total_covariance = self.covariance(points, points) - cross_covariance @ solve(
@@ -211,8 +214,8 @@ class GaussianProcess:
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
     def with_pending(self, points: GridPoints) -> GaussianProcess:
-        """Return the process as if ``points`` had been measured with the predicted results. It is less
-        uncertain at these points.
+        """Return the process as if ``points`` had been measured with the predicted results. The
+        returned process is less uncertain at these points.
         """
         if not len(points):
             return self
@@ -254,8 +257,8 @@ def fit_process(
 ) -> GaussianProcess:
     """Return a process with the most probable hyperparameters.
 
-    ``shared_sds``, ``[observation, source]``: the sd of each error that several observations have in
-    common, such as the unknown part of a test bed's offset. Such an error does not affect the
+    ``shared_sds`` is an array ``[observation, source]``: the sd of each error that several observations
+    have in common, such as the unknown part of a test bed's offset. Such an error does not affect the
     differences between these observations. The fit starts from ``start_process``, which was fitted to
     almost the same observations.
     """
@@ -384,7 +387,7 @@ class _FitProblem:
         inverse_covariance = solve(cholesky_factor, self.identity)
         solved_values = inverse_covariance @ self.values
         fit_loss = 0.5 * self.values @ solved_values + np.log(cholesky_factor.diagonal()).sum()
-        # Half of the sum over all ordered pairs, because each pair is stored once.
+        # Each pair is stored once, but the sum is over both orders of a pair.
         covariance_gradient = (
             0.5
             * self.pair_multiplicities
@@ -405,13 +408,13 @@ class _FitProblem:
 
     def _compute_prior_and_gradient(self, theta: Array) -> tuple[float, Array]:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
-        of the rest.
+        of the other entries.
 
         The half-Cauchy density is that of the logarithm of the squared amplitude. For an untried
         parameter, the mode is therefore the common scale, not zero. Without the Jacobian (as in
-        BoTorch's MAP-SAAS), the search would assume that the parameter has no effect and never try it.
-        The prior variance of each class of parameters limits how many of them matter
-        (`surrogate.EFFECT_VARIANCES`).
+        BoTorch's MAP-SAAS), the search would assume that an untried parameter has no effect, and would
+        never try the parameter. The prior variance of each class of parameters limits how many of them
+        matter (`surrogate.EFFECT_VARIANCES`).
         """
         axis_count = len(self.axes)
         relative_amplitudes = theta[:axis_count]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 
-GridPoints = npt.NDArray[np.intp]  # one point, or one per row
+GridPoints = npt.NDArray[np.intp]  # a point, or an array with one point per row
 
 MAX_LEVELS = 101
 
@@ -100,7 +100,7 @@ def to_unit(dimension: Dimension, value: Value) -> float:
 
 
 def from_unit(dimension: Dimension, unit: float) -> Value:
-    """Return the value at a position in the range, as the inverse of `to_unit`."""
+    """Return the value at a position in the range of ``dimension``, as the inverse of `to_unit`."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
         return dimension.clip(low + unit * (high - low))
@@ -162,7 +162,7 @@ class ParameterGrid:
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
     def encode(self, values: Mapping[str, Any]) -> GridPoints:
-        """Return the point of a configuration; missing parameters are at the baseline."""
+        """Return the point of a configuration; missing parameters are at their baseline levels."""
         point = self.baseline.copy()
         if self.get_effective is not None:
             values = self.get_effective(values)

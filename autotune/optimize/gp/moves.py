@@ -1,12 +1,13 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. The
-measured peak alone shows none of this. A move takes long steps until a value in its direction fails, and
-then goes half as far. A harmful value limits a parameter for the whole study, and `bisect_harm` halves
-the distance to that value.
+A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. A
+measured peak shows neither the parameter nor the direction. A move takes long steps until a value in
+its direction fails, and then goes half as far. A harmful value limits a parameter for the whole study,
+and `bisect_harm` halves the distance to that value.
 
-A long step brings no further gain once another part of the stack becomes the limit. The rest of the step
-may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
+A long step brings no further gain once another part of the stack becomes the limit. The rest of the
+step may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the
+surplus in each parameter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MIN_LONG_STEP_GAIN = 0.1  # smallest gain in log peak after which another long s
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 # after this many failed long steps from a leader, the model chooses the next configuration
 MAX_FAILED_STEPS = 2
-MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
+MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each change
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
@@ -97,9 +98,9 @@ class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
-    from, if ``start`` is clearly better. ``gain`` is the difference in log peak. ``previous_moves`` were
-    recommended for ``previous``. ``unusable_count`` is the number of unusable configurations made from
-    ``start``.
+    from, if ``start`` is clearly better. ``gain`` is the difference between their log peaks.
+    ``previous_moves`` were recommended for ``previous``. ``unusable_count`` is the number of unusable
+    configurations made from ``start``.
     """
 
     start: GridPoints
@@ -111,10 +112,10 @@ class MoveHistory:
     previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """Yield the failed changes of this axis that still count.
+        """Yield the failed moves along this axis that still apply.
 
         A move without a gain reached another limit. That limit may be gone if the origin of the move
-        was clearly worse and differed in another parameter. A harmful move always counts.
+        was clearly worse and differed in another parameter. A harmful move always applies.
         """
         for failure in self.failures:
             if failure.point[axis] != failure.start[axis]:
@@ -132,8 +133,8 @@ class MoveHistory:
         )
 
     def is_refuted(self, move: Move, name: str) -> bool:
-        """True if the move would revert an earlier change of this parameter that brought a gain,
-        although it was not recommended.
+        """True if the move would revert an earlier change that brought a gain without being
+        recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
@@ -143,8 +144,9 @@ class MoveHistory:
     def limit_levels(self, move: Move, step: int) -> int:
         """Return by how many levels to change the parameter, if ``step`` levels are intended.
 
-        A repeat of the move that led to the current configuration goes twice as far. A failed value
-        ahead is approached by half the distance. Two failed values ahead that did no harm end the move.
+        A repeat of the move that led to the current configuration goes twice as far. If a value in the
+        move's direction failed, the move goes half the distance to that value. If two such values
+        failed without harm, the move is not made.
         """
         distance_moved = self._count_levels_moved(move)
         step = (
@@ -156,7 +158,9 @@ class MoveHistory:
         return min([step, *(distance // 2 for distance, _ in failures_ahead)])
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
-        """Return the distance in levels of each failed value ahead, and whether it was harmful."""
+        """Return the distance in levels to each failed value in the move's direction, and if it was
+        harmful.
+        """
         current_level = int(self.start[move.axis])
         failures_ahead = [
             ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
@@ -169,9 +173,10 @@ class MoveHistory:
         return bool(self._list_failures_ahead(move))
 
     def find_harm(self, move: Move) -> int | None:
-        """Return the distance in levels to the nearest harmful value ahead.
+        """Return the distance in levels to the nearest harmful value in the move's direction.
 
-        Return ``None`` if there is none, or if there are several and the move has never brought a gain.
+        Return ``None`` if no value was harmful, or if several were and the move has never brought a
+        gain.
         """
         harmful_distances = [
             distance for distance, harmful in self._list_failures_ahead(move) if harmful
@@ -193,7 +198,7 @@ class MoveHistory:
 
 
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
-    """Return the results of earlier moves, for moves from the configuration in this row."""
+    """Return the history for moves from the configuration in row ``row``."""
     points, peaks = observations.points, observations.log_peaks
     failures, unusable_count = [], 0
     for suggested_row in np.flatnonzero(observations.suggested):
@@ -240,7 +245,7 @@ def apply_moves(
     ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
     ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
     range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
-    it, because the diagnosis recommends it for this stack.
+    the bound, because the diagnosis recommends the move for this stack.
     """
     point = history.start.copy()
     for move in moves:
@@ -260,7 +265,7 @@ def apply_moves(
 def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
     """Return the number of levels from ``level`` to the next bound in ``direction``.
 
-    The next bound is the guides' bound or, beyond the guides' bound, the end of the range.
+    The next bound is the bound that guides recommend or, beyond that bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
@@ -330,9 +335,9 @@ def suggest_long_step(
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
-    Return ``None`` if no move is recommended, or if the model should suggest instead. Presets that are
-    wrong are wrong by large factors. The diagnosis shows which parameters are wrong. A model with few
-    trials and a hundred parameters cannot show that.
+    Return ``None`` if no move is recommended, or if the model should suggest instead. Wrong preset
+    values are wrong by large factors. The diagnosis shows which parameters have wrong values. With few
+    trials and a hundred parameters, a model cannot show these parameters.
     """
     if not observations.recommended_changes:
         return None
@@ -368,8 +373,8 @@ def _list_long_steps(
 def retreat(
     grid: ParameterGrid, observations: TrialObservations, history: MoveHistory
 ) -> GridPoints:
-    """Return the start with each excessive value reduced by half of its surplus, on a logarithmic
-    scale.
+    """Return the start configuration with each excessive value reduced by half of its surplus, on a
+    logarithmic scale.
 
     The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
     peak.
@@ -393,9 +398,9 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The result is therefore computed from lower
-    values whose increase was the diagnosis's first recommendation; the highest of these is used. Return
-    ``None`` if there is no such value.
+    A capacity grows no faster than the number that limits it. The result is computed from the highest
+    lower value whose increase was the diagnosis's first recommendation. Return ``None`` if there is no
+    such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None

@@ -45,9 +45,9 @@ from autotune.space.space import InfeasibleRule, SearchSpace
 # hypercube of this many configurations.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With fewer trials, the model understates its uncertainty, so it must not stop the search.
+# With fewer trials, the model understates its uncertainty, so the model must not stop the search.
 MIN_STOP_TRIALS = 20
-# If the probability of a gain from the core parameters is below this, all others are searched too.
+# If the probability of a gain from the core parameters is lower, all other parameters are searched, too.
 EXHAUSTED_PROBABILITY = 0.1
 # One in this many suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
@@ -55,12 +55,13 @@ MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """autotune's own sampler. It is stateless except for a cache: suggestions depend only on the
+    """autotune's own sampler, which is stateless except for a cache: suggestions depend only on the
     stored trials and the seed.
 
-    After a reseed, suggestions differ from those in other processes. ``improvement_probability`` is the
-    probability, at the last suggestion, that any configuration is better than the best known one by
-    ``MIN_RELEVANT_GAIN``. It is ``None`` if there are too few trials to estimate it.
+    After a reseed, suggestions differ from the suggestions of other processes.
+    ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
+    better than the best known one by ``MIN_RELEVANT_GAIN``. Too few trials give no probability
+    (``None``).
     """
 
     improvement_probability: float | None = None
@@ -112,7 +113,7 @@ class GpSampler(SpaceSampler):
         started_count: int,
     ) -> tuple[GridPoints, float | None]:
         """Return the most promising point, and the probability that any point is clearly better than
-        the best known one.
+        the best known point.
 
         If no gain is likely inside ``core_region``, the point is from the whole grid.
         """
@@ -153,7 +154,7 @@ class GpSampler(SpaceSampler):
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
         """Return the points after repair, as they would be measured. Points that cannot satisfy the
-        rules are left out, unless this applies to all points.
+        rules are left out, unless no point can satisfy the rules.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
@@ -166,7 +167,7 @@ class GpSampler(SpaceSampler):
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, kept_names: frozenset[str]) -> GridPoints | None:
-        """Return one point as it would be measured; ``None`` if it cannot satisfy the rules.
+        """Return a point as it would be measured; ``None`` if the point cannot satisfy the rules.
 
         Results are cached, because suggestions from the same leader repeat most of its moves.
         """
@@ -211,7 +212,7 @@ def _select_candidate(space: SearchSpace, settings: Settings, kept_names: set[st
 
 @dataclass(frozen=True)
 class SearchRegion:
-    """The axes of a grid that may be changed, and the range of levels for each."""
+    """The axes of a grid that may be changed, and the lowest and highest level for each axis."""
 
     axes: npt.NDArray[np.intp]
     low: GridPoints
@@ -258,8 +259,8 @@ MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations
 # are good.
 MAX_STRIDE = 0.25
-# Number of consecutive failures that halve the number of changes, and of successes that double it
-# (TuRBO).
+# The number of changes is halved after this many consecutive failures, and doubled after this many
+# consecutive successes (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
 # Added to the score of a recommended move, because the model lacks the information from a diagnosis.
 RECOMMENDATION_BONUS = log(3.0)
@@ -274,7 +275,8 @@ EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
 class _Acquisition:
     """The score of a point: the logarithm of its expected improvement, less penalties.
 
-    ``max_changes`` is the maximum number of parameters that may differ from one of ``incumbents``.
+    ``max_changes`` is the maximum number of parameters that may differ from the nearest of
+    ``incumbents``.
     """
 
     surrogate: SurrogateModel
@@ -378,7 +380,7 @@ def list_recommended_points(
 
     A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
     leader, moves that were recommended for other configurations are therefore candidates, too. After
-    failed steps from a leader, the moves recommended for it get no bonus.
+    failed steps from a leader, the moves recommended for that leader get no bonus.
     """
     if not observations.recommended_changes:
         return
@@ -405,7 +407,7 @@ def has_no_comparison(observations: TrialObservations) -> bool:
 
 
 def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
-    """Return the indices of configurations that may be the best, in descending order."""
+    """Return the indices of configurations that may be the best, by descending mean."""
     order = np.argsort(-mean)[:MAX_LEADERS]
     mean_shortfall = mean[order[0]] - mean[order]
     return np.asarray(order[mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
@@ -476,7 +478,7 @@ def _evolve_pool(
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
 
-    If a choice changes, the parameters that depend on it get their values from the leader.
+    If a choice changes, the parameters that depend on it get their values from the nearest leader.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
@@ -533,7 +535,7 @@ def _find_untried_batch(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the
-    last batch, with scores.
+    last batch; also return the scores of its points.
 
     The projection may map several points to one that was already tried.
     """

@@ -13,8 +13,8 @@ UNCOMPRESSED_LOSS = 0.3
 
 
 def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Return log peaks relative to the best one, and their sds. Losses beyond ``UNCOMPRESSED_LOSS`` are
-    compressed logarithmically.
+    """Return log peaks relative to the highest log peak, and their sds. Losses beyond
+    ``UNCOMPRESSED_LOSS`` are compressed logarithmically.
     """
     loss = log_peaks.max() - log_peaks
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
@@ -36,8 +36,9 @@ def compress_loss(loss: Array) -> Array:
 
 
 def decompress(compressed_log_peaks: Array) -> Array:
-    """Return log peaks relative to the best one, as the inverse of `compress`; zero for values above
-    the best.
+    """Return log peaks relative to the highest log peak, as the inverse of `compress`.
+
+    Values above the highest log peak become zero.
     """
     loss = np.maximum(-compressed_log_peaks, 0.0)
     return -np.where(

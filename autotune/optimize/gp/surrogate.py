@@ -32,20 +32,22 @@ from autotune.space.dimension import PRESET_NAMES
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-# attribute of a trial: the moves that its bottleneck recommends, separated by blanks
+# attribute of a trial: the moves that the diagnosis recommends, separated by blanks
 CHANGES_KEY = "moves"
 # Attribute of a trial: the capacities of the parts of the stack, as JSON.
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint, which is violated if its value is positive
-DRIFT_KEY = "drift"  # attribute of the study: trial → shift of its log peak, and the shift's sd
-# Attribute of the study: bed → the sd of the error that all shifts of this bed share.
+# attribute of the study: for each trial, the shift of its log peak and the sd of the shift
+DRIFT_KEY = "drift"
+# Attribute of the study: for each bed, the sd of the error that all its shifts share.
 BED_DRIFT_KEY = "drift of beds"
 PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure presets
 SEARCH_PHASE = "search"  # the phase that measures suggestions
-NO_TRIAL = -1  # for `collect_observations`: no trial is being suggested
+NO_TRIAL = -1  # trial number for `collect_observations` if no trial is being suggested
 
-MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to find contradicted ones
+# contradicted observations are only searched among at least this many observations
+MIN_COMPARED_OBSERVATIONS = 8
 # A disturbance hides at most a third of a peak. A configuration below two thirds of its prediction is
 # worse for a reason that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
@@ -53,8 +55,8 @@ MIN_RELEVANT_GAIN = 0.01  # smallest gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
 # Maximum error of the composite model, as a multiple of the error of the model without parts.
 MAX_ERROR_RATIO = 1.5
-# A prediction uses at most this many observations, because the cost grows with the cube of their number.
-# One in NEWEST_MODELLED of these is among the newest observations.
+# A prediction uses at most MAX_MODELLED observations, because the cost grows with the cube of their
+# number. One in NEWEST_MODELLED of these is among the newest observations.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
@@ -63,7 +65,8 @@ EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.
 
 @dataclass(frozen=True)
 class PeakShifts:
-    """The shift of each trial's log peak and the shift's sd, by trial number in the study.
+    """The shifts of log peaks: ``by_trial`` maps a trial's number in the study to its shift and the
+    shift's sd.
 
     ``by_bed`` contains the sd of the error that all shifts of a test bed share, if there are several
     beds.
@@ -78,8 +81,8 @@ class TrialObservations:
     """The observations behind a model: ``log_peaks`` and their ``sds``, one per row of ``points``.
 
     ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
-    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities`` have one
-    entry per point, if known. ``trial_numbers`` are the study's trial numbers of ``points``.
+    ``pending_points`` are being measured by other processes. ``recommended_changes`` and ``capacities``
+    have one entry per point, if known. ``trial_numbers`` are the study's trial numbers of ``points``.
     ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
     suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed
     share, if there are several beds (see `fit_process`).
@@ -106,8 +109,8 @@ class TrialObservations:
         """True if enough configurations were measured to model the parts of the stack.
 
         With few trials, the model of a part favours large changes, and most of these are bad. A study
-        that measures one configuration at a time learns this from the first bad one. A study with many
-        pending trials would spend all of them on large changes.
+        that measures one configuration at a time learns this from the first bad change. A study with
+        many pending trials would spend all of them on large changes.
         """
         return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
             self.pending_points
@@ -118,11 +121,11 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limit_points(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """Return the observations limited to ``max_points`` points, those with the most information
-        about better configurations.
+        """Return the observations limited to the ``max_points`` points with the most information about
+        better configurations.
 
-        Half of the points are the highest, a sixth are the newest, and the rest are an even selection
-        of all others by log peak.
+        Half of the points have the highest log peaks, and a sixth are the newest. The rest are an even
+        selection of all other points by log peak.
         """
         kept_rows = _select_even_rows(range(len(self.failed_points)), max_points // 3)
         bounded_observations = replace(
@@ -271,9 +274,9 @@ class SurrogateModel:
     """The models of a study, which predict peaks and feasibility.
 
     ``log_peak_model`` predicts compressed log peaks relative to the best measured peak.
-    ``feasibility_model`` predicts whether a configuration works, and is ``None`` until one has failed.
-    ``composite_model`` predicts log peaks from the capacities of the parts of the stack, if these are
-    known and explain the peaks.
+    ``feasibility_model`` predicts whether a configuration works, and is ``None`` until a configuration
+    has failed. ``composite_model`` predicts log peaks from the capacities of the parts of the stack, if
+    these are known and explain the peaks.
     """
 
     grid: ParameterGrid
