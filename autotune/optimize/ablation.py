@@ -267,7 +267,7 @@ class Ablation:
             self._measure_set(frozenset(removable_names) - random_half)
 
     def _draws_agree(self) -> bool:
-        """True if a share of ``AGREEMENT_SHARE`` of the draws agrees about whether to drop each change."""
+        """True if a share ``AGREEMENT_SHARE`` of the draws agrees about every change."""
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
         dropped_shares = np.mean(
             [select_affordable(draw, self._max_loss) for draw in draws], axis=0

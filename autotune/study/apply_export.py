@@ -23,9 +23,9 @@ MAX_RSS_BYTES = 2**60
 def read_applicable_settings(environment: Environment, export: Path) -> Settings:
     """Return the settings of an export, all of which take effect unchanged in the target.
 
-    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect
-    there. Settings that the target's rules would change are rejected with the same error, because
-    they would no longer be the proven settings.
+    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect in the
+    target. Settings that the target's rules would change are rejected with the same error, because they
+    would no longer be the proven settings.
     """
     return read_compatible_settings(environment.space, export)
 
@@ -97,7 +97,7 @@ def apply_settings(
 
 
 def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
-    """Return the actions as text, with the command for reverting them."""
+    """Return the actions of a deployment as text, with the command for reverting them."""
     actions = [
         f"{action.name.lower()} {service}"
         for service, action in deploy_result.actions.items()
@@ -116,7 +116,7 @@ def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
 def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
     """Return the parameters of an export: a directory with a manifest, or the manifest itself.
 
-    Raises AutotuneError if it is not an export, or not an export for this target.
+    Raises AutotuneError if ``export`` is not an export for this target.
     """
     settings = _read_manifest_entry(export, "parameters")
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
@@ -137,11 +137,10 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
 
 
 def read_exported_rss(export: Path) -> dict[str, int]:
-    """Return the process sizes from the study that created an export, in bytes; the keys are
-    `tier.service`.
+    """Return process sizes from the study that created an export: bytes for each `tier.service`.
 
-    With these sizes, the export satisfies the same memory rules as in its study. Without them, larger
-    sizes are assumed. Raises AutotuneError.
+    With these sizes, the export satisfies the same memory rules as in its study. Without these sizes,
+    larger sizes are assumed. Raises AutotuneError for an invalid export.
     """
     sizes = _read_manifest_entry(export, "rss", is_required=False)
     for name, size in sizes.items():
@@ -151,9 +150,7 @@ def read_exported_rss(export: Path) -> dict[str, int]:
 
 
 def _read_effective_changes(export: Path) -> list[Any] | None:
-    """Return the settings that had an effect in the study of an export; ``None`` if they are not
-    listed.
-    """
+    """Return the settings with an effect, as an export lists them; ``None`` without a list."""
     changes = _read_manifest(export).get("changes")
     return changes if isinstance(changes, list) else None
 

@@ -15,7 +15,9 @@ from autotune.environments.clock import StudyClock
 
 
 class BedBarrier:
-    """The clocks of all active beds, or of the only stack (``None``). Beds wait here for each other."""
+    """The clocks of all active beds, or of the only stack (``None``). Beds wait for each other at this
+    barrier.
+    """
 
     def __init__(self, beds: Sequence[str | None], poll_seconds: float | None = None) -> None:
         # If other processes have beds too, a waiting bed checks for their records at intervals.
@@ -27,7 +29,7 @@ class BedBarrier:
         self._condition = threading.Condition()
 
     def wait_for_turn(self, bed: str | None, clock: StudyClock) -> None:
-        """Return when this bed may make a decision or record something.
+        """Wait until this bed may make a decision or write a record.
 
         Raises KeyboardInterrupt if the study must stop.
         """
@@ -41,9 +43,9 @@ class BedBarrier:
                 raise KeyboardInterrupt
 
     def wait_for_others(self, bed: str | None, clock: StudyClock) -> None:
-        """Return when a trial of another bed finishes or that bed is removed.
+        """Wait until another bed finishes a trial or is removed.
 
-        If other processes have beds too, also return after the poll interval.
+        If other processes have beds too, wait no longer than the poll interval.
         """
         with self._condition:
             finished_count_before = self._finished_count

@@ -69,8 +69,8 @@ class BedWorkers:
         }
 
     def run(self) -> None:
-        """Run every bed until it stops. After a KeyboardInterrupt, restore all hosts, then raise it
-        again.
+        """Run every bed until it stops. After a KeyboardInterrupt, restore all hosts, then raise the
+        KeyboardInterrupt again.
         """
         threads = [
             threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")

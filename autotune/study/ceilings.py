@@ -262,8 +262,8 @@ class CacheLoadTest:
         memcaslap.
 
         mutilate is used only if it is installed and starts on every load host. memcaslap also measures
-        small objects with as many keys per get as the application reads. mutilate does not support
-        this.
+        small objects with as many keys per get as the application reads, which mutilate does not
+        support.
         """
         master_host, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
@@ -295,7 +295,7 @@ class CacheLoadTest:
                 return
 
     def _measure_with_memcaslap(self, load_shape: MemcaslapShape, host: Transport) -> CacheCeiling:
-        """Return a ceiling, or a result with the reason why there is none."""
+        """Return a measured ceiling, or a result with the reason for a missing ceiling."""
         max_rate = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
         if reason := find_excess_rate(UNKNOWN_RATE, max_rate):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"

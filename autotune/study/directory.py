@@ -20,7 +20,8 @@ from autotune.target.messages import find_nearest_name
 
 STUDIES_DIRECTORY = Path("studies")
 EVENTS_FILE = "events.jsonl"
-WORKERS_FILE = "workers.json"  # in a copy from a shared database: the workers that were running
+# lists the workers that were running, in a copy from a shared database
+WORKERS_FILE = "workers.json"
 # `is_locked` takes a shared lock for a moment, so a tuner tries several times before it gives up.
 LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
@@ -30,10 +31,10 @@ def find_study(
     root: Path = STUDIES_DIRECTORY,
     fallback_hint: str = "`--studies DIRECTORY` selects another directory",
 ) -> Path:
-    """Return the directory of the study called ``name`` (under ``root``) or at that path.
+    """Return the directory of the study ``name`` under ``root``, or of the study at the path ``name``.
 
-    Raises AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
-    ``fallback_hint``.
+    Raises AutotuneError if no such study exists. The hint is the nearest name, a list of the studies
+    under ``root``, or ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
@@ -68,7 +69,7 @@ def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
 
 
 class StudyLock:
-    """The lock of a study. Its file contains the holder, the holder's host and the start time."""
+    """The lock of a study. The lock file contains the holder, the holder's host and the start time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -126,7 +127,7 @@ def describe_lock_holder(path: Path) -> str | None:
 def is_locked(path: Path) -> bool:
     """True if a process holds the lock, or may hold it because the file cannot be opened.
 
-    Raises ForeignFileError if it is not a regular file.
+    Raises ForeignFileError if ``path`` is not a regular file.
     """
     try:
         with foreign_files.open_file(

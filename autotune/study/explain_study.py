@@ -177,7 +177,7 @@ def _get_proven_log_gain(state: State) -> float:
 def _predict_effects(
     surrogate: SurrogateModel, space: SearchSpace, state: State
 ) -> dict[str, PredictedEffect]:
-    """Return the predicted loss from reverting each of the winner's changes, largest first."""
+    """Return the predicted loss from reverting each of the winner's changes, the largest loss first."""
     baseline, winner = find_baseline_and_winner(state)
     winner_settings, baseline_settings = winner.effective_settings, baseline.effective_settings
     changed_names = list_searched_changes(space, baseline_settings, winner_settings)

@@ -140,7 +140,7 @@ def prepare_joining_beds(
 
 
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
-    """Write the target of a study to ``directory``, and return it.
+    """Write the target of a study to ``directory``, and return the target file.
 
     Raises AutotuneError if ``directory`` contains a different study with this name, whose target must
     not change.

@@ -95,8 +95,8 @@ def _escape_lone_surrogates(value: Any) -> Any:
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield all complete records of a journal, even while another process writes it.
 
-    Raises AutotuneError if something other than a journal's writer changed the file, or if it is not a
-    regular file.
+    Raises AutotuneError if something other than a journal's writer changed the file, or if the journal
+    is not a regular file.
     """
     try:
         with open_journal(path) as journal:
@@ -126,8 +126,8 @@ def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(location: str, content: bytes) -> dict[str, Any]:
-    """Return the record in a line of a journal. Raises AutotuneError, with ``location``, if it is
-    invalid.
+    """Return the record in a line of a journal. Raises AutotuneError, with ``location``, if the record
+    is invalid.
     """
     try:
         record = parse_json(content)

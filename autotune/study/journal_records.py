@@ -23,7 +23,7 @@ from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
 SCHEMA_VERSION = 1  # version of a study's records
-MAX_SECONDS = 1e12  # longer than any study; sums of larger numbers may not be finite
+MAX_SECONDS = 1e12  # longer than any study; larger numbers could have an infinite sum
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class TransferredConfigurations:
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The model's results for the parameters, recorded after the search."""
+    """The model's results about the parameters, recorded after the search."""
 
     view: ModelView
 
@@ -298,7 +298,7 @@ class RecordedCost:
 
 @dataclass(frozen=True)
 class ReversalCosts:
-    """The modelled costs of reverting each change of the winner ``trial``, largest first."""
+    """The modelled costs of reverting each change of the winner ``trial``, the largest cost first."""
 
     trial: int
     costs: tuple[RecordedCost, ...]
@@ -306,7 +306,7 @@ class ReversalCosts:
 
 @dataclass(frozen=True)
 class SearchStopped:
-    """Why the search stopped before its budget was used."""
+    """The reason why the search stopped before its budget was used up."""
 
     why: str
 

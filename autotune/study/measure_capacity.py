@@ -40,7 +40,8 @@ ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 class ComparisonConfiguration:
     """A configuration to compare with: ``settings`` that override the baseline, and their ``name``.
 
-    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` maps each `tier.service` to its process size in bytes, measured in the study of the
+    settings.
     """
 
     name: str
@@ -88,7 +89,8 @@ class MeasurementRequest:
     """A request to measure ``settings`` (which override the baseline) ``repeat`` times, alone or
     compared with ``against``.
 
-    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` maps each `tier.service` to its process size in bytes, measured in the study of the
+    settings.
     """
 
     settings: Settings
@@ -154,7 +156,7 @@ class Measurement:
     """Measurements of a configuration. Every trial contains a peak.
 
     In a comparison, ``comparison_trials`` are trials of the ``against`` configuration, and ``gain`` is
-    the gain over it.
+    the gain over that configuration.
     """
 
     study: str
@@ -178,8 +180,8 @@ class Measurement:
 
     @property
     def peak(self) -> float:
-        """Return the geometric mean of all repeats that met the objective; with a ``limit``, it is a
-        lower bound.
+        """Return the geometric mean of all repeats that met the objective; with a ``limit``, the mean
+        is a lower bound.
         """
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
@@ -264,7 +266,7 @@ def _measure_once(
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier_trials if trial.peak and trial.peak.is_feasible]
     expected_peak = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
-    # A repeat uses the settings of the first trial, even if the memory rules now allow others.
+    # A repeat uses the settings of the first trial, even if the memory rules now allow other settings.
     step = (
         MeasureStep(
             Phase.MEASURE, earlier_trials[0].settings, source_trial=earlier_trials[0].number
@@ -288,7 +290,7 @@ def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:
     """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
     An export contains effective values. Such a value counts as applied even if the trial requested
-    another value that was clamped to it.
+    another value that was clamped to the effective value.
     """
     names = {
         name

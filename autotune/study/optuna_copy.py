@@ -32,7 +32,8 @@ def copy_in_background(
     create_searcher: Callable[[RDBStorage], Searcher],
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
-    """Copy outcomes during the block and once more at its end, unless another worker copies them.
+    """Copy outcomes during the ``with`` block and once more at its end, unless another worker copies
+    them.
 
     ``create_searcher`` returns a search that uses Optuna's tables.
     """

@@ -41,8 +41,8 @@ MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 # For a proof, the baseline must miss the objective in this many measurements, and a trial must meet it
-# in as many repeats. If both met it with the same probability p, the probability of a false claim would
-# be (p (1 - p))³, at most 1.6 %.
+# in as many repeats. If both met the objective with the same probability p, the probability of a false
+# claim would be (p (1 - p))³, at most 1.6 %.
 REPRODUCTIONS = 3
 NO_SHIFT = Estimate(0.0, 0.0)  # the shift of a peak without drift and without a test bed's offset
 
@@ -111,8 +111,9 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """Return the peak to beat: the peak of the best configuration so far.
 
-    Repeats of this configuration that detect drift also count. A lucky first measurement therefore does
-    not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
+    Repeats of this configuration that detect drift are included. A lucky first measurement therefore
+    does not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper
+    bound.
     """
     _, peak = _find_highest_trial(state)
     return peak
@@ -243,8 +244,8 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
 def find_best_trial(state: State) -> int | None:
     """Return the trial that would win now, before it is proven.
 
-    After the search, that is the best preset unless another trial is probably better. If changes
-    without an effect were reverted, it is the trial that measured the remaining changes.
+    After the search, the best preset wins unless another trial is probably better. If changes without
+    an effect were reverted, the result is the trial that measured the remaining changes.
     """
     baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
     candidates = numbers - {baseline.number} if baseline else numbers
@@ -300,9 +301,7 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
 
 
 def find_best_preset(state: State) -> Trial | None:
-    """Return the best preset shipped with autotune, among the fully measured ones; ``None`` if there
-    are none.
-    """
+    """Return the best fully measured preset that autotune ships; ``None`` without such a preset."""
     baseline = find_baseline(state)
     presets = {
         state.find_configuration_number(trial): trial
@@ -406,7 +405,8 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
 
 
 def find_baseline(state: State) -> Trial | None:
-    """Return the first baseline trial that met the objective, or else the first that was measured.
+    """Return the first baseline trial that met the objective, or else the first measured baseline
+    trial.
 
     A baseline that misses the objective is measured once more, because a disturbance may have been the
     cause.
@@ -420,8 +420,8 @@ def find_baseline(state: State) -> Trial | None:
 def find_reference(state: State) -> Trial | None:
     """Return the configuration that is measured regularly to detect drift.
 
-    It is the best configuration known before the search. A worse one would be less similar to the
-    compared configurations, and take longer to measure.
+    The reference is the best configuration known before the search. A worse configuration would be less
+    similar to the compared configurations, and would take longer to measure.
     """
     if references := state.list_finished(Phase.REFERENCE):
         # All measurements of a series must use the same configuration.
@@ -462,8 +462,8 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     for trial in state.trials:
         if trial.bed in trial_numbers_by_bed:
             trial_numbers_by_bed[trial.bed].append(trial.number)
-    # The measurement that led to the selection of the reference is excluded. It is probably too high,
-    # and later measurements would look like a decline.
+    # The measurement that led to the selection of the reference is probably too high. Later measurements
+    # would look like a decline, so the first measurement is excluded.
     for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
         is_reference = reference and state.find_configuration_number(trial) == reference.number
         if is_reference and trial.bed in peaks_by_bed and trial.peak:
@@ -503,7 +503,7 @@ def list_confirmations(
 ) -> list[SideMeasurement]:
     """Return the alternating measurements so far in order, from one test bed or from the only stack.
 
-    Their sd includes the noise of the study: the model's noise is added, and the sum is at least the
+    The sds include the noise of the study: the model's noise is added, and each sd is at least the
     spread of repeats. The sd of values from a benchmark command already includes all of their noise
     (`measure.repeats`).
     """
@@ -542,8 +542,8 @@ def list_proof_failures(state: State) -> list[Trial]:
 def fails_in_proof(state: State, challenger: int) -> bool:
     """True if the winner fails in the proof more often than the baseline.
 
-    If so, the measurements in which it met the objective prove nothing. A random disturbance would
-    affect winner and baseline equally often.
+    The winner's other measurements then prove nothing, because a random disturbance would affect winner
+    and baseline equally often.
     """
     failures = list_proof_failures(state)
     winner_failures = sum(
@@ -553,7 +553,7 @@ def fails_in_proof(state: State, challenger: int) -> bool:
 
 
 def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
-    """Return only the measurements that form whole pairs."""
+    """Return only the measurements that form complete pairs."""
     return measurements[: len(measurements) // 2 * 2]
 
 

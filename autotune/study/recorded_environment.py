@@ -25,7 +25,7 @@ from autotune.target.read_target import TargetFile, read_recorded_target
 
 @dataclass(frozen=True)
 class RecordedEnvironment:
-    """The target as the study ran it, and the search space of its trials."""
+    """The recorded target of a study, and the search space of its trials."""
 
     file: TargetFile
     space: SearchSpace

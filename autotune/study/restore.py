@@ -63,7 +63,7 @@ def restore_study(study: Path, report: RestoreReport) -> None:
     """Restore everything that a study changed, and add a line or an error for each action.
 
     Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
-    it on this machine. If some hosts cannot be restored, all others are restored.
+    the study on this machine. If some hosts cannot be restored, all others are restored.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
@@ -81,7 +81,7 @@ def restore_study(study: Path, report: RestoreReport) -> None:
 def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     """Undo the changes by all studies of a target file under ``root``, then restore its hosts.
 
-    The copies of original files on the hosts are used for this, so no study is needed.
+    No study is needed, because the hosts contain copies of the original files.
 
     Studies that this account did not start on this machine are not used; the final error names them.
     Raises LockedError if a tuner is running one of the studies, and TargetError if the target is

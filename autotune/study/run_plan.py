@@ -74,7 +74,9 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
 def _add_differences(
     plan: Plan, preview: Preview, baseline: Settings, recommended: Settings
 ) -> None:
-    """Add to ``plan`` what the recommended settings change on the hosts, or else in the baseline."""
+    """Add to ``plan`` the changes by the recommended settings: changes on the hosts, or else relative
+    to the baseline.
+    """
     if preview.compute_changes is None:
         files = preview.render_files(baseline), preview.render_files(recommended)
         plan["diff"] = format_file_diff(*files, "baseline", "recommended")
@@ -128,7 +130,7 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
-    """Return the hosts as one list in text form, because a deployment acts on all of them at once."""
+    """Return the hosts as one text, because a deployment acts on all hosts at once."""
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 
@@ -170,7 +172,7 @@ def _describe_budget(environment: Environment) -> plan_documents.BudgetObject:
 
 
 def format_plan(plan: Plan) -> str:
-    """Return the plan as text, diffs last."""
+    """Return the plan as text, with the diffs at the end."""
     budget = plan["budget"]
     budget_text = (
         f"Budget: {format_count(budget['trials'], 'configuration')} of "
@@ -213,7 +215,7 @@ def _format_introduction(plan: Plan) -> Iterator[str]:
 
 
 def _format_parameter_counts(plan: Plan) -> str:
-    """Return the number of searched parameters, with the number of those searched first."""
+    """Return, as text, how many parameters are searched, and how many of them are searched first."""
     core_count, total_count = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
     return f"{total_count}" if core_count == total_count else f"{core_count} of {total_count}"
 

@@ -56,13 +56,13 @@ from autotune.target.model import Budget
 MIN_FINALISTS = 2
 MAX_FINALISTS = 4
 # Search trials between two measurements of the reference. Pruned trials are short and less sensitive to
-# drift, so PRUNED_TRIALS_DIVISOR of them count as one.
+# drift, so PRUNED_TRIALS_DIVISOR pruned trials count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, one measurement may take up to the time budget divided by this number. That leaves
-# time for a short search and the minimum number of pairs.
+# If pages are slow, one measurement may take up to the time budget divided by this number. The rest of
+# the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
 # Seconds for the minimum number of pairs and one block of changes. These final
@@ -80,14 +80,14 @@ MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
-# Numbers of measurements of the winner without a block of its changes. The first is reserved during the
-# search, the second during the comparison with the best preset. The third is the maximum.
+# Numbers of measurements of the winner without a block of its changes: RESERVED_BLOCKS are reserved
+# during the search, MIN_BLOCKS during the comparison with the best preset. MAX_BLOCKS is the maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
 # Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
-# ratio) that justifies one.
+# ratio) that justifies such a measurement.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements that are repeated. They fail, for example, if the
-# load generator gets too little CPU time.
+# Maximum number of failed confirmation measurements that are repeated. Such measurements fail, for
+# example, if the load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trial budget for configurations that are known before the search, so that enough
 # trials remain for the search.
@@ -138,7 +138,7 @@ class SimplifyStep:
 
 @dataclass(frozen=True)
 class EstimateCostsStep:
-    """Estimate the cost of reverting each change of this trial with the model."""
+    """Let the model estimate the cost of reverting each change of this trial."""
 
     trial_number: int
 
@@ -213,7 +213,8 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     return None
 
 
-# Phases whose trials another bed cannot repeat: they belong to one bed, or to a pair on one bed.
+# Phases whose trials another bed cannot repeat, because such a trial belongs to one bed or to a pair on
+# one bed.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
@@ -402,7 +403,7 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
 
 
 def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
-    """Return a measurement of the reference if its last one on this bed is too old."""
+    """Return a measurement of the reference if its last measurement on this bed is too old."""
     reference = find_reference(state)
     if reference is None:
         return None
@@ -471,7 +472,7 @@ def compute_max_reserve_seconds(budget: Budget) -> float:
 
 
 def compute_min_proof_seconds(state: State) -> float:
-    """Return the seconds needed for the minimum number of pairs."""
+    """Return the seconds needed for the minimum number of pairs in the proof."""
     return (
         2
         * _count_measurements_per_bed(state, confirmation.MIN_PAIRS)
@@ -484,7 +485,7 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     latency is not measured.
 
     The proof uses the target's rate, or else a share of the baseline's capacity. `measure` has no
-    baseline, so it uses only the target's rate.
+    baseline, so the command uses only the target's rate.
     """
     if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
         return None
@@ -519,7 +520,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
-    measurements share this time.
+    measurements share the reserved time.
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
@@ -529,7 +530,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
         )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
-        # The first measurement must leave enough time for at least one more.
+        # The first measurement must leave enough time for at least one more measurement.
         first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
@@ -664,8 +665,8 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     """Return the next repeat if the baseline missed the objective.
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
-    The baseline is measured again, because a disturbance may have been the cause. The best trial is then
-    repeated until one repeat misses the objective, or enough have met it.
+    The baseline is measured again, because a disturbance may have caused its result. The best trial is
+    then repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if state.values or not misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:

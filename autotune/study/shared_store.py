@@ -146,8 +146,8 @@ class SharedStore(StudyStore):
         """Join the study with these test beds, each with the fields of its record.
 
         A bed is available immediately if its worker used this directory and was killed. Any other bed
-        is available once its worker has missed too many heartbeats. Raises LockedError if that worker
-        is running.
+        is available once its worker has missed too many heartbeats. Raises LockedError if the worker of
+        a bed is running.
         """
         path = self.directory / WORKER_FILE
         earlier_worker = None
@@ -227,7 +227,7 @@ class SharedStore(StudyStore):
             self._flush_journal()
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat, and remove the leases of workers that have missed too many."""
+        """Send a heartbeat, and remove the leases of workers that have missed too many heartbeats."""
         with self.database.engine.connect() as connection:
             # With autocommit, no lock is held after its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -258,7 +258,9 @@ class SharedStore(StudyStore):
             self._monitor.reset()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Its records are stored together; if they cannot be stored, it runs again."""
+        """Run ``action``, and store its records together. If the records cannot be stored, ``action``
+        runs again.
+        """
 
         def attempt_decision() -> T:
             with self._lock:

@@ -122,7 +122,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
 def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     """Return the environment of an existing study, on the current hosts.
 
-    Raises TargetError if a change of the target invalidates earlier readings, AutotuneError if the
+    Raises TargetError if a change of the target invalidates earlier readings, and AutotuneError if the
     study lacks values of a parameter that is tuned now.
     """
     ownership.check_own_study(directory, EXPLAIN_HINT)
@@ -207,7 +207,7 @@ def _read_budget(environment: Environment) -> RecordedBudget:
 
 @contextmanager
 def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]:
-    """Open the search of the study in ``directory``, with all recorded outcomes, during a block.
+    """Open the search of the study in ``directory``, with all recorded outcomes, for a ``with`` block.
 
     Raises AutotuneError if the storage is unusable, and OSError if the disk is full.
     """

@@ -2,7 +2,8 @@
 
 Its tables are in the same database as Optuna's. The records of a study are numbered without gaps, in
 commit order, so that every reader has the same state after the same record. A worker holds a lease for
-each of its test beds. The database accepts the worker's records only as long as it holds the lease.
+each of its test beds. The database accepts the worker's records only as long as the worker holds the
+lease.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ MIGRATIONS: tuple[str, ...] = (
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
     # One call does all the work under the lock, so the lock is never held during a network round trip.
-    # Each statement in the function sees everything that was committed before it. NULL means that the
-    # worker has lost its lease.
+    # Each statement in the function sees all earlier commits. NULL means that the worker has lost its
+    # lease.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -83,7 +84,7 @@ MIGRATIONS: tuple[str, ...] = (
     END $$
     """,
     # One call waits for the lock and reads the new records. The second statement of the function sees
-    # everything that was committed during the first one.
+    # all commits during the first statement.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -182,7 +183,7 @@ class StudyDatabase:
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
-        """Convert database errors in the block to AutotuneError."""
+        """Convert database errors in the ``with`` block to AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -487,7 +488,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete this lease of a test bed unless it has changed. Return true if it was deleted."""
+    """Delete an unchanged lease of a test bed. Return true if the lease was deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(
@@ -571,7 +572,7 @@ def append_records(
 
 
 def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Add files that are missing in the database; most trials change only one or two.
+    """Add files that are missing in the database. Most trials change only one or two files.
 
     Digests are sorted, so that two workers cannot deadlock.
     """
@@ -632,14 +633,16 @@ def read_lines_after(connection: Connection, study: int, number: int) -> list[by
 
 
 def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Other users may insert line breaks: valid in JSON between values, but a journal record is one line.
+    # Other users may insert line breaks, which are valid in JSON, but a journal record is one line.
     return [
         _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ") for content in contents
     ]
 
 
 def _decompress(content: bytes, max_bytes: int) -> bytes:
-    """Return content decompressed. Raises AutotuneError if it is invalid or exceeds ``max_bytes``."""
+    """Return decompressed ``content``. Raises AutotuneError if ``content`` is invalid or would exceed
+    ``max_bytes``.
+    """
     decompressor = zlib.decompressobj()
     try:
         plain_content = decompressor.decompress(content, max_bytes)

@@ -1,7 +1,7 @@
 """The main loop of a study: select a step, run it, and report it to the sampler, until the study is
 complete.
 
-Each test bed runs the loop in its own thread. A study without beds runs it on its only stack.
+Each test bed runs the loop in its own thread. A study without beds runs the loop on its only stack.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NextStep = tuple[ScheduleStep, Trial | None]
 # Expected difference between a peak and an earlier measurement of the configuration, as the sd of the
 # logarithm.
 REPEAT_LOG_SD = 0.10
-# The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
+# The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below STOP_PROBABILITY.
 STOP_PROBABILITY = 0.05
 # Phases whose trials show differences between beds.
 COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)

@@ -73,7 +73,7 @@ COUNTED_PHASES = frozenset(
 # Phases of configurations that are known before the search.
 OPENING_PHASES = COUNTED_PHASES - {Phase.SEARCH}
 
-LEFT_OUT_REASON = "left out of this session"  # why a test bed is inactive
+LEFT_OUT_REASON = "left out of this session"  # reason for an inactive test bed
 APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies without a search
 
 
@@ -86,11 +86,12 @@ class Trial:
     - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
     - ``is_fault``: the benchmark command failed, so nothing is known about the configuration.
     - ``files``: SHA-256 digests of the rendered files, by path.
-    - ``bed``: the test bed that measured it, in a study on several beds.
-    - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
+    - ``bed``: the test bed that measured the trial, in a study on several beds.
+    - ``replaced_trial``: the unfinished trial of another bed that this trial repeats.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value that replaced it.
-    - ``started_at``, ``ended_at``: when it started, and when its outcome was recorded (ISO 8601).
+    - ``started_at``, ``ended_at``: when the trial started, and when its outcome was recorded (ISO
+      8601).
     """
 
     number: int
@@ -176,7 +177,7 @@ class State:
 
     - ``transferred``: winning changes from an earlier study, which are tried first.
     - ``stop_reason``: why the search stopped before its budget was used.
-    - ``posterior``: the model's estimates after the search.
+    - ``posterior``: the model's estimates of the peaks, after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
     - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
     - ``minimal_changes``: the winner's changes that its gain depends on.
@@ -232,8 +233,8 @@ class State:
         return max(map(self.bed_elapsed_seconds, beds))
 
     def bed_elapsed_seconds(self, bed: str | None) -> float:
-        """Return the elapsed seconds of the study for one of `stacks`, including the time before it
-        joined.
+        """Return the elapsed seconds of the study for one of `stacks`, including the time before the
+        bed joined.
         """
         if bed is None:
             return sum(self.seconds.values())
@@ -362,7 +363,8 @@ class State:
     def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally with the running ones.
 
-        The baseline counts once, even if several test beds measure it, or if one repeats it.
+        The baseline counts once, even if several test beds measure it, or if a test bed repeats the
+        measurement.
         """
         trials = (
             self.list_started(*COUNTED_PHASES)
@@ -447,7 +449,7 @@ def _apply_study_start(record: records.StudyStart, state: State) -> State:
 
 @_apply.register
 def _apply_session(record: records.SessionStart, state: State) -> State:
-    """Return the state in a new session, which retries every bed except those left out."""
+    """Return the state in a new session, which retries every bed except the beds that were left out."""
     beds = tuple(dict.fromkeys((*state.beds, *record.beds)))
     excluded_beds = {bed: LEFT_OUT_REASON for bed in beds if bed not in record.beds}
     return replace(state, beds=beds, exclusion_reasons=excluded_beds)

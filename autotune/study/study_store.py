@@ -151,7 +151,7 @@ class StudyStore:
         bed: str | None = None,
         replaced_trial: int | None = None,
     ) -> Trial:
-        """Record and return a new trial, before it changes anything."""
+        """Record and return a new trial, before the trial changes any host."""
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0
@@ -220,7 +220,7 @@ class StudyStore:
     def record_peak(
         self, trial: Trial, peak: Peak, *, reading_count: int, load_seconds: float
     ) -> None:
-        """Record the peak of a trial from ``reading_count`` that took ``load_seconds``."""
+        """Record the peak of a trial from ``reading_count`` readings that took ``load_seconds``."""
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
@@ -305,7 +305,7 @@ class StudyStore:
         )
 
     def record_model(self, view: ModelView) -> None:
-        """Record the model's results for the parameters after the search."""
+        """Record the model's results about the parameters after the search."""
         self._record_event("model", view=encode(view))
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
@@ -355,7 +355,7 @@ def build_first_record(
 ) -> dict[str, Any]:
     """Return the first record of a study.
 
-    - ``source``: the path of its target; ``overrides``: options that override its values
+    - ``source``: the path of the target; ``overrides``: options that override values of the target
     - ``adopted``: values read from files on the hosts
     - ``asked``: digests of the files that define the requests
     - ``beds``: the facts read on each test bed, if there are several
@@ -385,7 +385,7 @@ def load_state(directory: Path) -> State:
 
 
 def read_study_start(directory: Path) -> StudyStart:
-    """Return the first record of a study. Raises AutotuneError if there is none, or if it is invalid."""
+    """Return the first record of a study. Raises AutotuneError if the record is missing or invalid."""
     for record in journal.read_records(find_study(str(directory), directory.parent) / EVENTS_FILE):
         return decode_valid_record(StudyStart, record)
     raise AutotuneError(

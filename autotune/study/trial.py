@@ -71,7 +71,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         replaced_trial=step.replaced_trial,
     )
     try:
-        # A repeat uses the same settings, even if its memory requirements are now known better.
+        # A repeat uses the same settings, even if its memory requirements are now better known.
         is_repeated = step.source_trial is not None or step.phase is Phase.BASELINE
         candidate = (space.complete_unrepaired if is_repeated else space.build_candidate)(
             step.settings

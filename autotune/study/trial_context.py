@@ -38,9 +38,9 @@ from autotune.target.write_target import dump_yaml
 class TrialContext:
     """The resources of a trial; all side effects use ``session`` and ``store``.
 
-    If there are several test beds, each has its own context, with its name in ``bed``.
-    ``wait_for_turn`` returns when the bed may record something. It raises KeyboardInterrupt if the
-    study must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
+    If there are several test beds, each bed has its own context, with the bed's name in ``bed``.
+    ``wait_for_turn`` returns when the bed may write a record, and raises KeyboardInterrupt if the study
+    must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
     """
 
     space: SearchSpace
@@ -76,7 +76,7 @@ class TrialContext:
 def open_session(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
-    """Hold the study's lock, with its store and environment open, during a block.
+    """Hold the study's lock, with its store and environment open, during a ``with`` block.
 
     Raises LockedError if another tuner holds the lock.
     """
@@ -95,8 +95,8 @@ def open_locked_store(
     progress: ProgressReporter,
     create_store: Callable[[Path], StudyStore] = StudyStore,
 ) -> Iterator[StudyStore]:
-    """Hold the study's lock, with its store open, during a block. Raises LockedError if the lock is
-    held already.
+    """Hold the study's lock, with its store open, during a ``with`` block. Raises LockedError if the
+    lock is held already.
 
     If a session fails with nothing to resume or restore, the directory that it created is removed.
     """
@@ -125,7 +125,7 @@ def open_locked_store(
 
 
 def _check_recordable(path: Path) -> None:
-    """Raise AutotuneError for a path that is not UTF-8: `restore` compares it with the record."""
+    """Raise AutotuneError for a path that is not UTF-8: `restore` compares the path with the record."""
     if not is_utf8(str(path)):
         raise AutotuneError(
             f"{escape_non_utf8(str(path))} is not UTF-8, so a study cannot record it",

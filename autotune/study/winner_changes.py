@@ -1,4 +1,4 @@
-"""Records of the winner's changes: which ones were reverted, and which ones its gain needs."""
+"""Records of the winner's changes: the reverted changes, and the changes that its gain needs."""
 
 from __future__ import annotations
 

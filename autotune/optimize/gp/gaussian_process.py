@@ -77,7 +77,7 @@ def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
 
 @lru_cache(maxsize=256)
 def _compute_mixture_covariance(unit_positions: tuple[float, ...]) -> Array:
-    """Return the covariance without an anchor. Results are cached, because every suggestion needs them."""
+    """Return the covariance without an anchor. Results are cached for later suggestions."""
     positions = np.array(unit_positions)
     distance = np.abs(positions[:, None] - positions[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * compute_matern_correlation(
