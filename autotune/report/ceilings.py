@@ -87,7 +87,7 @@ def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObje
 
 
 def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
-    """Yield a title, one line for each ceiling, and a note if one applies."""
+    """Yield a title, one line for each ceiling, and the note on the load share, if any."""
     yield _format_title(record)
     if isinstance(record, StackCeilings):
         yield from map(_format_stack_ceiling, record.ceilings)
@@ -156,8 +156,8 @@ def _format_title(record: Ceilings) -> str:
 def _format_load_share_note(record: Ceilings) -> str:
     """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
 
-    The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
-    the first ceiling, with one key per request.
+    The reference is the last ceiling if it was measured with several keys per request. Otherwise the
+    reference is the first ceiling, with one key per request.
     """
     if isinstance(record, StackCeilings) or not record.ceilings:
         return ""

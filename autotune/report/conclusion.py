@@ -28,7 +28,7 @@ class MeasuredConfiguration:
 
     @property
     def selection_peak(self) -> Peak | None:
-        """Return the peak that decided the selection. As the best of many, it overstates the
+        """Return the peak that decided the selection. The best of many peaks overstates the
         capacity.
         """
         return self.trial.peak
@@ -68,7 +68,7 @@ class MeasuredConfiguration:
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the trials that measured the configuration: the first, then its
+        """Return the numbers of the trials that measured the configuration: the first trial, then its
         repeats.
         """
         return (self.trial.number, *(trial.number for trial in self.repeats))
@@ -117,12 +117,12 @@ class Conclusion:
 
     @property
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
-        """``baseline`` and ``best``, if they exist."""
+        """The sides ``baseline`` and ``best``, if they exist."""
         return {label: side for label, side in self.configurations.items() if label != "preset"}
 
     @property
     def configurations(self) -> Mapping[str, MeasuredConfiguration]:
-        """``baseline``, ``preset`` and ``best``, if they exist."""
+        """The configurations ``baseline``, ``preset`` and ``best``, if they exist."""
         sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
@@ -174,7 +174,8 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
 
     The measurements come from the confirmation, or from the finals if no confirmation took place.
     """
-    # A verdict lists the phases whose peaks it uses. Before the verdict, finals count too.
+    # A verdict lists the phases whose peaks it uses. Before the verdict, the peaks of the finals are
+    # used, too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
     repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
     return tuple(
@@ -195,7 +196,7 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
 
 
 def select_plausible_peaks(peaks: Sequence[Peak]) -> list[Peak]:
-    """Return the peaks except low outliers, because a disturbance lowered these."""
+    """Return the peaks without low outliers, which a disturbance lowered."""
     if len(peaks) < 2:
         return list(peaks)
     lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])

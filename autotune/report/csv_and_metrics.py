@@ -14,7 +14,8 @@ from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
 
-MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]  # labels and value
+# the labels and the value of each sample
+MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]
 
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
@@ -25,7 +26,8 @@ CsvRow = Mapping[str, Value | None]
 
 
 def format_csv(view: StudyView, name: str) -> str:
-    """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
+    """Return the table ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError
+    for damaged readings.
 
     The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
     value is empty. Text that a spreadsheet would read as a formula starts with an apostrophe.

@@ -172,7 +172,7 @@ def format_effect(row: ImportanceRow) -> str:
 def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     minimal_changes = view.state.minimal_changes
     if minimal_changes is None and (view.gain is None or view.verdict != "improved"):
-        return  # only for a proven gain, fewer changes can be tried
+        return  # fewer changes are tried only for a proven gain
     if minimal_changes is None:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return

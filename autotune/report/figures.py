@@ -39,7 +39,7 @@ class StudyFigures:
       peak would overstate the capacity.
     - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
-    - ``reversal_costs``: the cost of reverting each change of the best, largest first.
+    - ``reversal_costs``: the cost of reverting each change of the best, the largest cost first.
     - ``bottlenecks``: the newest finding on ``baseline`` and on ``best``.
     - ``trial_counts``: the number of trials in the budget, by outcome.
     - ``changes``: the settings that turn the baseline into the best and have an effect.
@@ -60,7 +60,7 @@ class StudyFigures:
 
     @property
     def best_peak(self) -> float:
-        """Return the peak of the best configuration, or 0 without one."""
+        """Return the peak of the best configuration; 0 if it is unknown."""
         return select_feasible_peak(self.conclusion.best)
 
     @property
@@ -91,7 +91,9 @@ class StudyFigures:
 
     @cached_property
     def deciding_readings(self) -> Mapping[str, DecidingReadings]:
-        """The readings that determine each of ``capacities``. Raises AutotuneError."""
+        """The readings that determine each of ``capacities``. Raises AutotuneError for damaged
+        readings.
+        """
         return {
             label: sum_deciding_readings(self.study.readings, side.deciding_trials)
             for label, side in self.conclusion.configurations.items()
@@ -99,11 +101,14 @@ class StudyFigures:
 
     @cached_property
     def all_readings(self) -> DecidingReadings:
-        """The readings of all trials. Raises AutotuneError."""
+        """The readings of all trials. Raises AutotuneError for damaged readings."""
         return sum_deciding_readings(self.study.readings)
 
     def readings_by_side(self) -> dict[str, list[RecordedReading]]:
-        """Return the readings of baseline and best, including their repeats. Raises AutotuneError."""
+        """Return the readings of baseline and best, including their repeats.
+
+        Raises AutotuneError for damaged readings.
+        """
         return {
             label: [
                 reading for reading in self.study.readings if reading.trial in side.trial_numbers

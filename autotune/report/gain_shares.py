@@ -45,7 +45,7 @@ def compute_gain_shares(
     *,
     preset_won: bool,
 ) -> GainShares:
-    """Return both shares; their intervals include the noise between measurements."""
+    """Return the shares of a gain, with intervals that include the noise between measurements."""
     return GainShares(
         _compare_sides(state, preset, baseline),
         None if preset_won else _compare_sides(state, best, preset),

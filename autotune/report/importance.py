@@ -44,7 +44,7 @@ def format_edge(edge: RangeEdge) -> str:
 def build_importance_rows(
     effects: Iterable[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> tuple[ImportanceRow, ...]:
-    """Return the effects of settings that varied in the measured ``trials``, largest first.
+    """Return the effects of settings that varied in the measured ``trials``, the largest effect first.
 
     Settings that always changed together cannot be separated, so they form one row.
     """

@@ -181,7 +181,7 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at ``rate`` by side: as measured, or a lower bound if ``rate`` exceeds the
+    """Return each side's percentile at ``rate``: as measured, or a lower bound if ``rate`` exceeds the
     side's capacity.
     """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
@@ -228,8 +228,8 @@ def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) 
 
 
 def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
-    """Return the latency curves of baseline and best, if each has enough readings. Raises
-    AutotuneError.
+    """Return the latency curves of baseline and best, if each has enough readings. Raises AutotuneError
+    for damaged readings.
     """
     if figures.target.command_goal is not None:
         return {}
@@ -355,7 +355,7 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 
 def estimate_latency_at(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at a rate in requests/s by side: as measured, or else from the curve."""
+    """Return each side's percentile at ``rate`` (requests/s): as measured, or else from the curve."""
     curves = fit_latency_curves(figures)
     estimates = {label: curve.estimate_at(rate) for label, curve in curves.items()}
     return {**estimates, **find_known_latencies(figures, rate)}

@@ -102,7 +102,9 @@ def _choose_status_command(view: StudyFigures) -> str:
 
 
 def _format_study(view: StudyFigures) -> str:
-    """Return the study's name for a command. A copy from a shared database was made for one command."""
+    """Return the study's name for a command, with the option that a study from a shared database
+    needs.
+    """
     return shlex.quote(view.name) + (STORAGE_OPTION if view.study.is_database_copy else "")
 
 

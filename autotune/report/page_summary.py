@@ -46,7 +46,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class TierChanges:
-    """The settings of one tier to change."""
+    """The settings to change in one tier."""
 
     tier: str
     rows: tuple[ChangeRow, ...]
@@ -151,7 +151,7 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return labels and texts: when autotune measured, which version, which hosts, under which load."""
+    """Return labels and texts about the measurement: dates, versions, hosts and load."""
     study, target, budget = view.study, view.target, view.target.budget
     provenance = study.provenance
     versions = provenance.versions

@@ -123,7 +123,10 @@ def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
 def build_catalogue_json(
     service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> documents.ParameterCatalogue:
-    """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
+    """Return each service's parameters, with all fields of the catalogue.
+
+    Raises AutotuneError for an unknown service.
+    """
     return {
         "schema": 1,
         "services": {
@@ -160,7 +163,10 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
 def format_catalogue(
     name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
 ) -> str:
-    """Return the catalogue as text, a few lines per parameter. Raises AutotuneError."""
+    """Return the catalogue as text, a few lines per parameter.
+
+    Raises AutotuneError for an unknown service.
+    """
     lines: list[str] = []
     for service, entries in list_catalogue(name, catalogue).items():
         lines += [service, "=" * len(service)]

@@ -19,7 +19,8 @@ INDISTINGUISHABLE_TEXT = "not distinguishable"
 def select_reversal_costs(
     state: State, modelled: Mapping[str, ReversalCost] | None = None
 ) -> dict[str, ReversalCost]:
-    """Return the cost of reverting each change, largest first; measured costs replace modelled ones.
+    """Return the cost of reverting each change, the largest cost first. Measured costs replace modelled
+    costs.
 
     ``modelled`` replaces the recorded costs of a study without a verdict.
     """

@@ -141,7 +141,7 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} is damaged: its target.yaml is missing",
             hint=journal.DAMAGED_HINT,
         )
-    # This raises an error if the lock is not a regular file, before anything is shown.
+    # If the lock is not a regular file, this call raises an error before anything is shown.
     is_locked(directory / "lock")
     target = _apply_current_budget(read_recorded_target(directory).target, records)
     return Study(directory, target, records, replay_records(records))

@@ -35,8 +35,8 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate for baseline and best. If it is only a bound, also yield the
-    reason.
+    """Yield the SLO's percentile at a rate for baseline and best. If a percentile is only a bound, also
+    yield the reason.
     """
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"

@@ -17,7 +17,7 @@ from autotune.study.study_state import State, Trial
 
 # If at least this share of requests failed, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
-# Descriptions for users of how a capacity search finished; empty if it converged.
+# Texts for users about the end of a capacity search; empty if the search converged.
 VERDICT_TEXTS = {
     "measured": "",
     "rough": "rough",

@@ -392,7 +392,7 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
             f"{format_count(len(differences), 'setting')} of the best configuration: "
             + "; ".join(differences),
         )
-    # Only the target's constraints count, because a service's own limits cannot be relaxed.
+    # Only the target's constraints are reported, because a service's own limits cannot be relaxed.
     constraints = view.target.constraints
     bindings = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bindings:
