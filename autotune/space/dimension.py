@@ -160,7 +160,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class AdoptedValues:
-    """Values read from host files that autotune edits in place, by the parameters' full names.
+    """Values by full parameter name, read from host files that autotune edits in place.
 
     ``values`` are in effect and become the baseline. ``skipped`` contains the parameters that are not
     tuned, with the reasons.
@@ -171,7 +171,7 @@ class AdoptedValues:
 
     def with_baseline(self, dimension: Dimension) -> Dimension:
         """Return the dimension with the adopted value as its baseline. If the parameter is not tuned,
-        this is its only value.
+        the baseline is its only value.
         """
         name = dimension.name
         if dimension.expression is not None or name not in {**self.values, **self.skipped}:
@@ -196,12 +196,12 @@ def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
 
 
 def is_deployment_choice(parameter: str) -> bool:
-    """True if this full name is that of a choice between deployments."""
+    """True if ``parameter`` is the full name of a choice between deployments."""
     return parameter == choice_name(ParameterName.parse(parameter).tier)
 
 
 def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
-    """Return every combination of the tiers' deployments, the baseline's first."""
+    """Return every combination of the tiers' deployments, the baseline's combination first."""
     deployment_choices = [d for d in dimensions if is_deployment_choice(d.name)]
     ordered_choices = [
         (d.baseline, *(c for c in d.choices if c != d.baseline)) for d in deployment_choices

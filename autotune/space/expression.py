@@ -28,7 +28,7 @@ MAX_WORDS = 250  # maximum number of words in an expression, because parsing is 
 # Facts about a tier or a host, written as functions of the tier's or host's name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
-EQUALITY_TOLERANCE = 1e-5  # relative, because a repair finds fractions only approximately
+EQUALITY_TOLERANCE = 1e-5  # relative tolerance; a repair finds fractions only approximately
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -161,7 +161,9 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """Return ``expression`` with each part replaced for which ``replacement`` returns an expression."""
+    """Return ``expression`` with new parts, wherever ``replacement`` returns an expression for a
+    part.
+    """
     new_expression = replacement(expression)
     if new_expression is not None:
         return new_expression

@@ -15,8 +15,8 @@ class HostFacts:
 
     ``nofile`` is the maximum number of descriptors per process. ``somaxconn`` is the maximum number of
     connections that can wait at a socket, or zero if unknown. ``kernel_values`` contains the current
-    kernel settings, and ``unsettable`` the reason for each setting that cannot be changed. Both are read
-    only if systemd units are running.
+    kernel settings, and ``unsettable`` the reason for each setting that cannot be changed. Kernel
+    settings are read only if systemd units are running.
     """
 
     cpus: float
@@ -35,8 +35,8 @@ class HostFacts:
         )
 
     def to_names(self) -> Mapping[str, float]:
-        """Return the facts by the names in bounds such as ``2 * cpus``. CPUs are rounded down, but not
-        below one.
+        """Return the facts by the names that bounds such as ``2 * cpus`` contain. CPUs are rounded
+        down, but not below one.
         """
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 

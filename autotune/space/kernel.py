@@ -68,7 +68,7 @@ def find_unsettable(
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the names of kernel settings that are not tuned, and lines with the reasons.
 
-    If several tiers are on a host, the host's kernel is tuned as part of the first one.
+    If several tiers are on a host, the host's kernel is tuned as part of the first tier.
     """
     tier_by_host: dict[str, str] = {}
     for name, tier in target.tiers.items():

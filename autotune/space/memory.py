@@ -125,8 +125,8 @@ class MemoryCheck:
         mistakes.raise_all()
 
     def find_limits(self) -> dict[str, int | float]:
-        """Return, by parameter, the highest value of a user's range that fits into each host's memory.
-        Ranges that fit are left out.
+        """For each range from a user that exceeds a host's memory, return the highest value that
+        fits.
         """
         lowest_values, limits = self._compute_lowest_values(), dict[str, int | float]()
         for name, dimension in self.dimensions.items():

@@ -41,8 +41,8 @@ UNLIMITED = Clamp()
 def infer_clamp(requested_value: Value, effective_value: Value) -> Clamp:
     """Return the clamp that one deployment reveals for a parameter.
 
-    Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
-    because 0 often stands for a default.
+    Return `UNLIMITED` if the value was only rounded. Also return `UNLIMITED` if either value is not
+    positive, because 0 often stands for a default.
     """
     if isinstance(requested_value, str | bool) or isinstance(effective_value, str | bool):
         return UNLIMITED
@@ -62,8 +62,8 @@ class ParameterCap:
     """The limits of a parameter: the kernel setting ``kernel_key``, and the ``observed_clamp`` from
     deployments.
 
-    ``host_values`` contains the kernel setting's value on each host where it is not tuned. ``tuned_by``
-    lists the parameters that set it on the other hosts.
+    ``host_values`` contains the kernel setting's value on each host that does not tune the setting.
+    ``tuned_by`` lists the parameters that tune the setting on the other hosts.
     """
 
     kernel_key: str = ""
@@ -72,7 +72,9 @@ class ParameterCap:
     observed_clamp: Clamp = UNLIMITED
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
-        """Return the largest value that takes effect under these settings, and what limits it."""
+        """Return the largest value that takes effect under these settings, and the reason for this
+        limit.
+        """
         limits = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
@@ -81,7 +83,9 @@ class ParameterCap:
         return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
 
     def compute_effective_value(self, value: float, settings: Settings) -> tuple[float, str]:
-        """Return the value that takes effect if ``value`` is set, and the reason if they differ."""
+        """Return the value that takes effect if ``value`` is set, and the reason if the two values
+        differ.
+        """
         maximum, reason = self.find_limit(settings)
         if value > maximum:
             return maximum, f"{reason} = {maximum:.0f} is the largest effective value"

@@ -39,12 +39,13 @@ def repair_settings(
     facts: Mapping[str, float],
     keep: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Return settings that satisfy every rule, and each change that this required.
+    """Return settings that satisfy every rule, and each change that was necessary.
 
     On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
-    above its lowest value. If no single parameter suffices, that parameter gets its lowest value, and
-    the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
-    Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
+    above its lowest value. If one parameter does not suffice, that parameter gets its lowest value, and
+    the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
+    side are raised. Parameters in ``keep`` are changed last, except for rules about memory. Raises
+    InfeasibleRule.
     """
     names = {**facts, **convert_to_base(requested_settings, dimensions.values())}
     repair_state = _RepairState(requested_settings, dimensions, keep, names, {**requested_settings})
@@ -143,7 +144,7 @@ class _RepairState:
         return {**self.names, dimension.name: float(value) * dimension.unit_factor}
 
     def _find_nearest_value(self, rule: Rule, dimension: Dimension, bound: float) -> Value:
-        """Return the value nearest to the requested one that satisfies the rule, by bisection.
+        """Return the value that satisfies the rule and is nearest to the requested value, by bisection.
 
         Both sides of a rule are monotone in each of its parameters.
         """

@@ -52,12 +52,13 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
+    """A comparison over searched parameters and facts. A rule applies only while ``conditions`` are
+    met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
-    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the baseline,
-    the side that should be smaller exceeds the other side. It is positive if the baseline breaks the
-    rule. Candidates may then break the rule by the same amount at most.
+    if the rule does not come from a target. ``baseline_excess`` is the amount by which, in the
+    baseline, the side that should be smaller exceeds the other side. The amount is positive if the
+    baseline breaks the rule. Candidates may then break the rule by the same amount at most.
     """
 
     text: str

@@ -79,7 +79,7 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that satisfy every rule, and the repairs that this required.
+    """Complete settings of all tiers that satisfy every rule, and the necessary repairs.
 
     ``capped_parameters`` are parameters whose suggested value would not take effect and was replaced by
     the effective value.
@@ -95,8 +95,8 @@ class SearchSpace:
     """The search space. ``facts`` are additional names for rules, such as ``web.memory`` and
     ``count(web)``.
 
-    ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
-    the baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
+    ``excluded`` lists the parameters left out or narrowed because of the hosts, and the rules that the
+    baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
     changes to the baseline. ``caps`` limit the effective values of parameters, by name.
     ``searches_core_first`` is true if parameters known to matter are searched before the rest.
     ``catalogue`` contains the services of the target.
@@ -130,7 +130,9 @@ class SearchSpace:
 
     @property
     def core_dimensions(self) -> tuple[Dimension, ...]:
-        """Return the tunable dimensions that are searched first: those known to matter, or else all."""
+        """Return the tunable dimensions that are searched first: the dimensions known to matter, or
+        else all dimensions.
+        """
         core_dimensions = tuple(d for d in self.tunable_dimensions if d.is_core)
         return (
             core_dimensions
@@ -149,17 +151,17 @@ class SearchSpace:
 
     @cached_property
     def deployments(self) -> tuple[dict[str, Value], ...]:
-        """Return every combination of the tiers' deployments, the baseline's first.
+        """Return every combination of the tiers' deployments, the baseline's combination first.
 
-        Each item contains the settings that select the combination. A target without such choices has
-        one combination, which is empty.
+        Each item contains the settings that select the combination. A target without choices of
+        deployments has one combination, which is empty.
         """
         return list_deployments(self.dimensions)
 
     def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
         """Return the complete settings of one of `NAMED_SETTINGS`, clipped to this space's bounds.
 
-        ``deployment`` is one of `deployments`; the default is the baseline's.
+        ``deployment`` is one of `deployments`; the default is the baseline's deployment.
         """
         settings: dict[str, Value] = {}
         for dimension in self.dimensions:
@@ -340,7 +342,7 @@ class SearchSpace:
 
 
 def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
-    """Return why the parameter ``name`` cannot have this value, or an empty text."""
+    """Return the reason why the parameter ``name`` cannot have this value, or an empty text."""
     if name not in dimensions:
         return f"it has no {name!r}"
     try:

@@ -95,7 +95,7 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     def conditions(name: str) -> Conditions:
         """Return the conditions of the parameter, and of the parameters that its conditions name.
 
-        If those parameters have no effect, this one has none either.
+        A parameter has no effect if the parameters in its conditions have no effect.
         """
         own_conditions = tuple((rules[name].when or {}).items())
         return (
