@@ -441,8 +441,7 @@ def _dump_yaml(document: Any, width: int) -> bytes:
     writer.dump(document, text_stream)
     text = text_stream.getvalue()
     if isinstance(document, list):
-        # ruamel indents a top-level list like any other, but yamllint requires that it is not
-        # indented.
+        # ruamel also indents a top-level list, but yamllint requires such a list not to be indented.
         text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
         text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
     return text.encode()

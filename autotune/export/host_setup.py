@@ -14,12 +14,11 @@ from autotune.services.base import Argv, Settings, resolve_config_files
 
 @dataclass(frozen=True)
 class FileSetup:
-    """A file on one host: its ``mode``, and the action that each unit needs after a change to the
-    file.
+    """A file on one host: its ``mode``, and the action that each unit needs after a change to the file.
 
-    ``check_command`` validates the file. The command is ``None`` if the service has none, or if it
-    depends on file contents. ``edited`` is true if the file existed on the host and is edited in
-    place.
+    ``check_command`` validates the file. ``None`` means that the service has no such command, or that
+    the command would depend on file contents. ``edited`` is true if the file existed on the host and is
+    edited in place.
     """
 
     mode: int

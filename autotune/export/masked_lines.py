@@ -1,7 +1,8 @@
-"""Changed lines with masked values. The export's script copies the words from the same line on the host.
+"""Changed lines with masked values. The export's script copies the secret values from the same line on
+the host.
 
-A study contains placeholders instead of the words. On the host, the script finds each word by the
-recorded text before and after its placeholder.
+A study contains placeholders instead of secret values. On the host, the script finds each secret value
+by the recorded text before and after its placeholder.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
 
 
 def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
-    """Return the parts of a replaced line that the host fills in; empty if no word is masked.
+    """Return the parts of a replaced line that the host fills in; empty if no value is masked.
 
-    A part spans several placeholders if the removed and the added line contain the same text
-    between them.
+    A part spans several placeholders if the removed and the added line contain the same text between
+    these placeholders.
     """
     if len(hunk.removed) != 1 or len(hunk.added) != 1:
         return ()
