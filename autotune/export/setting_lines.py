@@ -187,7 +187,6 @@ def _keeps_masked_words(
 
 
 def _find_last_masked(tokens: Sequence[str]) -> int:
-    """Return the index of the last token with a masked value, or -1 if there is none."""
     return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
 
 

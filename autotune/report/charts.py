@@ -136,7 +136,6 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
 
 
 def _build_today_latencies(latency: TodayLatency | None) -> Today | None:
-    """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
     latency_texts = {

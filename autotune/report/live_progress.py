@@ -243,7 +243,6 @@ class PanelSpace:
         )
 
     def _fit_to_line(self, text: str) -> str:
-        """Return the words of a text that fit on a line."""
         return textwrap.shorten(text, self._width, placeholder=" …")
 
 

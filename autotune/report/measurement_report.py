@@ -95,7 +95,6 @@ def _build_latency_json(measurement: Measurement, study: Study) -> documents.Mea
 
 
 def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
-    """Return the latency at today's request rate; ``None`` if it was not measured."""
     rate, slo, timeout = (
         study.target.load.today,
         study.target.slo.objective,

@@ -120,7 +120,6 @@ def _build_gain_card(view: StudyView) -> Card:
 
 
 def _build_latency_cards(view: StudyView) -> list[Card]:
-    """Return a card with the latency at today's request rate, if this latency is known."""
     latency = view.latency
     if latency is None:
         return []
@@ -131,7 +130,6 @@ def _build_latency_cards(view: StudyView) -> list[Card]:
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:
-    """Return a card with the memory that the changes need, if this amount is known."""
     costs = view.memory_costs
     if view.verdict == "no-improvement" or not costs.text:
         return []

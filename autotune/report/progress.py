@@ -269,7 +269,6 @@ class PageWriter(ForwardingReporter):
 
 
 def _format_outcome(trial: Trial) -> str:
-    """Return the outcome of a trial as a short label."""
     if trial.peak is None or is_unusable(trial):
         return "failed"
     return VERDICT_TEXTS.get(trial.peak.verdict) or "measured"

@@ -166,7 +166,6 @@ def _find_baseline_peak(view: StudyView) -> float:
 
 
 def _format_change(view: StudyView) -> str | None:
-    """Return the change from the baseline to the best, as text."""
     if view.conclusion.gain and _find_baseline_peak(view):
         return view.units.format_change(view.conclusion.gain.ratio, _find_baseline_peak(view))
     return view.outlook.lead_text or None
@@ -272,7 +271,6 @@ def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str
 
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
-    """Return the current step of the trial in progress."""
     repeat_text = f" of trial {trial['of']}" if trial["of"] is not None else ""
     name = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
     if not running:

@@ -249,7 +249,6 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of pages without a reference response."""
     if pages := view.state.pages_without_reference:
         name, reason = next(iter(pages.items()))
         yield _build_warning(
@@ -431,7 +430,6 @@ def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of load that did not reach the capacity."""
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited_trials:
@@ -455,7 +453,6 @@ def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
-    """Warn if CPU steal affected many readings."""
     discarded_count = sum(count.disturbed for count in counts)
     disturbed_count = discarded_count + sum(count.stolen for count in counts)
     total_readings = sum(count.readings + count.warmed for count in counts) + discarded_count

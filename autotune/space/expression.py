@@ -220,7 +220,6 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
 
 
 def _describe_invalid_mark(text: str, mark: str) -> str:
-    """Return the message for a character that is not part of any word."""
     message = f"{mark!r} is not valid in {text!r}"
     return f"{message}: expected <=, >=, <, > or ==" if mark in "=!≤≥" else message
 

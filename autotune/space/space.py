@@ -333,7 +333,6 @@ class SearchSpace:
         return {**self.facts, **convert_to_base(settings, self.dimensions)}
 
     def _compute_derived(self, settings: Settings) -> dict[str, Value]:
-        """Return the derived values under these settings."""
         derived_dimensions = [d for d in self.dimensions if d.expression is not None]
         if not derived_dimensions:
             return {}

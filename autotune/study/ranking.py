@@ -355,7 +355,6 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Return the measurements in ``phases``, by configuration."""
     repeats: dict[int, list[Estimate]] = {}
     for number, peak in estimate_peaks(state, state.list_finished(*phases)):
         repeats.setdefault(number, []).append(peak)
@@ -375,7 +374,6 @@ def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
 
 
 def _get_model_noise(state: State) -> float:
-    """Return the model's estimate of the sd of one additional measurement's logarithm."""
     return state.posterior.noise if state.posterior else 0.0
 
 
@@ -553,7 +551,6 @@ def fails_in_proof(state: State, challenger: int) -> bool:
 
 
 def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
-    """Return only the measurements that form complete pairs."""
     return measurements[: len(measurements) // 2 * 2]
 
 

@@ -215,7 +215,6 @@ def _format_introduction(plan: Plan) -> Iterator[str]:
 
 
 def _format_parameter_counts(plan: Plan) -> str:
-    """Return, as text, how many parameters are searched, and how many of them are searched first."""
     core_count, total_count = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
     return f"{total_count}" if core_count == total_count else f"{core_count} of {total_count}"
 
@@ -281,7 +280,6 @@ def _describe_deployment(
 
 
 def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator[str]:
-    """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
         needed_text, allowed_text, memory_text = map(
             format_bytes, (host["needed"], host["allowed"], host["memory"])

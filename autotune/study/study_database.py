@@ -613,7 +613,6 @@ def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name and the digest of each file in the record of a deployment."""
     files = record.get("files")
     if record.get("event") != "deployed" or not isinstance(files, Mapping):
         return []

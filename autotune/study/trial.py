@@ -155,7 +155,6 @@ class TrialRecorder:
 
 
 def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
-    """Record the outcome of an evaluation."""
     store = context.store
     if isinstance(evaluation, FailedEvaluation):
         store.record_failure(trial, evaluation.reason, is_fault=evaluation.is_fault)

@@ -292,7 +292,6 @@ def _compute_log_ratio(axis: GridAxis, level: int, other_level: int) -> float:
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
-    """Return the number of levels that a move of this length crosses."""
     levels = len(axis.values) - 1
     if length is None:
         length = STEP_FRACTIONS[-1]

@@ -162,7 +162,6 @@ def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
-    """Return at most ``max_rows`` of ``rows``, evenly spaced in their order."""
     locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
     return [rows[location] for location in locations]
 
