@@ -10,8 +10,8 @@ from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 @dataclass(frozen=True)
 class BedOffset:
-    """The offset of a bed: ``log`` is the bed's log peak minus the log peak of an average bed, and
-    ``sd`` is the error of ``log``.
+    """The offset of a bed: ``log`` is the bed's log peak minus the log peak of an average bed. ``sd``
+    is the error of ``log``.
 
     ``noise`` is the sd of a log peak on this bed, in addition to the measurement's own sd. ``measured``
     is the number of measurements that the offset is based on.

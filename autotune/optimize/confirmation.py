@@ -9,9 +9,9 @@ differ. A measurement far below the median of its configuration counts as distur
 left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
-corrected. Suppose that the true ratio is the corrected one. Of the studies that prove a gain, half
-would then measure a higher ratio than this study. The interval is not corrected, and contains the
-corrected ratio.
+corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would
+then measure a higher ratio than this study. The interval is not corrected, and contains the corrected
+ratio.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ class Searcher:
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """Discard pending suggestions that a killed process left behind."""
+        """Discard the pending suggestions of killed processes."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 

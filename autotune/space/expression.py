@@ -161,8 +161,8 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """Return ``expression`` with new parts, wherever ``replacement`` returns an expression for a
-    part.
+    """Return ``expression`` with replaced parts: each part for which ``replacement`` returns an
+    expression.
     """
     new_expression = replacement(expression)
     if new_expression is not None:

@@ -80,8 +80,9 @@ MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
-# Numbers of measurements of the winner without a block of its changes: RESERVED_BLOCKS are reserved
-# during the search, MIN_BLOCKS during the comparison with the best preset. MAX_BLOCKS is the maximum.
+# Numbers of measurements of the winner without a block of its changes. RESERVED_BLOCKS are reserved
+# during the search, and MIN_BLOCKS during the comparison with the best preset. MAX_BLOCKS is the
+# maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
 # Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
 # ratio) that justifies such a measurement.

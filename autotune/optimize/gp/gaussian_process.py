@@ -258,7 +258,7 @@ def fit_process(
     """Return a process with the most probable hyperparameters.
 
     ``shared_sds`` is an array ``[observation, source]``: the sd of each error that several observations
-    have in common, such as the unknown part of a test bed's offset. Such an error does not affect the
+    share. An example is the unknown part of a test bed's offset. Such an error does not affect the
     differences between these observations. The fit starts from ``start_process``, which was fitted to
     almost the same observations.
     """
