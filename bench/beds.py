@@ -143,7 +143,7 @@ class Simulation:
         if isinstance(step, MeasureStep):
             return step
         if isinstance(step, RankStep):
-            found = self.searcher.compute_posterior(estimate_study_drift(self.state))
+            found = self.searcher.compute_posterior_peaks(estimate_study_drift(self.state))
             peaks = {number: (e.value, e.sd) for number, e in found.peaks.items()}
             self._record("standings", peaks=peaks, noise=found.noise)
         elif isinstance(step, SimplifyStep):

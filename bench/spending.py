@@ -246,7 +246,7 @@ def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
     if state.posterior is None and ranking.find_reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up_search(searcher, state)
-        posterior = searcher.compute_posterior(ranking.estimate_study_drift(state))
+        posterior = searcher.compute_posterior_peaks(ranking.estimate_study_drift(state))
         state = replace(state, posterior=posterior)
     leader = ranking.find_best_trial(state) if state.posterior else None
     return space.baseline if leader is None else state.find_trial(leader).settings

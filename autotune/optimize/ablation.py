@@ -52,7 +52,7 @@ ESTIMATION_SHARE = 0.75
 AGREEMENT_SHARE = 0.9
 OUTLIER_ROUNDS = 4
 # prior sd of the winner's log peak; it is wide, so the prior hardly matters
-LEVEL_SD = 2.0
+WINNER_LOG_PEAK_SD = 2.0
 # The model was fitted to a search with few trials near the winner, so its sds are too small.
 MODEL_SD_FACTOR = 1.5
 
@@ -79,9 +79,9 @@ class EffectPosterior:
         variance = float(reverted_mask @ self.covariance @ reverted_mask)
         return float(reverted_mask @ self.mean), max(variance, 1e-12) ** 0.5
 
-    def draw_losses(self, count: int, rng: np.random.Generator) -> Array:
+    def draw_losses(self, draw_count: int, rng: np.random.Generator) -> Array:
         """Return random draws of the loss from each change: ``[draw, change]``."""
-        return rng.multivariate_normal(self.mean, self.covariance, count, method="eigh")
+        return rng.multivariate_normal(self.mean, self.covariance, draw_count, method="eigh")
 
 
 @dataclass
@@ -102,19 +102,27 @@ class EffectRegression:
     def fit_effects(self) -> EffectPosterior:
         """Return the posterior of the effects. Measurements far below their prediction are ignored."""
         names = tuple(self.predicted)
-        design = np.array([[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets])
+        design_matrix = np.array(
+            [[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets]
+        )
         log_peaks = np.array(self.log_peaks)
-        mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
-        sd = np.array([LEVEL_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)])
+        prior_mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
+        prior_sd = np.array(
+            [WINNER_LOG_PEAK_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)]
+        )
         undisturbed_mask = np.ones(len(log_peaks), bool)
         for _ in range(OUTLIER_ROUNDS):
             coefficients, covariance = _solve_regression(
-                design[undisturbed_mask], log_peaks[undisturbed_mask], mean, sd, self.noise
+                design_matrix[undisturbed_mask],
+                log_peaks[undisturbed_mask],
+                prior_mean,
+                prior_sd,
+                self.noise,
             )
             prediction_sds = np.sqrt(
-                np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2
+                np.einsum("ij,jk,ik->i", design_matrix, covariance, design_matrix) + self.noise**2
             )
-            new_mask = ~exceeds_prediction(design @ coefficients - log_peaks, prediction_sds)
+            new_mask = ~exceeds_prediction(design_matrix @ coefficients - log_peaks, prediction_sds)
             if (new_mask == undisturbed_mask).all():
                 break
             undisturbed_mask = new_mask
@@ -122,24 +130,27 @@ class EffectRegression:
 
 
 def _solve_regression(
-    design: Array, observations: Array, prior_mean: Array, prior_sd: Array, noise: float
+    design_matrix: Array, observations: Array, prior_mean: Array, prior_sd: Array, noise: float
 ) -> tuple[Array, Array]:
     """Return the posterior mean and covariance of the regression coefficients."""
     precision_matrix = np.diag(np.maximum(prior_sd, 1e-6) ** -2.0)
     covariance = np.asarray(
-        np.linalg.inv(precision_matrix + design.T @ design / noise**2), dtype=np.float64
+        np.linalg.inv(precision_matrix + design_matrix.T @ design_matrix / noise**2),
+        dtype=np.float64,
     )
     return covariance @ (
-        precision_matrix @ prior_mean + design.T @ observations / noise**2
+        precision_matrix @ prior_mean + design_matrix.T @ observations / noise**2
     ), covariance
 
 
-def select_affordable(losses: Sequence[float] | Array, max_loss: float) -> npt.NDArray[np.bool_]:
+def select_affordable_changes(
+    losses: Sequence[float] | Array, max_loss: float
+) -> npt.NDArray[np.bool_]:
     """Return a mask of the changes to drop: the smallest losses first, up to a sum of ``max_loss``."""
-    order = np.argsort(losses)
-    cumulative_losses = np.cumsum(np.asarray(losses)[order])
-    chosen_mask = np.zeros(len(order), bool)
-    chosen_mask[order] = cumulative_losses <= max_loss
+    ascending_indices = np.argsort(losses)
+    cumulative_losses = np.cumsum(np.asarray(losses)[ascending_indices])
+    chosen_mask = np.zeros(len(ascending_indices), bool)
+    chosen_mask[ascending_indices] = cumulative_losses <= max_loss
     return chosen_mask
 
 
@@ -175,11 +186,11 @@ class Ablation:
         predicted_effects: Mapping[str, PredictedEffect],
         gain: float,
         noise: float,
-        measure: MeasureReverted,
+        measure_log_peak: MeasureReverted,
         max_measurements: int,
     ) -> None:
         self._predicted, self._gain, self._noise = predicted_effects, gain, noise
-        self._measure, self._max_measurements = measure, max_measurements
+        self._measure, self._max_measurements = measure_log_peak, max_measurements
         self._regression = EffectRegression(predicted_effects, noise)
         self._log_peaks: dict[RevertedChanges, list[float]] = {}
         self._failed_sets: set[RevertedChanges] = set()
@@ -225,22 +236,22 @@ class Ablation:
         ranked_names = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
         removable_names = []
         for name in ranked_names:
-            change = frozenset({name})
+            single_change = frozenset({name})
             for _ in range(2):
                 if (
-                    self._compute_drop_probability(change) >= ESSENTIAL_PROBABILITY
-                    and change not in self._log_peaks
+                    self._compute_drop_probability(single_change) >= ESSENTIAL_PROBABILITY
+                    and single_change not in self._log_peaks
                 ):
-                    self._measure_set(change)
+                    self._measure_set(single_change)
                 elif (
-                    change in self._log_peaks
-                    and self._compute_drop_probability(change) < ESSENTIAL_PROBABILITY
+                    single_change in self._log_peaks
+                    and self._compute_drop_probability(single_change) < ESSENTIAL_PROBABILITY
                 ):
-                    self._measure_set(change)
+                    self._measure_set(single_change)
                     break
             if (
-                change not in self._failed_sets
-                and self._compute_drop_probability(change) >= ESSENTIAL_PROBABILITY
+                single_change not in self._failed_sets
+                and self._compute_drop_probability(single_change) >= ESSENTIAL_PROBABILITY
             ):
                 removable_names.append(name)
         return removable_names
@@ -249,13 +260,13 @@ class Ablation:
         """Revert half of the removable changes at a time, until it is clear which changes can be
         reverted together.
         """
-        max_count = self._measurement_count + ESTIMATION_SHARE * (
+        max_measurement_count = self._measurement_count + ESTIMATION_SHARE * (
             self._max_measurements - self._measurement_count
         )
         half_size = (len(removable_names) + 1) // 2
         while (
             len(removable_names) > 1
-            and self._measurement_count + 2 <= max_count
+            and self._measurement_count + 2 <= max_measurement_count
             and not self._draws_agree()
         ):
             random_half = frozenset(
@@ -270,7 +281,7 @@ class Ablation:
         """True if a share ``AGREEMENT_SHARE`` of the draws agrees about every change."""
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
         dropped_shares = np.mean(
-            [select_affordable(draw, self._max_loss) for draw in draws], axis=0
+            [select_affordable_changes(draw, self._max_loss) for draw in draws], axis=0
         )
         return bool((np.maximum(dropped_shares, 1.0 - dropped_shares) >= AGREEMENT_SHARE).all())
 
@@ -278,7 +289,7 @@ class Ablation:
         """Find and revert the largest set of changes whose measured loss is within the allowed loss.
         Changes with small losses are reverted first.
         """
-        affordable_mask = select_affordable(
+        affordable_mask = select_affordable_changes(
             [self._compute_expected_loss(name) for name in removable_names], self._max_loss
         )
         chosen_names = frozenset(
@@ -312,15 +323,17 @@ class Ablation:
         for name in sorted(essential_names, key=self._compute_expected_loss):
             wider_set = self._reverted_names | {name}
             while wider_set not in self._failed_sets:
-                count = len(self._log_peaks.get(wider_set, ()))
-                loss, sd = self._compute_measured_loss(wider_set) if count else (0.0, 1.0)
+                measurement_count = len(self._log_peaks.get(wider_set, ()))
+                loss, sd = (
+                    self._compute_measured_loss(wider_set) if measurement_count else (0.0, 1.0)
+                )
                 probability = float(ndtr((self._max_loss - loss) / sd))
                 is_clear = probability < ESSENTIAL_PROBABILITY or (
-                    count > 1 and probability > DROP_PROBABILITY
+                    measurement_count > 1 and probability > DROP_PROBABILITY
                 )
-                if count and (is_clear or count >= MAX_SET_MEASUREMENTS):
+                if measurement_count and (is_clear or measurement_count >= MAX_SET_MEASUREMENTS):
                     break
-                self._measure_set(wider_set, with_regression=False)
+                self._measure_set(wider_set, updates_regression=False)
             if (
                 wider_set not in self._failed_sets
                 and self._compute_measured_loss(wider_set)[0] <= self._max_loss
@@ -330,16 +343,16 @@ class Ablation:
     def _is_verified(self, reverted_changes: RevertedChanges) -> bool:
         """True if the measured loss of the winner without these changes is within the allowed loss."""
         while reverted_changes not in self._failed_sets:
-            count = len(self._log_peaks.get(reverted_changes, ()))
-            if count >= MIN_SET_MEASUREMENTS:
+            measurement_count = len(self._log_peaks.get(reverted_changes, ()))
+            if measurement_count >= MIN_SET_MEASUREMENTS:
                 probability = self._compute_drop_probability(reverted_changes)
                 if (
                     probability > DROP_PROBABILITY
                     or probability < KEEP_PROBABILITY
-                    or count >= MAX_SET_MEASUREMENTS
+                    or measurement_count >= MAX_SET_MEASUREMENTS
                 ):
                     return probability > FINAL_DROP_PROBABILITY
-            is_less_measured = count <= len(self._log_peaks[frozenset()])
+            is_less_measured = measurement_count <= len(self._log_peaks[frozenset()])
             self._measure_set(reverted_changes if is_less_measured else frozenset())
         return False
 
@@ -365,7 +378,7 @@ class Ablation:
         return float(ndtr((self._max_loss - loss) / sd))
 
     def _measure_set(
-        self, reverted_changes: RevertedChanges, *, with_regression: bool = True
+        self, reverted_changes: RevertedChanges, *, updates_regression: bool = True
     ) -> None:
         if self._measurement_count >= self._max_measurements:
             raise MeasurementsSpent
@@ -375,7 +388,7 @@ class Ablation:
             self._failed_sets.add(reverted_changes)
         else:
             self._log_peaks.setdefault(reverted_changes, []).append(log_peak)
-            if with_regression:
+            if updates_regression:
                 self._regression.add_measurement(reverted_changes, log_peak)
 
     def _build_result(self) -> AblationResult:
@@ -409,8 +422,8 @@ class Ablation:
         )
 
 
-def _compute_undisturbed_mean(log_peaks: Sequence[float], sd: float) -> float:
+def _compute_undisturbed_mean(log_peaks: Sequence[float], log_peak_sd: float) -> float:
     """Return the logarithm of the mean peak, without disturbed peaks (far below the median)."""
-    peaks = [Estimate(log_peak, sd) for log_peak in log_peaks]
+    peaks = [Estimate(log_peak, log_peak_sd) for log_peak in log_peaks]
     threshold = find_outlier_threshold(peaks)
     return fmean(peak.log_mean for peak in peaks if peak.value >= threshold)

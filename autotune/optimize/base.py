@@ -93,7 +93,7 @@ class SamplerTask:
 class NarrowingSampler(BaseSampler):
     """A sampler whose task can be replaced, because a study may find values that have no effect."""
 
-    def narrow(self, task: SamplerTask) -> None:
+    def narrow_space(self, task: SamplerTask) -> None:
         """Suggest values from this task's space from now on."""
         self._task = task
 

@@ -71,7 +71,7 @@ def compute_gain(
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
-def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
+def compute_mean_with_interval(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
     """Return the mean of repeated measurements of one quantity, and the ends of the mean's 90 %
     interval.
 
@@ -92,13 +92,16 @@ class _PairMean:
 
     @classmethod
     def from_ratios(cls, ratios: Sequence[Estimate], pairs: int) -> _PairMean:
-        count = len(ratios)
-        mean = sum(ratio.log_mean for ratio in ratios) / count
-        scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
-        degrees_of_freedom = PRIOR_WEIGHT + count - 1
-        prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
+        ratio_count = len(ratios)
+        mean = sum(ratio.log_mean for ratio in ratios) / ratio_count
+        sum_of_squares = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
+        degrees_of_freedom = PRIOR_WEIGHT + ratio_count - 1
+        prior_sum_of_squares = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / ratio_count
         return cls(
-            mean, sqrt((prior + scatter) / degrees_of_freedom / count), degrees_of_freedom, pairs
+            mean,
+            sqrt((prior_sum_of_squares + sum_of_squares) / degrees_of_freedom / ratio_count),
+            degrees_of_freedom,
+            pairs,
         )
 
     def _compute_half_width(self, coverage: float) -> float:
@@ -123,16 +126,18 @@ class _PairMean:
         )
         if self.mean <= claim_limit:
             return gain
-        low, high = log(gain.low), self.mean
+        low_log_ratio, high_log_ratio = log(gain.low), self.mean
         for _ in range(BISECTION_STEPS):
-            middle = (low + high) / 2
-            distribution = NormalDist(middle, self.error)
+            middle_log_ratio = (low_log_ratio + high_log_ratio) / 2
+            mean_distribution = NormalDist(middle_log_ratio, self.error)
             # Given a mean above the limit, would a mean as high as this one be unlikely?
-            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(claim_limit)):
-                low = middle
+            if (1.0 - mean_distribution.cdf(self.mean)) < 0.5 * (
+                1.0 - mean_distribution.cdf(claim_limit)
+            ):
+                low_log_ratio = middle_log_ratio
             else:
-                high = middle
-        return replace(gain, ratio=exp(high))
+                high_log_ratio = middle_log_ratio
+        return replace(gain, ratio=exp(high_log_ratio))
 
 
 def _proves_gain(gain: Gain | None) -> bool:
@@ -178,10 +183,11 @@ class Proof:
             return False
         weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
         weighted_mean = sum(
-            w * m.log_mean for w, m in zip(weights, mean_ratios, strict=True)
+            weight * m.log_mean for weight, m in zip(weights, mean_ratios, strict=True)
         ) / sum(weights)
         cochran_q = sum(
-            w * (m.log_mean - weighted_mean) ** 2 for w, m in zip(weights, mean_ratios, strict=True)
+            weight * (m.log_mean - weighted_mean) ** 2
+            for weight, m in zip(weights, mean_ratios, strict=True)
         )
         return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
@@ -230,20 +236,24 @@ class Proof:
     def _compute_mean_ratios(self) -> list[Estimate]:
         """Return the mean log ratio of each bed, with an sd from the scatter of all beds' pairs."""
         ratios_by_bed = self._list_pair_ratios()
-        spread = sum(
-            (r.log_mean - fmean(q.log_mean for q in bed_ratios)) ** 2
+        sum_of_squares = sum(
+            (ratio.log_mean - fmean(other_ratio.log_mean for other_ratio in bed_ratios)) ** 2
             for bed_ratios in ratios_by_bed
-            for r in bed_ratios
+            for ratio in bed_ratios
         )
-        count = sum(map(len, ratios_by_bed))
-        prior = (
+        ratio_count = sum(map(len, ratios_by_bed))
+        prior_sum_of_squares = (
             PRIOR_WEIGHT
-            * sum(r.sd**2 for bed_ratios in ratios_by_bed for r in bed_ratios)
-            / max(count, 1)
+            * sum(ratio.sd**2 for bed_ratios in ratios_by_bed for ratio in bed_ratios)
+            / max(ratio_count, 1)
         )
-        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios_by_bed))
+        variance = (prior_sum_of_squares + sum_of_squares) / (
+            PRIOR_WEIGHT + ratio_count - len(ratios_by_bed)
+        )
         return [
-            Estimate(fmean(r.log_mean for r in bed_ratios), sqrt(variance / len(bed_ratios)))
+            Estimate(
+                fmean(ratio.log_mean for ratio in bed_ratios), sqrt(variance / len(bed_ratios))
+            )
             for bed_ratios in ratios_by_bed
         ]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from autotune.estimate import SDS_WITHIN_90
 from autotune.optimize.gp.gaussian_process import solve
 from autotune.optimize.gp.grid import GridAxis, GridPoints
-from autotune.optimize.gp.scale import decompress
+from autotune.optimize.gp.scale import decompress_log_peaks
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.model_view import (
     InteractingPair,
@@ -32,7 +32,7 @@ Array = npt.NDArray[np.float64]
 MAX_PAIRS = 5  # maximum number of reported interactions
 # a value within this fraction of the range from an end counts as being at that end
 EDGE_SHARE = 0.03
-WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
+WIDENING_FACTOR = 2.0  # factor for widening a range that is too narrow
 MAX_SLICES = 8  # maximum number of parameters with a slice, the most important first
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # fraction of the range over which the predicted peak must still rise
@@ -62,7 +62,8 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         )
         axis_levels = points[:, d]
         own_covariance = (
-            process.amplitudes[d] * process.tables[d][axis_levels[:, None], axis_levels[None, :]]
+            process.amplitudes[d]
+            * process.covariance_tables[d][axis_levels[:, None], axis_levels[None, :]]
         )
         cross_covariance = covariance @ direction
         variance = direction @ own_covariance @ direction - cross_covariance @ solve(
@@ -126,9 +127,9 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     dimension = axis.dimension
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if end == "high":
-        bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
+        bounds = (low, high * WIDENING_FACTOR if dimension.is_logarithmic else high + (high - low))
     else:
-        bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
+        bounds = (low / WIDENING_FACTOR if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes cannot be negative, and a count of workers cannot be below one.
     minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
     numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
@@ -153,12 +154,12 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
         observed_levels, configuration_levels = process.points[:, d], points[:, d]
         axis_covariances = (
             process.amplitudes[d]
-            * process.tables[d][observed_levels[:, None], configuration_levels[None, :]]
+            * process.covariance_tables[d][observed_levels[:, None], configuration_levels[None, :]]
         )
         yield axis.dimension.name, axis_covariances
 
 
-def build_view(surrogate: SurrogateModel) -> ModelView:
+def build_model_view(surrogate: SurrogateModel) -> ModelView:
     """Return the model's results about the parameters, for records and reports."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
     effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
@@ -176,18 +177,23 @@ def build_view(surrogate: SurrogateModel) -> ModelView:
 def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
     axes = surrogate.grid.axes
     axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
-    count = len(axes[axis_index].values)
-    levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
+    level_count = len(axes[axis_index].values)
+    levels = np.unique(
+        np.linspace(0, level_count - 1, min(level_count, SLICE_POINTS)).round().astype(int)
+    )
     points = np.repeat(
         surrogate.observations.points[surrogate.find_best_index()][None, :], len(levels), axis=0
     )
     points[:, axis_index] = levels
     mean, sd = surrogate.predict(points)
-    scale = exp(surrogate.observations.log_peaks.max())
+    best_peak = exp(surrogate.observations.log_peaks.max())
 
     def convert_to_peaks(log_peaks: Array) -> tuple[float, ...]:
         # Values of a benchmark command may have any magnitude.
-        return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
+        return tuple(
+            float(f"{best_peak * np.exp(log_peak):.6g}")
+            for log_peak in decompress_log_peaks(log_peaks)
+        )
 
     return ModelSlice(
         x=tuple(axes[axis_index].values[level] for level in levels),

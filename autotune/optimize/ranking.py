@@ -37,16 +37,16 @@ def pool_peaks(
 def find_winner(
     first_peaks: Mapping[int, Estimate],
     repeats: Mapping[int, Sequence[Estimate]],
-    presets: Container[int] = (),
+    preset_trials: Container[int] = (),
 ) -> int | None:
-    """Return the trial with the highest pooled peak, or the best of ``presets``.
+    """Return the trial with the highest pooled peak, or the best of ``preset_trials``.
 
     The trial with the highest peak wins if its probability of beating the best preset is at least
     `REPLACE_PRESET_PROBABILITY`.
     """
     estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
-    preset = next((trial for trial in estimates if trial in presets), None)
+    preset = next((trial for trial in estimates if trial in preset_trials), None)
     if leader is None or preset is None:
         return leader
     return (
@@ -58,17 +58,19 @@ def find_winner(
 
 
 def find_rivals(
-    estimates: Mapping[int, Estimate], presets: Container[int]
+    estimates: Mapping[int, Estimate], preset_trials: Container[int]
 ) -> tuple[int, int] | None:
     """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
 
-    The trial to beat is the best of ``presets``, or else the second best trial. Return ``None`` if a
-    preset leads, because it needs no proof to win.
+    The trial to beat is the best of ``preset_trials``, or else the second best trial. Return ``None``
+    if a preset leads, because it needs no proof to win.
     """
-    leader, *other_numbers = estimates or (None,)
-    if leader is None or not other_numbers or leader in presets:
+    leader, *other_trials = estimates or (None,)
+    if leader is None or not other_trials or leader in preset_trials:
         return None
-    return leader, next((trial for trial in other_numbers if trial in presets), other_numbers[0])
+    return leader, next(
+        (trial for trial in other_trials if trial in preset_trials), other_trials[0]
+    )
 
 
 def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:

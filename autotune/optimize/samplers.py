@@ -27,7 +27,7 @@ from autotune.optimize.base import (
 )
 from autotune.optimize.gp.grid import GridAxis
 from autotune.optimize.gp.sampler import GpSampler
-from autotune.optimize.gp.surrogate import is_feasible_trial, to_logarithms
+from autotune.optimize.gp.surrogate import compute_log_values, is_feasible_trial
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import InfeasibleRule, SearchSpace
@@ -70,7 +70,7 @@ class SkoptSampler(SpaceSampler):
             # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
-                points, [-float(log_value) for log_value in to_logarithms(values)]
+                points, [-float(log_value) for log_value in compute_log_values(values)]
             )
         return {
             d.name: _decode_value(d, value)
@@ -150,11 +150,11 @@ class CoreFirstSampler(NarrowingSampler):
         self._inner, self._task = inner_sampler, task
         self._core = {dimension.name for dimension in task.space.core_dimensions}
 
-    def narrow(self, task: SamplerTask) -> None:
-        super().narrow(task)
+    def narrow_space(self, task: SamplerTask) -> None:
+        super().narrow_space(task)
         self._core = {dimension.name for dimension in task.space.core_dimensions}
         if isinstance(self._inner, NarrowingSampler):
-            self._inner.narrow(task)
+            self._inner.narrow_space(task)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -304,7 +304,7 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
     Raises AutotuneError for a name that is not in the registry.
     """
     if name == "auto":
-        return _choose_automatically(task)
+        return _choose_sampler_automatically(task)
     if name not in SAMPLERS:
         hint = suggest_name(name, ["auto", *SAMPLERS])
         raise AutotuneError(f"unknown sampler {name!r}", hint=hint)
@@ -329,7 +329,7 @@ def _describe_task(task: SamplerTask) -> str:
     return f"{trials_text} of {parameters_text}{core_text}"
 
 
-def _choose_automatically(task: SamplerTask) -> ChosenSampler:
+def _choose_sampler_automatically(task: SamplerTask) -> ChosenSampler:
     task_text = _describe_task(task)
     if task.trial_budget > MAX_GP_TRIALS:
         reason = f"{task_text} (auto: its cost does not grow with trials)"

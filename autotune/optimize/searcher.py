@@ -37,7 +37,7 @@ from autotune.optimize.gp.surrogate import (
     is_feasible_trial,
     read_shifts,
 )
-from autotune.optimize.importance import build_view
+from autotune.optimize.importance import build_model_view
 from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose_sampler
@@ -150,7 +150,7 @@ class Searcher:
         """Return the services of the target."""
         return self._task.space.catalogue
 
-    def narrow(self, space: SearchSpace) -> None:
+    def narrow_space(self, space: SearchSpace) -> None:
         """Search ``space`` from now on: the same parameters, with the limits found in the study so far.
 
         These limits exclude values that do not take effect, and configurations that need too much
@@ -160,7 +160,7 @@ class Searcher:
             return
         self._use_sampler(self._task.with_space(space))
         if isinstance(self.chosen.sampler, NarrowingSampler):
-            self.chosen.sampler.narrow(self._task)
+            self.chosen.sampler.narrow_space(self._task)
 
     def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
         """Return the next configuration to try, with effective values. Peaks are corrected for
@@ -186,14 +186,14 @@ class Searcher:
         suggestion.
         """
         self.discard_trial(suggestion_number)
-        return self._add_pending(values)
+        return self._add_pending_suggestion(values)
 
-    def _add_pending(self, values: Settings) -> int:
+    def _add_pending_suggestion(self, values: Settings) -> int:
         number = len(self._study.get_trials(deepcopy=False))
         self._study.add_trial(self._build_trial(values, state=TrialState.RUNNING))
         return number
 
-    def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
+    def compute_posterior_peaks(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
         """Return the model's peak estimate for each measured configuration, and the model's noise."""
         surrogate = self.fit_surrogate(drift)
         best_log_peak = surrogate.observations.log_peaks.max()
@@ -204,9 +204,11 @@ class Searcher:
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
-    def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
-        """Return the model's results about the parameters, for reports (see `importance.build_view`)."""
-        return build_view(self.fit_surrogate(drift))
+    def build_model_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
+        """Return the model's results about the parameters, for reports (see
+        `importance.build_model_view`).
+        """
+        return build_model_view(self.fit_surrogate(drift))
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
         """Return the model of the space, fitted to all recorded trials; at least one configuration must
@@ -243,8 +245,12 @@ class Searcher:
         if outcome.notes["trial"] in self._recorded:
             return
         worst_value = INFEASIBLE_SHARE * self._lowest_peak if self._lowest_peak < inf else 0.0
-        value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
-        pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)
+        value, constraint_violation = (
+            (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
+        )
+        pending_trial = (
+            None if suggestion_number is None else self._find_pending_suggestion(suggestion_number)
+        )
         if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
             values, self._dimensions
         ):
@@ -253,15 +259,15 @@ class Searcher:
             pending_trial = None
         if pending_trial is None:
             finished_trial = self._build_trial(values, value=value, user_attrs=dict(outcome.notes))
-            finished_trial.set_constraint(FEASIBLE_KEY, violation)
+            finished_trial.set_constraint(FEASIBLE_KEY, constraint_violation)
             self._study.add_trial(finished_trial)
         else:
-            self._tell_outcome(pending_trial, value, violation, outcome.notes)
+            self._tell_outcome(pending_trial, value, constraint_violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
             self._lowest_peak = min(self._lowest_peak, outcome.peak)
 
-    def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
+    def _find_pending_suggestion(self, suggestion_number: int) -> FrozenTrial | None:
         """Return the suggestion with this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
@@ -271,7 +277,11 @@ class Searcher:
         )
 
     def _tell_outcome(
-        self, suggested_trial: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
+        self,
+        suggested_trial: FrozenTrial,
+        value: float,
+        constraint_violation: float,
+        notes: Mapping[str, Any],
     ) -> None:
         trial = optuna.trial.Trial(self._study, suggested_trial._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
@@ -279,14 +289,14 @@ class Searcher:
         # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
         # the value.
         if FEASIBLE_KEY not in suggested_trial.constraints:
-            trial.set_constraint(FEASIBLE_KEY, violation)
+            trial.set_constraint(FEASIBLE_KEY, constraint_violation)
         self._study.tell(trial, value)
 
     def list_recorded_trials(self) -> frozenset[int]:
         """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
         return frozenset(self._recorded)
 
-    def add_pending(self, pending_settings: Mapping[int, Settings]) -> None:
+    def add_pending_suggestions(self, pending_settings: Mapping[int, Settings]) -> None:
         """Add the suggestions that other processes are measuring now; the keys are trial numbers.
 
         The model uses its predictions as the results of these suggestions.
@@ -294,7 +304,7 @@ class Searcher:
         for number in self._numbers_elsewhere.keys() - pending_settings.keys():
             self.discard_trial(self._numbers_elsewhere.pop(number))
         for number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
-            self._numbers_elsewhere[number] = self._add_pending(pending_settings[number])
+            self._numbers_elsewhere[number] = self._add_pending_suggestion(pending_settings[number])
 
     def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
         """Return an Optuna trial for values that the sampler did not suggest."""
@@ -316,11 +326,11 @@ class Searcher:
         ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def discard_pending(self) -> None:
+    def discard_pending_suggestions(self) -> None:
         """Discard the pending suggestions of killed processes."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def reseed(self) -> None:
+    def reseed_sampler(self) -> None:
         """Use random numbers that differ from those in other processes of the study."""
         self.chosen.sampler.reseed_rng()

@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.scale import decompress
+from autotune.optimize.gp.scale import decompress_log_peaks
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Effect, Settings
@@ -65,8 +65,8 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted_changes``.
 
-    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes in
-    ``accepted_changes`` are reverted.
+    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes
+    in ``accepted_changes`` are reverted.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
@@ -204,9 +204,9 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
         surrogate.composite_model or surrogate.log_peak_model,
         np.random.default_rng(len(settings)),
     )
-    drawn_peaks = model.sample(points, MODEL_DRAWS, rng)
+    drawn_peaks = model.draw_samples(points, MODEL_DRAWS, rng)
     # Above the best measured peak, the scale is logarithmic without compression.
-    return np.where(drawn_peaks > 0, drawn_peaks, decompress(drawn_peaks))
+    return np.where(drawn_peaks > 0, drawn_peaks, decompress_log_peaks(drawn_peaks))
 
 
 def _get_change_weight(space: SearchSpace, name: str) -> float:

@@ -23,7 +23,7 @@ from random import Random
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.reading import TODAY_PURPOSE, WARM_UP_PURPOSE, Reading
-from autotune.optimize.confirmation import compute_mean
+from autotune.optimize.confirmation import compute_mean_with_interval
 from autotune.report import format as fmt
 from autotune.report.figures import StudyFigures
 from autotune.study.reading_records import RecordedReading
@@ -208,7 +208,7 @@ def measure_latency(
     ]
     if not estimates:
         return None
-    return LatencyEstimate(*compute_mean(estimates), is_measured=True)
+    return LatencyEstimate(*compute_mean_with_interval(estimates), is_measured=True)
 
 
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
@@ -290,7 +290,9 @@ def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogP
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
-    """True if at least half of the readings that violate the SLO do so by latency, not only by errors."""
+    """True if at least half of the readings that violate the SLO do so by latency, not only by
+    errors.
+    """
     violating_readings = [reading for reading in readings if not slo.is_met(reading)]
     slow_readings = [
         reading for reading in violating_readings if not slo.is_met(replace(reading, errors={}))

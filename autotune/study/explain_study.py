@@ -72,7 +72,7 @@ def analyze_study(directory: Path, state: State, winner_number: int) -> ModelAna
     searcher = _rebuild_search(environment, directory, state)
     surrogate = searcher.fit_surrogate(drift)
     costs = predict_reversal_costs(surrogate, environment.space, state, winner_number)
-    return ModelAnalysis(searcher.build_view(drift), costs)
+    return ModelAnalysis(searcher.build_model_view(drift), costs)
 
 
 def reduce_changes(
@@ -117,7 +117,7 @@ def _rebuild_search(
     The sampler's own storage may be lost, changed by other users, or in a shared database.
     """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
-    searcher.narrow(state.limit_space(environment.space))
+    searcher.narrow_space(state.limit_space(environment.space))
     catch_up_search(searcher, state)
     return searcher
 

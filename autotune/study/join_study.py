@@ -85,7 +85,7 @@ def join_study(
         assert isinstance(store, SharedStore)
         store.join_beds(beds)
         searcher = start.create_searcher(environment, study.name, InMemoryStorage())
-        searcher.reseed()
+        searcher.reseed_sampler()
         progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
         create_copy_searcher = partial(
             start.create_searcher, environment, study.name, is_condensed=True

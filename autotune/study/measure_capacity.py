@@ -14,7 +14,12 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
 from autotune.loads.load_commands import find_excess_rate
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain, compute_mean
+from autotune.optimize.confirmation import (
+    Gain,
+    SideMeasurement,
+    compute_gain,
+    compute_mean_with_interval,
+)
 from autotune.services.base import Settings
 from autotune.space.dimension import (
     BASELINE_NAME,
@@ -191,7 +196,7 @@ class Measurement:
         peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
         if len(peaks) < max(2, len(self.trials)):
             return None
-        _, low, high = compute_mean([peak.estimate for peak in peaks])
+        _, low, high = compute_mean_with_interval([peak.estimate for peak in peaks])
         return low, high
 
     def reaches_rate(self, rate: float) -> bool:

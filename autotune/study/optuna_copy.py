@@ -67,7 +67,7 @@ def _copy_outcomes(
         if tables is None:
             return
         searcher, state, number = create_searcher(tables), State(), 0
-        searcher.discard_pending()
+        searcher.discard_pending_suggestions()
         while True:
             is_last = stop_event.is_set()
             read_new_records = partial(

@@ -65,13 +65,15 @@ def catch_up_search(searcher: Searcher, state: State) -> None:
     """
     for trial in state.list_finished(*MODELLED_PHASES):
         record_trial_outcome(searcher, trial, state)
-    searcher.discard_pending()
+    searcher.discard_pending_suggestions()
 
 
 def sync_search(searcher: Searcher, state: State) -> None:
     """Report all recorded outcomes and running trials to a search of a shared study."""
     sync_outcomes(searcher, state)
-    searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
+    searcher.add_pending_suggestions(
+        {t.number: t.suggested for t in state.list_running(Phase.SEARCH)}
+    )
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:

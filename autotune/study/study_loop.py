@@ -233,7 +233,7 @@ def resolve_next_step(
             return step
         with context.clock.time_activity("search"):
             if not (state.is_shared and isinstance(step, SuggestStep)):
-                searcher.narrow(state.limit_space(context.space))
+                searcher.narrow_space(state.limit_space(context.space))
             if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)
             if isinstance(step, RankStep):
@@ -248,7 +248,7 @@ def resolve_next_step(
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
     """Return the configuration that the model suggests, based on all recorded outcomes."""
-    searcher.narrow(state.limit_space(space))
+    searcher.narrow_space(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
     # As on all other workers, the sampler learns of the suggestion only when the trial is recorded.
@@ -385,8 +385,8 @@ def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
         context.progress.note(f"drift: {drift}. Peaks are corrected to the current level.")
-    context.store.record_posterior(searcher.compute_posterior(drift))
-    context.store.record_model(searcher.build_view(drift))
+    context.store.record_posterior(searcher.compute_posterior_peaks(drift))
+    context.store.record_model(searcher.build_model_view(drift))
 
 
 def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:

@@ -59,7 +59,9 @@ InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]
 
 @dataclass(frozen=True)
 class CapacityModel:
-    """A model of the log capacity of one part of a stack, over the parameters (``axes``) of its tiers."""
+    """A model of the log capacity of one part of a stack, over the parameters (``axes``) of its
+    tiers.
+    """
 
     axes: GridPoints
     process: GaussianProcess
@@ -72,12 +74,16 @@ class CapacityModel:
         these points is predicted from the other trials only.
         """
         mean, _ = self.predict(points)
-        mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
+        mean[rows] = (
+            self.process.values
+            + self.process.level
+            - self.process.compute_leave_one_out_errors()[0]
+        )
         return mean
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class _CapacityEvidence:
     """A part's log capacities ``logs`` in the trials ``rows``, with their ``variances``.
 
     ``axes`` are the parameters of the part, and ``weights`` scale the prior variance of each axis.
@@ -89,7 +95,7 @@ class _Evidence:
     logs: Array
     variances: Array
 
-    def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
+    def with_inferred_capacities(self, logs: Array, variances: Array) -> _CapacityEvidence:
         """Return this evidence combined with log capacities that peaks imply; infinite variances add
         nothing.
         """
@@ -120,7 +126,7 @@ class CompositeModel:
         """Return mean and sd of the compressed log peaks at ``points``. All points share the same
         draws.
         """
-        predictions = [part.predict(points) for part in self.capacity_models]
+        predictions = [capacity_model.predict(points) for capacity_model in self.capacity_models]
         draws = [
             mean + sd * z[:, None]
             for (mean, sd), z in zip(predictions, self._normal_draws, strict=True)
@@ -129,17 +135,17 @@ class CompositeModel:
         mean, sd = self.residual.predict(points)
         return total_draws.mean(axis=0) + mean, np.sqrt(total_draws.var(axis=0) + sd**2)
 
-    def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
+    def draw_samples(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """Return ``count`` samples of the compressed log peaks at ``points``, one sample per row."""
         capacity_samples = [
-            p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models
+            p.process.draw_samples(points[:, p.axes], count, rng) for p in self.capacity_models
         ]
-        return self._compress_minimum(np.stack(capacity_samples)) + self.residual.sample(
+        return self._compress_minimum(np.stack(capacity_samples)) + self.residual.draw_samples(
             points, count, rng
         )
 
-    def with_pending(self, points: GridPoints) -> CompositeModel:
-        return replace(self, residual=self.residual.with_pending(points))
+    def with_pending_points(self, points: GridPoints) -> CompositeModel:
+        return replace(self, residual=self.residual.with_pending_points(points))
 
     @property
     def _normal_draws(self) -> Array:
@@ -152,17 +158,17 @@ class CompositeModel:
         )
         return np.stack([rng.permutation(levels) for _ in self.capacity_models])
 
-    def _compress_minimum(self, parts: Array) -> Array:
+    def _compress_minimum(self, log_capacities: Array) -> Array:
         return compress_log_peaks(
-            compute_soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
+            compute_soft_minimum(log_capacities, self.sharpness) + self.offset, self.best_log_peak
         )
 
 
-def compute_soft_minimum(parts: Array, sharpness: float) -> Array:
+def compute_soft_minimum(log_capacities: Array, sharpness: float) -> Array:
     """Return the soft minimum along the first axis: slightly less than the smallest value."""
-    minimum = parts.min(axis=0)
+    minimum = log_capacities.min(axis=0)
     return np.asarray(
-        minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
+        minimum - np.log(np.exp(sharpness * (minimum - log_capacities)).sum(axis=0)) / sharpness
     )
 
 
@@ -174,7 +180,7 @@ def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
 
 def fit_composite(
     grid: ParameterGrid,
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     points: GridPoints,
     capacities: InstanceCapacities,
     log_peaks: Array,
@@ -186,8 +192,10 @@ def fit_composite(
     ``sds`` are the sds of the compressed log peaks. ``shared_sds`` (see `fit_process`) apply to both
     log peaks and capacities.
     """
-    evidence = _collect_evidence(grid, capacities)
-    fitted_models = [_fit_capacity(tables, points, shared_sds, part) for part in evidence]
+    evidence = _collect_capacity_evidence(grid, capacities)
+    fitted_models = [
+        _fit_capacity(covariance_tables, points, shared_sds, part) for part in evidence
+    ]
     if len(fitted_models) < MIN_MODELLED_INSTANCES:
         return None
     left_out_peaks = np.array(
@@ -195,30 +203,47 @@ def fit_composite(
     )
     best_log_peak = float(log_peaks.max())
     sharpness, chosen_indices = _select_parts(left_out_peaks, log_peaks, best_log_peak)
-    peak_inferences = _infer_from_peaks(
+    peak_inferences = _infer_capacities(
         [fitted_models[index] for index in chosen_indices], sharpness, points, log_peaks, sds
     )
     capacity_models = [
-        _refine_capacity(tables, points, shared_sds, evidence[index], fitted_models[index], peaks)
-        for index, peaks in zip(chosen_indices, zip(*peak_inferences, strict=True), strict=True)
+        _refine_capacity(
+            covariance_tables,
+            points,
+            shared_sds,
+            evidence[index],
+            fitted_models[index],
+            inferred_capacities,
+        )
+        for index, inferred_capacities in zip(
+            chosen_indices, zip(*peak_inferences, strict=True), strict=True
+        )
     ]
     predicted_capacities = np.array([part.predict(points)[0] for part in capacity_models])
     soft_minima = compute_soft_minimum(predicted_capacities, sharpness)
     left_out_minima = compute_soft_minimum(left_out_peaks[chosen_indices], sharpness)
     offset = _estimate_offset(soft_minima, log_peaks)
-    remainder = _compute_remainder(log_peaks, soft_minima, best_log_peak)
+    remainder = _compute_unexplained_log_peaks(log_peaks, soft_minima, best_log_peak)
     compressed_shared = compress_shared_sds(log_peaks, shared_sds)
     residual_process = fit_process(
-        tables, points, remainder, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=compressed_shared
+        covariance_tables,
+        points,
+        remainder,
+        sds**2,
+        RESIDUAL_PRIORS,
+        level=0.0,
+        shared_sds=compressed_shared,
     )
-    left_out_remainder = _compute_remainder(log_peaks, left_out_minima, best_log_peak)
+    left_out_remainder = _compute_unexplained_log_peaks(log_peaks, left_out_minima, best_log_peak)
     error = _compute_leave_one_out_error(residual_process, left_out_remainder)
     return CompositeModel(
         tuple(capacity_models), sharpness, offset, best_log_peak, residual_process, error
     )
 
 
-def _compute_remainder(log_peaks: Array, soft_minima: Array, best_log_peak: float) -> Array:
+def _compute_unexplained_log_peaks(
+    log_peaks: Array, soft_minima: Array, best_log_peak: float
+) -> Array:
     """Return the part of the compressed log peaks that the soft minima do not explain."""
     explained_log_peaks = soft_minima + _estimate_offset(soft_minima, log_peaks)
     return compress_log_peaks(log_peaks, best_log_peak) - compress_log_peaks(
@@ -254,22 +279,26 @@ def _select_parts(
 
 
 def _refine_capacity(
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     points: GridPoints,
     shared_sds: Array | None,
-    evidence: _Evidence,
+    evidence: _CapacityEvidence,
     fitted_model: CapacityModel,
-    peaks: tuple[Array, Array],
+    inferred_capacities: tuple[Array, Array],
 ) -> CapacityModel:
     """Return the model of a part, refined by log capacities that peaks imply.
 
-    ``peaks`` contains these log capacities and their variances. A part that was never the narrowest
-    part keeps its ``fitted_model``.
+    ``inferred_capacities`` contains these log capacities and their variances. A part that was never the
+    narrowest part keeps its ``fitted_model``.
     """
-    if np.isinf(peaks[1]).all():
+    if np.isinf(inferred_capacities[1]).all():
         return fitted_model
     return _fit_capacity(
-        tables, points, shared_sds, evidence.with_peaks(*peaks), fitted_model.process
+        covariance_tables,
+        points,
+        shared_sds,
+        evidence.with_inferred_capacities(*inferred_capacities),
+        fitted_model.process,
     )
 
 
@@ -279,12 +308,12 @@ def _compute_leave_one_out_error(residual: GaussianProcess, remainders: Array) -
     ``remainders`` contains each peak minus the parts' prediction without that trial's capacities. The
     residual process predicts each entry of ``remainders`` from the other entries.
     """
-    errors, _ = replace(residual, values=remainders).leave_one_out()
+    errors, _ = replace(residual, values=remainders).compute_leave_one_out_errors()
     return float(np.abs(errors).mean())
 
 
-def _infer_from_peaks(
-    parts: Sequence[CapacityModel],
+def _infer_capacities(
+    capacity_models: Sequence[CapacityModel],
     sharpness: float,
     points: GridPoints,
     log_peaks: Array,
@@ -299,20 +328,20 @@ def _infer_from_peaks(
     """
     means, own_sds = (
         np.array(predictions)
-        for predictions in zip(*(p.predict(points) for p in parts), strict=True)
+        for predictions in zip(*(p.predict(points) for p in capacity_models), strict=True)
     )
     soft_minima = compute_soft_minimum(means, sharpness)
-    shares = np.exp(sharpness * (means.min(axis=0) - means))
-    shares /= shares.sum(axis=0)
+    minimum_shares = np.exp(sharpness * (means.min(axis=0) - means))
+    minimum_shares /= minimum_shares.sum(axis=0)
     log_excess = log_peaks - _estimate_offset(soft_minima, log_peaks) - soft_minima
-    part_variances, noise = (shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
+    part_variances, noise = (minimum_shares * own_sds) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
     is_usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
         log_excess > -DISTURBED_SDS * np.sqrt(noise + part_variances.sum(axis=0))
     )
-    slopes = np.maximum(shares, LIMITING_MARGIN)
+    slopes = np.maximum(minimum_shares, LIMITING_MARGIN)
     variances = (noise + part_variances.sum(axis=0) - part_variances) / slopes**2
     return means + log_excess / slopes, np.where(
-        is_usable & (shares > LIMITING_MARGIN), variances, np.inf
+        is_usable & (minimum_shares > LIMITING_MARGIN), variances, np.inf
     )
 
 
@@ -343,7 +372,9 @@ def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
     return float(np.median((log_peaks - soft_minima)[is_upper_half]))
 
 
-def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
+def _collect_capacity_evidence(
+    grid: ParameterGrid, capacities: InstanceCapacities
+) -> list[_CapacityEvidence]:
     """Return the evidence for each part whose capacity ``MIN_CAPACITY_TRIALS`` trials or more have
     measured.
     """
@@ -370,15 +401,15 @@ def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> li
             log_capacities, sds = (
                 np.array([getattr(c, field) for c in own_capacities]) for field in ("log", "sd")
             )
-            evidence.append(_Evidence(axes, weights, rows, log_capacities, sds**2))
+            evidence.append(_CapacityEvidence(axes, weights, rows, log_capacities, sds**2))
     return evidence
 
 
 def _fit_capacity(
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     points: GridPoints,
     shared_sds: Array | None,
-    evidence: _Evidence,
+    evidence: _CapacityEvidence,
     start_process: GaussianProcess | None = None,
 ) -> CapacityModel:
     """Return the model fitted to the evidence, then fitted again with little weight on capacities
@@ -387,7 +418,9 @@ def _fit_capacity(
     The fit starts from ``start_process``, a process fitted to almost the same evidence.
     """
     weighted_axes = zip(evidence.axes, evidence.weights, strict=True)
-    scaled_tables = tuple(tables[d] if w == 1.0 else w * tables[d] for d, w in weighted_axes)
+    scaled_tables = tuple(
+        covariance_tables[d] if w == 1.0 else w * covariance_tables[d] for d, w in weighted_axes
+    )
     own_points = points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
 
@@ -404,7 +437,7 @@ def _fit_capacity(
 
     process = fit(evidence.variances, start_process)
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
-        error, sd = process.leave_one_out()
+        error, sd = process.compute_leave_one_out_errors()
         is_outlier = exceeds_prediction(np.abs(error), sd)
         if is_outlier.any():
             process = fit(inflate_variances(evidence.variances, is_outlier, error, sd), process)

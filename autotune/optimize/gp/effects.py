@@ -42,7 +42,7 @@ class LevelEffects:
     def _has_effect(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.variances[self.axes] > 0).ravel()
 
-    def sum_at(self, points: GridPoints) -> tuple[Array, Array]:
+    def sum_effects_at(self, points: GridPoints) -> tuple[Array, Array]:
         """Return, for each point, the sums of the effects and of their squares: ``[point, column]``."""
         level_count, levels = self.variances.shape[1], points[:, self.axes]
         flat_indices = levels + level_count * np.arange(len(self.axes))
@@ -56,22 +56,26 @@ class LevelEffects:
         return selection @ values, selection @ squares
 
 
-def tabulate_variances(tables: tuple[Array, ...]) -> Array:
+def tabulate_variances(covariance_tables: tuple[Array, ...]) -> Array:
     """Return the variance of each parameter's effect: ``[parameter, level]``, padded with zeros."""
-    padded_variances = np.zeros((len(tables), max(map(len, tables), default=0)))
-    for d, table in enumerate(tables):
+    padded_variances = np.zeros(
+        (len(covariance_tables), max(map(len, covariance_tables), default=0))
+    )
+    for d, table in enumerate(covariance_tables):
         padded_variances[d, : len(table)] = table.diagonal()
     return padded_variances
 
 
-def take_levels(table: Array, points: GridPoints) -> Array:
-    """Return, for each point and parameter, the entry of ``table`` at the parameter's level.
+def take_variances_at(variances: Array, points: GridPoints) -> Array:
+    """Return, for each point and parameter, the entry of ``variances`` at the parameter's level.
 
-    ``table`` is an array ``[parameter, level]``.
+    ``variances`` is an array ``[parameter, level]``.
     """
-    return np.asarray(table.ravel().take(points + table.shape[1] * np.arange(len(table))))
+    return np.asarray(
+        variances.ravel().take(points + variances.shape[1] * np.arange(len(variances)))
+    )
 
 
 def list_varied_axes(variances: Array, points: GridPoints) -> npt.NDArray[np.intp]:
     """Return the axes on which any of ``points`` differs from the anchor."""
-    return np.flatnonzero((take_levels(variances, points) > 0).any(axis=0))
+    return np.flatnonzero((take_variances_at(variances, points) > 0).any(axis=0))

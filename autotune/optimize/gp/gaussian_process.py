@@ -25,7 +25,7 @@ from autotune.optimize.gp.effects import (
     LevelEffects,
     list_varied_axes,
     tabulate_variances,
-    take_levels,
+    take_variances_at,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints
 
@@ -91,19 +91,19 @@ def compute_matern_correlation(distance: Array) -> Array:
     return np.asarray((1.0 + scaled_distance + scaled_distance**2 / 3.0) * np.exp(-scaled_distance))
 
 
-def factorize(matrix: Array) -> Array:
+def factorize_matrix(matrix: Array) -> Array:
     """Return the lower Cholesky factor; the entries above its diagonal are undefined.
 
     LAPACK is called directly: with few trials, the checks of scipy's functions cost more than the
     arithmetic. Raises LinAlgError if the matrix is not positive definite.
     """
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=0)
-    if info:
+    factor, error_code = lapack.dpotrf(matrix, lower=1, clean=0)
+    if error_code:
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return np.asarray(factor)
 
 
-def solve(factor: Array, right_side: Array) -> Array:
+def solve_linear_system(factor: Array, right_side: Array) -> Array:
     """Return the solution of a linear system, given the lower Cholesky factor of its matrix."""
     solution, _ = lapack.dpotrs(factor, right_side, lower=1)
     return np.asarray(solution)
@@ -131,7 +131,7 @@ class GaussianProcess:
     ``shared_sds``.
     """
 
-    tables: tuple[Array, ...]
+    covariance_tables: tuple[Array, ...]
     points: GridPoints
     amplitudes: Array
     interaction_weight: float
@@ -148,27 +148,27 @@ class GaussianProcess:
         total_covariance = self._sum_effects(self._observed_effects, self.points)
         total_covariance += self.shared_sds @ self.shared_sds.T
         total_covariance[np.diag_indices_from(total_covariance)] += self.variances
-        return factorize(total_covariance)
+        return factorize_matrix(total_covariance)
 
     @cached_property
     def observation_weights(self) -> Array:
         """Return the weights of the observations in a prediction."""
-        return solve(self.cholesky_factor, self.values)
+        return solve_linear_system(self.cholesky_factor, self.values)
 
     @cached_property
     def _effect_variances(self) -> Array:
-        return tabulate_variances(self.tables)
+        return tabulate_variances(self.covariance_tables)
 
     @cached_property
     def _observed_effects(self) -> LevelEffects:
-        return self._covariance_effects(self.points)
+        return self._build_covariance_effects(self.points)
 
-    def _covariance_effects(self, points: GridPoints) -> LevelEffects:
+    def _build_covariance_effects(self, points: GridPoints) -> LevelEffects:
         """Return the covariance of each parameter's effect, between each level and each point."""
         axes = list_varied_axes(self._effect_variances, points)
         values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
         for row, d in enumerate(axes):
-            table = self.tables[d]
+            table = self.covariance_tables[d]
             values[row, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
         return LevelEffects(axes, values, self._effect_variances)
 
@@ -176,7 +176,7 @@ class GaussianProcess:
         """Return the prior covariance of the function between ``points`` and the columns of
         ``effects``.
         """
-        return self._combine_effects(*effects.sum_at(points))
+        return self._combine_effects(*effects.sum_effects_at(points))
 
     def _combine_effects(self, sums: Array, squares: Array) -> Array:
         """Return the total covariance from the sums of the effects' covariances and the sums of their
@@ -186,11 +186,11 @@ class GaussianProcess:
 
     def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
         """Return the prior covariance of the function between each row point and each column point."""
-        return self._sum_effects(self._covariance_effects(column_points), row_points)
+        return self._sum_effects(self._build_covariance_effects(column_points), row_points)
 
-    def prior_variance(self, points: GridPoints) -> Array:
+    def compute_prior_variance(self, points: GridPoints) -> Array:
         """Return the prior variance of the function at each point."""
-        effects = self.amplitudes * take_levels(self._effect_variances, points)
+        effects = self.amplitudes * take_variances_at(self._effect_variances, points)
         return self._combine_effects(effects.sum(axis=1), (effects * effects).sum(axis=1))
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
@@ -198,22 +198,24 @@ class GaussianProcess:
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
         explained_variance = (
-            cross_covariance * solve(self.cholesky_factor, cross_covariance.T).T
+            cross_covariance * solve_linear_system(self.cholesky_factor, cross_covariance.T).T
         ).sum(axis=1)
-        return mean, np.sqrt(np.maximum(self.prior_variance(points) - explained_variance, 1e-10))
+        return mean, np.sqrt(
+            np.maximum(self.compute_prior_variance(points) - explained_variance, 1e-10)
+        )
 
-    def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
+    def draw_samples(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """Return ``count`` samples of the posterior at ``points``, one sample per row."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
-        total_covariance = self.covariance(points, points) - cross_covariance @ solve(
+        total_covariance = self.covariance(points, points) - cross_covariance @ solve_linear_system(
             self.cholesky_factor, cross_covariance.T
         )
         eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
         covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
 
-    def with_pending(self, points: GridPoints) -> GaussianProcess:
+    def with_pending_points(self, points: GridPoints) -> GaussianProcess:
         """Return the process as if ``points`` had been measured with the predicted results. The
         returned process is less uncertain at these points.
         """
@@ -228,9 +230,11 @@ class GaussianProcess:
             shared_sds=np.pad(self.shared_sds, ((0, len(points)), (0, 0))),
         )
 
-    def leave_one_out(self) -> tuple[Array, Array]:
-        """Return each observation minus its prediction from all others, and the sd of this difference."""
-        inverse_covariance = solve(self.cholesky_factor, np.eye(len(self.points)))
+    def compute_leave_one_out_errors(self) -> tuple[Array, Array]:
+        """Return each observation minus its prediction from all others, and the sd of this
+        difference.
+        """
+        inverse_covariance = solve_linear_system(self.cholesky_factor, np.eye(len(self.points)))
         variance = 1.0 / inverse_covariance.diagonal()
         return self.observation_weights * variance, np.sqrt(variance)
 
@@ -239,19 +243,19 @@ def inflate_variances(
     variances: Array, is_disregarded: npt.NDArray[np.bool_], errors: Array, sds: Array
 ) -> Array:
     """Return the variances of the observations, increased for those marked in ``is_disregarded``.
-    `GaussianProcess.leave_one_out` returns ``errors`` and ``sds``.
+    `GaussianProcess.compute_leave_one_out_errors` returns ``errors`` and ``sds``.
     """
     return variances + np.where(is_disregarded, 4.0 * np.maximum(errors**2, sds**2), 0.0)
 
 
 def fit_process(
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     points: GridPoints,
     values: Array,
     variances: Array,
     priors: ProcessPriors,
     level: float | None = None,
-    steps: int = 40,
+    max_steps: int = 40,
     shared_sds: Array | None = None,
     start_process: GaussianProcess | None = None,
 ) -> GaussianProcess:
@@ -264,22 +268,29 @@ def fit_process(
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(values)) if level is None else level
-    rows = _select_fitted_rows(values)
-    problem = _FitProblem(
-        tables, points[rows], values[rows] - level, variances[rows], shared_sds[rows], priors
+    fitted_rows = _select_fitted_rows(values)
+    fit_problem = _FitProblem(
+        covariance_tables,
+        points[fitted_rows],
+        values[fitted_rows] - level,
+        variances[fitted_rows],
+        shared_sds[fitted_rows],
+        priors,
     )
     optimum = minimize(
-        problem.compute_loss_and_gradient,
-        problem.default_start if start_process is None else problem.build_start_from(start_process),
+        fit_problem.compute_loss_and_gradient,
+        fit_problem.default_start
+        if start_process is None
+        else fit_problem.build_start_theta(start_process),
         jac=True,
         method="L-BFGS-B",
-        bounds=problem.bounds(),
-        options={"maxiter": steps, "ftol": FIT_TOLERANCE},
+        bounds=fit_problem.bounds(),
+        options={"maxiter": max_steps, "ftol": FIT_TOLERANCE},
     )
-    relative_amplitudes, (scale, beta, noise) = problem.read_optimum(optimum.x)
+    relative_amplitudes, (scale, beta, noise) = fit_problem.read_optimum(optimum.x)
     variance = float(np.exp(noise))
     return GaussianProcess(
-        tables,
+        covariance_tables,
         points,
         np.exp(relative_amplitudes + scale),
         float(np.exp(beta - scale)),
@@ -296,11 +307,11 @@ def _select_fitted_rows(values: Array) -> npt.NDArray[np.intp]:
     """Return the indices of the observations to learn hyperparameters from, in chronological order."""
     if len(values) <= MAX_FITTED_OBSERVATIONS:
         return np.arange(len(values))
-    order = np.argsort(-values, kind="stable")
+    descending_rows = np.argsort(-values, kind="stable")
     other_rows = np.linspace(
         FITTED_HIGHEST, len(values) - 1, MAX_FITTED_OBSERVATIONS - FITTED_HIGHEST
     ).astype(np.intp)
-    return np.sort(np.concatenate([order[:FITTED_HIGHEST], order[other_rows]]))
+    return np.sort(np.concatenate([descending_rows[:FITTED_HIGHEST], descending_rows[other_rows]]))
 
 
 class _FitProblem:
@@ -313,7 +324,7 @@ class _FitProblem:
 
     def __init__(
         self,
-        tables: tuple[Array, ...],
+        covariance_tables: tuple[Array, ...],
         points: GridPoints,
         values: Array,
         variances: Array,
@@ -321,15 +332,15 @@ class _FitProblem:
         priors: ProcessPriors,
     ) -> None:
         self.values, self.variances = values, variances
-        self.parameter_count = len(tables)
-        self.axes = list_varied_axes(tabulate_variances(tables), points)
+        self.parameter_count = len(covariance_tables)
+        self.axes = list_varied_axes(tabulate_variances(covariance_tables), points)
         # Covariances are symmetric, so each pair of observations is stored once, as one column.
         self.pair_indices = np.tril_indices(len(points))
         self.pair_multiplicities = np.where(self.pair_indices[0] == self.pair_indices[1], 1.0, 2.0)
-        first, second = points[self.pair_indices[0]], points[self.pair_indices[1]]
-        self.table_entries = np.zeros((len(self.axes), len(first)))
+        first_rows, second_rows = points[self.pair_indices[0]], points[self.pair_indices[1]]
+        self.table_entries = np.zeros((len(self.axes), len(first_rows)))
         for row, d in enumerate(self.axes):
-            self.table_entries[row] = tables[d][first[:, d], second[:, d]]
+            self.table_entries[row] = covariance_tables[d][first_rows[:, d], second_rows[:, d]]
         self.squared_table_entries = self.table_entries**2
         self.common_covariance = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pair_indices]
         self.diagonal_columns = np.flatnonzero(self.pair_multiplicities == 1.0)
@@ -341,7 +352,7 @@ class _FitProblem:
         self.prior_sds = np.array([priors.scale_width, 1.5, 1.5])
         self.default_start = np.concatenate([np.full(len(self.axes), -1.0), self.prior_means])
 
-    def build_start_from(self, process: GaussianProcess) -> Array:
+    def build_start_theta(self, process: GaussianProcess) -> Array:
         """Return the θ of a fitted process as the start of another fit."""
         relative_amplitudes = np.log(process.amplitudes[self.axes]) - process.log_scale
         beta = np.log(process.interaction_weight) + process.log_scale
@@ -381,10 +392,10 @@ class _FitProblem:
         total_covariance = np.zeros_like(self.identity)
         total_covariance[self.pair_indices] = pair_covariances
         try:
-            cholesky_factor = factorize(total_covariance)
+            cholesky_factor = factorize_matrix(total_covariance)
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(theta)
-        inverse_covariance = solve(cholesky_factor, self.identity)
+        inverse_covariance = solve_linear_system(cholesky_factor, self.identity)
         solved_values = inverse_covariance @ self.values
         fit_loss = 0.5 * self.values @ solved_values + np.log(cholesky_factor.diagonal()).sum()
         # Each pair is stored once, but the sum is over both orders of a pair.

@@ -41,10 +41,14 @@ class GridAxis:
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
-            integer_positions = np.array([to_unit(dimension, value) for value in integers])
+            integer_positions = np.array(
+                [compute_unit_position(dimension, value) for value in integers]
+            )
             return cls(dimension, tuple(integers), integer_positions)
         unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
-        values = [from_unit(dimension, unit_position) for unit_position in unit_positions]
+        values = [
+            compute_value_at_position(dimension, unit_position) for unit_position in unit_positions
+        ]
         # Preset values are not rounded to a level. Rounding would change settings that a suggestion
         # keeps, and restart services unnecessarily.
         for preset in (
@@ -54,7 +58,7 @@ class GridAxis:
             dimension.baseline,
         ):
             if preset is not None and dimension.clip(preset) == preset:
-                values[round(to_unit(dimension, preset) * (MAX_LEVELS - 1))] = preset
+                values[round(compute_unit_position(dimension, preset) * (MAX_LEVELS - 1))] = preset
         return cls(dimension, tuple(values), unit_positions)
 
     @property
@@ -78,7 +82,7 @@ class GridAxis:
             return self.values.index(clipped_value)
         if _has_integer_levels(self.dimension):
             return int(clipped_value) - int(self.dimension.low or 0)
-        return round(to_unit(self.dimension, clipped_value) * (len(self.values) - 1))
+        return round(compute_unit_position(self.dimension, clipped_value) * (len(self.values) - 1))
 
 
 def _has_integer_levels(dimension: Dimension) -> bool:
@@ -88,7 +92,7 @@ def _has_integer_levels(dimension: Dimension) -> bool:
     )
 
 
-def to_unit(dimension: Dimension, value: Value) -> float:
+def compute_unit_position(dimension: Dimension, value: Value) -> float:
     """Return the position of a number in its range, 0 to 1. A logarithmic range that starts at 0 is
     shifted to start at 1.
     """
@@ -99,14 +103,16 @@ def to_unit(dimension: Dimension, value: Value) -> float:
     return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
 
 
-def from_unit(dimension: Dimension, unit: float) -> Value:
-    """Return the value at a position in the range of ``dimension``, as the inverse of `to_unit`."""
+def compute_value_at_position(dimension: Dimension, unit_position: float) -> Value:
+    """Return the value at a position in the range of ``dimension``, as the inverse of
+    `compute_unit_position`.
+    """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
-        return dimension.clip(low + unit * (high - low))
+        return dimension.clip(low + unit_position * (high - low))
     shift = _compute_log_shift(low)
     ratio = log((high + shift) / (low + shift))
-    return dimension.clip((low + shift) * exp(unit * ratio) - shift)
+    return dimension.clip((low + shift) * exp(unit_position * ratio) - shift)
 
 
 def _compute_log_shift(low: float) -> float:

@@ -6,8 +6,8 @@ its direction fails, and then goes half as far. A harmful value limits a paramet
 and `bisect_harm` halves the distance to that value.
 
 A long step brings no further gain once another part of the stack becomes the limit. The rest of the
-step may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the
-surplus in each parameter.
+step may cost memory or CPU time. Once long steps no longer bring gains, `reduce_surplus` reverts half
+of the surplus in each parameter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Move:
     level: int = -1
 
 
-def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
+def parse_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
     """Parse moves that are written as `name+`, `name-` or `name=choice`.
 
     Moves of parameters that are not on the grid, or to unavailable choices, are left out.
@@ -141,7 +141,7 @@ class MoveHistory:
         opposite_move = f"{name}{'-' if move.direction > 0 else '+'}"
         return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
-    def limit_levels(self, move: Move, step: int) -> int:
+    def limit_step_levels(self, move: Move, step: int) -> int:
         """Return by how many levels to change the parameter, if ``step`` levels are intended.
 
         A repeat of the move that led to the current configuration goes twice as far. If a value in the
@@ -172,7 +172,7 @@ class MoveHistory:
         """True if the parameter was changed in this direction before, without a gain."""
         return bool(self._list_failures_ahead(move))
 
-    def find_harm(self, move: Move) -> int | None:
+    def find_harmful_distance(self, move: Move) -> int | None:
         """Return the distance in levels to the nearest harmful value in the move's direction.
 
         Return ``None`` if no value was harmful, or if several were and the move has never brought a
@@ -202,28 +202,32 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     points, peaks = observations.points, observations.log_peaks
     failures, unusable_count = [], 0
     for suggested_row in np.flatnonzero(observations.suggested):
-        origin = _find_origin(points[:suggested_row], peaks[:suggested_row], points[suggested_row])
+        origin = _find_origin_row(
+            points[:suggested_row], peaks[:suggested_row], points[suggested_row]
+        )
         if origin is not None and peaks[suggested_row] < peaks[origin] + MIN_GAIN:
             loss = float(peaks[origin] - peaks[suggested_row])
             failures.append(
                 FailedMove(points[origin], points[suggested_row], float(peaks[origin]), loss)
             )
     for point in observations.failed_points:
-        origin = _find_origin(points, peaks, point)
+        origin = _find_origin_row(points, peaks, point)
         if origin is not None:
             failures.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
             unusable_count += origin == row
     was_suggested = observations.suggested[row] if observations.suggested else False
-    origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
+    origin = _find_origin_row(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
     history = MoveHistory(points[row], float(peaks[row]), tuple(failures), None, unusable_count)
     if origin is None or gain < MIN_GAIN:
         return history
-    moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
-    return replace(history, previous=points[origin], gain=gain, previous_moves=moves)
+    recommended_moves = (
+        observations.recommended_changes[origin] if observations.recommended_changes else ()
+    )
+    return replace(history, previous=points[origin], gain=gain, previous_moves=recommended_moves)
 
 
-def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
+def _find_origin_row(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
     """Return the row of the most similar point, or of the best among equally similar points; ``None``
     if all points differ too much.
     """
@@ -256,8 +260,8 @@ def apply_moves(
         if history.is_refuted(move, axis.dimension.name):
             continue
         levels_left = _count_levels_left(axis, level, move.direction)
-        step = min(levels_left, history.limit_levels(move, _count_levels(axis, length)))
-        if is_worthwhile(axis, level, move, step, levels_left):
+        step = min(levels_left, history.limit_step_levels(move, _count_levels(axis, length)))
+        if is_worthwhile_step(axis, level, move, step, levels_left):
             point[move.axis] = level + move.direction * step
     return point
 
@@ -273,7 +277,7 @@ def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
     return level - (low if level > low else 0)
 
 
-def is_worthwhile(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
+def is_worthwhile_step(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
     """True if a step is long enough to be informative, or to bring a measurable gain.
 
     A capacity grows no faster than the number that limits it, so a short step brings at most a small
@@ -292,13 +296,13 @@ def _compute_log_ratio(axis: GridAxis, level: int, other_level: int) -> float:
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
-    levels = len(axis.values) - 1
+    last_level = len(axis.values) - 1
     if length is None:
         length = STEP_FRACTIONS[-1]
         low, high = (max(float(value), 1.0) for value in (axis.values[0], axis.values[-1]))
         if axis.dimension.is_logarithmic and high > low:
             length = log(LONG_STEP_FACTOR) / log(high / low)
-    return max(1, round(length * levels))
+    return max(1, round(length * last_level))
 
 
 def list_guided_candidates(
@@ -312,7 +316,7 @@ def list_guided_candidates(
     For each length, one point combines all moves, and further points make a single move each. Duplicates
     are removed, because repairing and predicting a point takes time.
     """
-    parsed_moves, start = read_moves(grid, moves), history.start
+    parsed_moves, start = parse_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
         joint_point = apply_moves(grid, history, parsed_moves, length)
@@ -361,15 +365,15 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, history, moves)
     failed_steps = sum(observations.suggested[leader + 1 :]) + history.unusable_count
-    may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
-    if may_climb and not failed_steps:
+    allows_long_step = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if allows_long_step and not failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
-    yield retreat(grid, observations, history)
-    if may_climb and failed_steps:
+    yield reduce_surplus(grid, observations, history)
+    if allows_long_step and failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
 
 
-def retreat(
+def reduce_surplus(
     grid: ParameterGrid, observations: TrialObservations, history: MoveHistory
 ) -> GridPoints:
     """Return the start configuration with each excessive value reduced by half of its surplus, on a
@@ -380,14 +384,14 @@ def retreat(
     """
     point = history.start.copy()
     for index, axis in enumerate(grid.axes):
-        lowest_sufficient = _find_sufficient_value(axis, index, observations, history)
+        lowest_sufficient_value = _find_sufficient_value(axis, index, observations, history)
         move, level = Move(index, -1), int(history.start[index])
-        if lowest_sufficient is None or history.has_failed(move):
+        if lowest_sufficient_value is None or history.has_failed(move):
             continue
         value = float(axis.values[level])
-        step = level - axis.find_level(sqrt(lowest_sufficient * value))
-        is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient
-        if is_too_high and is_worthwhile(axis, level, move, step, level):
+        step = level - axis.find_level(sqrt(lowest_sufficient_value * value))
+        is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient_value
+        if is_too_high and is_worthwhile_step(axis, level, move, step, level):
             point[index] = level - step
     return np.asarray(point[None, :] if (point != history.start).any() else point[None, :][:0])
 
@@ -428,9 +432,9 @@ def bisect_harm(grid: ParameterGrid, history: MoveHistory, moves: Sequence[str])
     Moves that can no longer bring a gain of ``MIN_LONG_STEP_GAIN`` are left out.
     """
     points = [np.empty((0, len(grid.axes)), np.intp)]
-    for move in read_moves(grid, moves):
+    for move in parse_moves(grid, moves):
         axis, level = grid.axes[move.axis], int(history.start[move.axis])
-        distance = history.find_harm(move) if axis.is_ordered else None
+        distance = history.find_harmful_distance(move) if axis.is_ordered else None
         if distance is None:
             continue
         if _compute_log_ratio(axis, level, level + move.direction * distance) >= MIN_LONG_STEP_GAIN:

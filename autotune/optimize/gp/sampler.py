@@ -82,10 +82,10 @@ class GpSampler(SpaceSampler):
         core_region = SearchRegion.from_core(grid, self._task.space)
         if self._task.has_several_beds and has_no_comparison(observations):
             return dict(grid.decode(self._suggest_near_preset(observations, rng, core_region)))
-        step = suggest_long_step(grid, observations, self._repair_points)
-        if step is not None:
+        long_step_point = suggest_long_step(grid, observations, self._repair_points)
+        if long_step_point is not None:
             self.improvement_probability = None
-            return dict(grid.decode(step))
+            return dict(grid.decode(long_step_point))
         is_cold_start = started_count < (
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
@@ -98,13 +98,13 @@ class GpSampler(SpaceSampler):
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
         current_point = _find_current_point(grid, trials)
-        point, probability = self._propose(
+        point, probability = self._propose_point(
             surrogate, rng, current_point, core_region, started_count
         )
         self.improvement_probability = probability
         return dict(grid.decode(point))
 
-    def _propose(
+    def _propose_point(
         self,
         surrogate: SurrogateModel,
         rng: np.random.Generator,
@@ -122,10 +122,10 @@ class GpSampler(SpaceSampler):
         )
         if started_count < MIN_STOP_TRIALS:
             return point, None
-        probability = surrogate.improvement_probability(runners_up, rng)
+        probability = surrogate.estimate_improvement_probability(runners_up, rng)
         if probability < EXHAUSTED_PROBABILITY and not core_region.is_whole(surrogate.grid):
             point, runners_up = propose_points(surrogate, self._repair_points, rng, current_point)
-            probability = surrogate.improvement_probability(runners_up, rng)
+            probability = surrogate.estimate_improvement_probability(runners_up, rng)
         return point, probability
 
     def _suggest_near_preset(
@@ -224,7 +224,9 @@ class SearchRegion:
 
     @classmethod
     def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
-        """Return the region of the parameters known to matter, except levels that guides warn against."""
+        """Return the region of the parameters known to matter, except levels that guides warn
+        against.
+        """
         if not space.searches_core_first:
             return cls.from_grid(grid)
         names = {dimension.name for dimension in space.core_dimensions}
@@ -237,7 +239,7 @@ class SearchRegion:
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
-    def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
+    def draw_points(self, count: int, rng: np.random.Generator) -> GridPoints:
         """Return points whose levels are drawn uniformly from the region."""
         sizes = self.high - self.low + 1
         return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
@@ -289,9 +291,9 @@ class _Acquisition:
         """Return the score minus a penalty for points with too many changes from every incumbent."""
         changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
         distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
-        return np.asarray(self.score(points) - distance_penalty)
+        return np.asarray(self.compute_score(points) - distance_penalty)
 
-    def score(self, points: GridPoints) -> Array:
+    def compute_score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
         scores = compute_log_expected_improvement(mean, sd, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
@@ -326,7 +328,7 @@ def propose_points(
     the rules of the space.
     """
     grid, observations = surrogate.grid, surrogate.observations
-    surrogate = surrogate.with_pending()
+    surrogate = surrogate.with_pending_trials()
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
@@ -342,12 +344,12 @@ def propose_points(
         tried_points,
         choose_change_count(observations.log_peaks[distinct_rows]),
     )
-    pool = _evolve_pool(acquisition, leaders, rng, region)
-    candidates, scores = _find_untried_batch(acquisition, pool, project_points)
+    candidate_pool = _evolve_pool(acquisition, leaders, rng, region)
+    candidates, scores = _find_untried_batch(acquisition, candidate_pool, project_points)
     advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
-        scores = np.concatenate([scores, acquisition.score(advised_points) + bonuses])
+        scores = np.concatenate([scores, acquisition.compute_score(advised_points) + bonuses])
     if current_point is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current_point, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
@@ -363,18 +365,18 @@ def _list_advised_points(
     scores.
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
-    for index in leading_rows:
+    for row in leading_rows:
         for moved_points, bonus in list_recommended_points(
-            grid, observations, int(index), is_first_leader=index == leading_rows[0]
+            grid, observations, int(row), is_first_leader=row == leading_rows[0]
         ):
-            projected_points = project_points(moved_points, observations.points[index])
+            projected_points = project_points(moved_points, observations.points[row])
             points.append(grid.reset_inactive(projected_points))
             bonuses.append(np.full(len(projected_points), bonus))
     return np.vstack(points), np.concatenate(bonuses)
 
 
 def list_recommended_points(
-    grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first_leader: bool
+    grid: ParameterGrid, observations: TrialObservations, row: int, *, is_first_leader: bool
 ) -> Iterator[tuple[GridPoints, float]]:
     """Yield the points after moves from a configuration, with the bonus for their score.
 
@@ -384,8 +386,8 @@ def list_recommended_points(
     """
     if not observations.recommended_changes:
         return
-    history, own_moves = read_history(observations, index), observations.recommended_changes[index]
-    failed_steps = sum(observations.suggested[index + 1 :]) + history.unusable_count
+    history, own_moves = read_history(observations, row), observations.recommended_changes[row]
+    failed_steps = sum(observations.suggested[row + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
         move for trial_moves in observations.recommended_changes for move in trial_moves
     )
@@ -408,9 +410,13 @@ def has_no_comparison(observations: TrialObservations) -> bool:
 
 def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
     """Return the indices of configurations that may be the best, by descending mean."""
-    order = np.argsort(-mean)[:MAX_LEADERS]
-    mean_shortfall = mean[order[0]] - mean[order]
-    return np.asarray(order[mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
+    descending_rows = np.argsort(-mean)[:MAX_LEADERS]
+    mean_shortfall = mean[descending_rows[0]] - mean[descending_rows]
+    return np.asarray(
+        descending_rows[
+            mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[descending_rows], sd[descending_rows[0]])
+        ]
+    )
 
 
 def choose_change_count(log_peaks: Array) -> int:
@@ -457,22 +463,22 @@ def _evolve_pool(
         mutate_points(grid, leaders, MUTATION_COUNT, rng, region=region),
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
-    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
-    scores = acquisition.compute_penalized_score(pool)
+    candidate_pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
+    scores = acquisition.compute_penalized_score(candidate_pool)
     for _ in range(EVOLUTION_ROUNDS):
         order = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
-            grid, pool[order], OFFSPRING_COUNT, rng, mean_change_count=1.2, region=region
+            grid, candidate_pool[order], OFFSPRING_COUNT, rng, mean_change_count=1.2, region=region
         )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
-        pool = np.vstack([pool[order], offspring])
+        candidate_pool = np.vstack([candidate_pool[order], offspring])
         scores = np.concatenate([scores[order], acquisition.compute_penalized_score(offspring)])
     swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
-    pool, scores = (
-        np.vstack([pool, swapped_points]),
-        np.concatenate([scores, acquisition.score(swapped_points)]),
+    candidate_pool, scores = (
+        np.vstack([candidate_pool, swapped_points]),
+        np.concatenate([scores, acquisition.compute_score(swapped_points)]),
     )
-    return np.asarray(pool[np.argsort(-scores)])
+    return np.asarray(candidate_pool[np.argsort(-scores)])
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
@@ -490,7 +496,7 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
     return clipped_points
 
 
-def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
+def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donor_points: GridPoints) -> GridPoints:
     """Return each leader with the settings of one tier taken from another configuration.
 
     Settings that are good for a tier in one configuration are often good in others.
@@ -499,7 +505,7 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
     point_groups = [leaders[:0]]
     for tier in np.unique(tiers):
         is_in_tier = tiers == tier
-        for donor_levels in np.unique(donors[:, is_in_tier], axis=0):
+        for donor_levels in np.unique(donor_points[:, is_in_tier], axis=0):
             swapped_points = leaders.copy()
             swapped_points[:, is_in_tier] = donor_levels
             point_groups.append(swapped_points[(swapped_points != leaders).any(axis=1)])
@@ -509,19 +515,19 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
 def scatter_leaders(
     grid: ParameterGrid,
     leaders: GridPoints,
-    count: int,
+    copy_count: int,
     change_count: int,
     rng: np.random.Generator,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return ``count`` copies of leaders, each with ``change_count`` parameters at random levels inside
-    ``region``.
+    """Return ``copy_count`` copies of leaders, each with ``change_count`` parameters at random levels
+    inside ``region``.
     """
-    points = leaders[rng.integers(len(leaders), size=count)]
+    points = leaders[rng.integers(len(leaders), size=copy_count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
     thresholds = np.sort(draws, axis=1)[:, [min(change_count, len(region.axes)) - 1]]
-    return np.where(draws <= thresholds, region.sample(count, rng), points)
+    return np.where(draws <= thresholds, region.draw_points(copy_count, rng), points)
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
@@ -543,7 +549,7 @@ def _find_untried_batch(
         batch = acquisition.surrogate.grid.reset_inactive(
             project_points(candidates[start_index : start_index + BATCH_SIZE])
         )
-        scores = acquisition.score(batch)
+        scores = acquisition.compute_score(batch)
         if scores.max() > TRIED_SCORE:
             break
     return batch, scores
@@ -552,20 +558,20 @@ def _find_untried_batch(
 def mutate_points(
     grid: ParameterGrid,
     parents: GridPoints,
-    count: int,
+    copy_count: int,
     rng: np.random.Generator,
     mean_change_count: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return ``count`` copies of parents, each with about ``mean_change_count`` mostly small changes
-    inside ``region``.
+    """Return ``copy_count`` copies of parents, each with about ``mean_change_count`` mostly small
+    changes inside ``region``.
     """
-    points = parents[rng.integers(len(parents), size=count)]
+    points = parents[rng.integers(len(parents), size=copy_count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * mean_change_count
+    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(copy_count, 1)) * mean_change_count
     is_mutated = draws < expected_changes / len(region.axes)
-    is_mutated[np.arange(count), rng.choice(region.axes, size=count)] = True
+    is_mutated[np.arange(copy_count), rng.choice(region.axes, size=copy_count)] = True
     sizes = grid.sizes
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
@@ -588,13 +594,22 @@ def mutate_points(
 
 
 def draw_latin_hypercube(
-    grid: ParameterGrid, count: int, member_index: int, seed: int
+    grid: ParameterGrid, configuration_count: int, member_index: int, seed: int
 ) -> GridPoints:
-    """Return member ``member_index`` of a Latin hypercube of ``count`` configurations."""
-    rng = np.random.default_rng((seed, member_index // count))
-    cell_numbers = np.array([rng.permutation(count)[member_index % count] for _ in grid.axes])
-    cell_offset = rng.random((count, len(grid.axes)))[member_index % count]
-    return np.asarray((cell_numbers + cell_offset) / count * grid.sizes).astype(np.intp)
+    """Return member ``member_index`` of a Latin hypercube of ``configuration_count`` configurations."""
+    rng = np.random.default_rng((seed, member_index // configuration_count))
+    cell_numbers = np.array(
+        [
+            rng.permutation(configuration_count)[member_index % configuration_count]
+            for _ in grid.axes
+        ]
+    )
+    cell_offset = rng.random((configuration_count, len(grid.axes)))[
+        member_index % configuration_count
+    ]
+    return np.asarray((cell_numbers + cell_offset) / configuration_count * grid.sizes).astype(
+        np.intp
+    )
 
 
 def count_restarts(grid: ParameterGrid, current_point: GridPoints, points: GridPoints) -> Array:

@@ -12,7 +12,7 @@ Array = npt.NDArray[np.float64]
 UNCOMPRESSED_LOSS = 0.3
 
 
-def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
+def compress_observations(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
     """Return log peaks relative to the highest log peak, and their sds. Losses beyond
     ``UNCOMPRESSED_LOSS`` are compressed logarithmically.
     """
@@ -21,8 +21,8 @@ def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
 
 
 def compress_shared_sds(log_peaks: Array, shared_sds: Array | None) -> Array | None:
-    """Return shared sds, ``[observation, source]``, on the scale of `compress`."""
-    return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
+    """Return shared sds, ``[observation, source]``, on the scale of `compress_observations`."""
+    return None if shared_sds is None else compress_observations(log_peaks, shared_sds.T)[1].T
 
 
 def compress_loss(loss: Array) -> Array:
@@ -35,8 +35,8 @@ def compress_loss(loss: Array) -> Array:
     )
 
 
-def decompress(compressed_log_peaks: Array) -> Array:
-    """Return log peaks relative to the highest log peak, as the inverse of `compress`.
+def decompress_log_peaks(compressed_log_peaks: Array) -> Array:
+    """Return log peaks relative to the highest log peak, as the inverse of `compress_observations`.
 
     Values above the highest log peak become zero.
     """

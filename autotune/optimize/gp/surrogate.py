@@ -24,7 +24,12 @@ from autotune.optimize.gp.gaussian_process import (
     inflate_variances,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
-from autotune.optimize.gp.scale import compress, compress_loss, compress_shared_sds, decompress
+from autotune.optimize.gp.scale import (
+    compress_loss,
+    compress_observations,
+    compress_shared_sds,
+    decompress_log_peaks,
+)
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
@@ -133,12 +138,12 @@ class TrialObservations:
         )
         if len(self.points) <= max_points:
             return bounded_observations if len(kept_rows) < len(self.failed_points) else self
-        order = np.argsort(-self.log_peaks, kind="stable").tolist()
+        descending_rows = np.argsort(-self.log_peaks, kind="stable").tolist()
         first_rows = {
-            *order[: max_points // 2],
-            *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
+            *descending_rows[: max_points // 2],
+            *range(len(descending_rows) - max_points // NEWEST_MODELLED, len(descending_rows)),
         }
-        other_rows = [row for row in order if row not in first_rows]
+        other_rows = [row for row in descending_rows if row not in first_rows]
         point_rows = np.sort(
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
@@ -167,14 +172,14 @@ def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
 
 
 def collect_observations(
-    grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts
+    grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, peak_shifts: PeakShifts
 ) -> TrialObservations:
     """Return the observations for a model that suggests trial ``trial_number``.
 
     Trials in which the benchmark itself failed are left out.
     """
     trials = list(trials)
-    measured_trials = _select_measured(trials)
+    measured_trials = _select_measured_trials(trials)
     failed_trials = [
         t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)
     ]
@@ -182,7 +187,7 @@ def collect_observations(
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
     trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
-    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
+    shifts = np.array([peak_shifts.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
     shifts = shifts.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
@@ -191,7 +196,7 @@ def collect_observations(
 
     return TrialObservations(
         encode_points(measured_trials),
-        to_logarithms([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
+        compute_log_values([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
         np.hypot(sds, shifts[:, 1]),
         np.array([t.user_attrs.get("verdict") == "screened" for t in measured_trials], bool),
         encode_points(failed_trials),
@@ -202,7 +207,7 @@ def collect_observations(
             for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
         trial_numbers,
-        shared_sds=_build_shared_bed_sds(measured_trials, drift.by_bed),
+        shared_sds=_build_shared_bed_sds(measured_trials, peak_shifts.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
     ).limit_points()
 
@@ -236,7 +241,7 @@ def is_feasible_trial(trial: FrozenTrial) -> bool:
 
 def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
     """True if any preset was measured successfully."""
-    return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured(trials))
+    return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured_trials(trials))
 
 
 def read_shifts(study: Study) -> PeakShifts:
@@ -248,7 +253,7 @@ def read_shifts(study: Study) -> PeakShifts:
     return PeakShifts(recorded_shifts, attributes.get(BED_DRIFT_KEY, {}))
 
 
-def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+def _select_measured_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [
         t
         for t in trials
@@ -256,7 +261,7 @@ def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     ]
 
 
-def to_logarithms(values: Sequence[float]) -> Any:
+def compute_log_values(values: Sequence[float]) -> Any:
     """Return the logarithms of the values.
 
     If any value is not positive, return all values scaled linearly instead, so that the sd of their
@@ -288,12 +293,12 @@ class SurrogateModel:
     def fit(cls, grid: ParameterGrid, observations: TrialObservations) -> SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         axes_with_levels = zip(grid.axes, leader, strict=True)
-        tables = tuple(
+        covariance_tables = tuple(
             EFFECT_VARIANCES[_get_effect_class(a)] * compute_axis_covariance(a, int(level))
             for a, level in axes_with_levels
         )
-        log_peak = _fit_log_peak(tables, observations)
-        composite = _build_composite(grid, tables, observations, log_peak)
+        log_peak = _fit_log_peak(covariance_tables, observations)
+        composite = _build_composite(grid, covariance_tables, observations, log_peak)
         feasibility_model = None
         if len(observations.failed_points):
             points = np.vstack([observations.points, observations.failed_points])
@@ -306,13 +311,13 @@ class SurrogateModel:
             )
         return cls(grid, observations, log_peak, feasibility_model, composite)
 
-    def with_pending(self) -> SurrogateModel:
+    def with_pending_trials(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
         pending_points, composite = self.observations.pending_points, self.composite_model
         return replace(
             self,
-            log_peak_model=self.log_peak_model.with_pending(pending_points),
-            composite_model=composite.with_pending(pending_points) if composite else None,
+            log_peak_model=self.log_peak_model.with_pending_points(pending_points),
+            composite_model=composite.with_pending_points(pending_points) if composite else None,
         )
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
@@ -326,13 +331,17 @@ class SurrogateModel:
         mean, sd = self.feasibility_model.predict(points)
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
 
-    def improvement_probability(self, points: GridPoints, rng: np.random.Generator) -> float:
+    def estimate_improvement_probability(
+        self, points: GridPoints, rng: np.random.Generator
+    ) -> float:
         """Return the probability that any of ``points`` is better than the best measured point by
         ``MIN_RELEVANT_GAIN``.
         """
         best_point = self.observations.points[self.find_best_index()]
         model = self.composite_model or self.log_peak_model
-        drawn_peaks = model.sample(np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng)
+        drawn_peaks = model.draw_samples(
+            np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng
+        )
         return float(
             (drawn_peaks[:, 1:].max(axis=1) > drawn_peaks[:, 0] + MIN_RELEVANT_GAIN).mean()
         )
@@ -357,7 +366,7 @@ class SurrogateModel:
         only upper bounds, are ignored.
         """
         mean, sd = self.predict_measured()
-        predicted_peaks = decompress(mean)
+        predicted_peaks = decompress_log_peaks(mean)
         measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
         noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
         is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise)
@@ -374,7 +383,7 @@ class SurrogateModel:
 
 def _build_composite(
     grid: ParameterGrid,
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     observations: TrialObservations,
     log_peak: GaussianProcess,
 ) -> CompositeModel | None:
@@ -389,14 +398,14 @@ def _build_composite(
     sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
     composite = fit_composite(
         grid,
-        tables,
+        covariance_tables,
         observations.points,
         observations.capacities,
         observations.log_peaks,
         sds,
         observations.shared_sds,
     )
-    error = float(np.abs(log_peak.leave_one_out()[0]).mean())
+    error = float(np.abs(log_peak.compute_leave_one_out_errors()[0]).mean())
     return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
 
 
@@ -404,26 +413,33 @@ def _get_effect_class(axis: GridAxis) -> Effect:
     return axis.dimension.parameter.effect
 
 
-def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) -> GaussianProcess:
+def _fit_log_peak(
+    covariance_tables: tuple[Array, ...], observations: TrialObservations
+) -> GaussianProcess:
     """Return the process fitted to all observations, then again without the contradicted ones.
 
     A measurement far below its prediction from the others was disturbed. A pruned measurement is an
     upper bound, and is ignored if the others predict less.
     """
-    values, sds = compress(observations.log_peaks, observations.sds)
+    values, sds = compress_observations(observations.log_peaks, observations.sds)
     compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
     process = fit_process(
-        tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=compressed_sds
+        covariance_tables,
+        observations.points,
+        values,
+        sds**2,
+        ProcessPriors(),
+        shared_sds=compressed_sds,
     )
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
-    residual, sd = process.leave_one_out()
+    residual, sd = process.compute_leave_one_out_errors()
     is_disregarded = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
     if not is_disregarded.any():
         return process
     variances = inflate_variances(sds**2, is_disregarded, residual, sd)
     return fit_process(
-        tables,
+        covariance_tables,
         observations.points,
         values,
         variances,
@@ -439,8 +455,12 @@ def compute_log_expected_improvement(mean: Array, sd: Array, best_log_peak: floa
     """
     z_score = (mean - best_log_peak) / sd
     density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
-    near_value = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
+    near_improvement = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
     # For z far below zero, φ(z) + z Φ(z) is computed with the asymptotic series of Mills' ratio.
-    square = np.maximum(z_score * z_score, 25.0)
-    far_value = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
-    return np.asarray(np.log(sd) + np.where(z_score > -5.0, np.log(near_value), far_value))
+    squared_score = np.maximum(z_score * z_score, 25.0)
+    far_log_improvement = (
+        density - np.log(squared_score) + np.log1p(-3.0 / squared_score + 15.0 / squared_score**2)
+    )
+    return np.asarray(
+        np.log(sd) + np.where(z_score > -5.0, np.log(near_improvement), far_log_improvement)
+    )

@@ -32,7 +32,9 @@ def truth(points: np.ndarray) -> np.ndarray:
 def measured(
     count: int, *, missing: float = 0.0, wrong: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, InstanceCapacity]]]:
-    """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of the web."""
+    """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of
+    the web.
+    """
     rng = np.random.default_rng(3)
     points = (rng.random((count, len(NAMES))) * GRID.sizes).astype(int)
     parts = truth(points)
@@ -52,11 +54,13 @@ def measured(
 def fitted(
     points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, InstanceCapacity]]
 ) -> CompositeModel:
-    tables = tuple(
+    covariance_tables = tuple(
         compute_axis_covariance(a, int(p))
         for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
     )
-    found = fit_composite(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
+    found = fit_composite(
+        GRID, covariance_tables, points, told, log_peaks, np.full(len(points), 0.03)
+    )
     assert found is not None
     return found
 
@@ -153,19 +157,22 @@ def test_a_disturbed_peak_tells_parts_nothing() -> None:
 
 def test_without_enough_said_of_parts_there_is_none() -> None:
     points, log_peaks, told = measured(12)
-    tables = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
+    covariance_tables = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
     sds = np.full(12, 0.03)
-    assert fit_composite(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
+    assert fit_composite(GRID, covariance_tables, points, [{}] * 12, log_peaks, sds) is None
     alone = [{"lb.cpu": each["lb.cpu"]} for each in told]
-    assert fit_composite(GRID, tables, points, alone, log_peaks, sds) is None
-    assert fit_composite(GRID, tables, points, [*told[:3], *[{}] * 9], log_peaks, sds) is None
+    assert fit_composite(GRID, covariance_tables, points, alone, log_peaks, sds) is None
+    assert (
+        fit_composite(GRID, covariance_tables, points, [*told[:3], *[{}] * 9], log_peaks, sds)
+        is None
+    )
 
 
 def test_draws_are_of_what_is_predicted() -> None:
     found = fitted(*measured(16))
     new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.sizes).astype(int)
     mean, sd = found.predict(new)
-    drawn = found.sample(new, 2000, np.random.default_rng(1))
+    drawn = found.draw_samples(new, 2000, np.random.default_rng(1))
     assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.03)
     assert drawn.std(axis=0) == pytest.approx(sd, rel=0.3)
 

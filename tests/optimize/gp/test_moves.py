@@ -19,8 +19,8 @@ from autotune.optimize.gp.moves import (
     STEP_FRACTIONS,
     MoveHistory,
     list_guided_candidates,
+    parse_moves,
     read_history,
-    read_moves,
     suggest_long_step,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
@@ -333,7 +333,7 @@ def test_what_a_raised_value_needs_is_raised_with_it() -> None:
 
 
 def test_what_cannot_be_read_is_no_move() -> None:
-    assert [GRID.axes[m.axis].dimension.name for m in read_moves(GRID, TOLD)] == [
+    assert [GRID.axes[m.axis].dimension.name for m in parse_moves(GRID, TOLD)] == [
         move.rstrip("+-").partition("=")[0] for move in TOLD
         if "=" in move or GRID.axes[NAMES.index(move[:-1])].is_ordered
     ]  # fmt: skip
