@@ -299,8 +299,8 @@ def _row(
     title: str, stacks: Sequence[Stack], alone: Sequence[Study], several: Sequence[Study], beds: int
 ) -> None:
     seconds = time_of_one(alone) / beds
-    pace = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in several])
-    single = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in alone])
+    pace = np.mean([len(one.state.list_counted_trials()) / one.curve[-1][0] for one in several])
+    single = np.mean([len(one.state.list_counted_trials()) / one.curve[-1][0] for one in alone])
     print(
         f"{title:14} configurations {pace / single / beds:5.2f}  as good "
         f"{between(alone, several, beds)} of {beds} ×  regret {regret(stacks, several, seconds):4.1f} % "

@@ -199,7 +199,7 @@ def ours(
             )
             searcher = _searcher(space, seed, sampler)
             run_study_loop(TrialContext(space, session, store, progress), searcher, budget)
-            tried = len(store.state.list_finished(*COUNTED_PHASES))
+            tried = len(store.state.list_finished_trials(*COUNTED_PHASES))
         records = list(journal.read_records(Path(place) / "events.jsonl"))
     picks = [_pick(state, space, seed) for state in _states(records, seconds)]
     reached = _reached_seconds(records, name, space, seed, seconds)
@@ -213,7 +213,7 @@ def _reached_seconds(
     state, reached = State(), seconds
     for record in records:
         state = apply_record(state, record)
-        finished = state.list_finished(*COUNTED_PHASES)
+        finished = state.list_finished_trials(*COUNTED_PHASES)
         if record["event"] != "measured" or not finished or state.posterior is not None:
             continue
         regret = _regret(name, _pick(state, space, seed))

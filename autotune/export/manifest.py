@@ -37,7 +37,7 @@ from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
 from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
-from autotune.study.reading_records import RecordedCall, RecordedReading, describe_call
+from autotune.study.reading_records import RecordedCall, RecordedReading, describe_command_call
 from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
 
@@ -168,7 +168,7 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
         side = sides_by_trial.get(record.trial)
         origin_keys = {"trial": record.trial, "side": side, "at": record.at}
         if side and isinstance(record, RecordedCall):
-            yield {**origin_keys, **describe_call(record)}
+            yield {**origin_keys, **describe_command_call(record)}
         elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
             counts = {key: getattr(record, key) for key in COUNT_KEYS}
             yield {**origin_keys, **counts, "errors": dict(record.errors)}

@@ -35,7 +35,7 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
 
 
 def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
-    finished_count = sum(trial.bed == bed for trial in state.list_finished())
+    finished_count = sum(trial.bed == bed for trial in state.list_finished_trials())
     seconds = state.bed_seconds.get(bed, 0.0)
     return {
         "trials": finished_count,

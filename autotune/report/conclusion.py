@@ -164,7 +164,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    scale, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
+    scale, peak = exp(-state.get_bed_offset(trial.bed).log), trial.peak
     scaled_values = {key: scale * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled_values))
 
@@ -177,9 +177,12 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     # A verdict lists the phases whose peaks it uses. Before the verdict, the peaks of the finals are
     # used, too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
-    repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
+    repeats = [
+        t for t in state.list_finished_trials(*map(Phase, phases)) if t.source_trial == number
+    ]
     return tuple(
-        repeats or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
+        repeats
+        or (t for t in state.list_finished_trials(Phase.FINALIST) if t.source_trial == number)
     )
 
 

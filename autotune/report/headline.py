@@ -10,7 +10,7 @@ from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
-from autotune.study.ranking import REPRODUCTIONS
+from autotune.study.ranking import REQUIRED_REPRODUCTIONS
 from autotune.target.messages import format_count
 
 VERDICT_MARKS = {
@@ -123,7 +123,7 @@ def _format_unmeetable(view: StudyFigures) -> str:
         measurements_text = format_count(len(measured_trials), "measurement")
         return (
             f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "
-            f"of {measurements_text}, and {REPRODUCTIONS + 1} must all meet it"
+            f"of {measurements_text}, and {REQUIRED_REPRODUCTIONS + 1} must all meet it"
         )
     evidence = f" ({evidence_text})" if (evidence_text := view.all_readings.failure_text) else ""
     return (

@@ -195,7 +195,7 @@ class PanelSpace:
 
     def build_trials(self, state: State, outlook: StudyOutlook) -> list[RenderableType]:
         """Return the newest finished trials, as a table if the terminal is wide enough."""
-        trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
+        trials = state.list_finished_trials()[-MAX_SHOWN_TRIALS:]
         if self._width >= MIN_TABLE_COLUMNS:
             count = self._free_lines - 1  # one line is the heading
             return [self._build_table(trials[-count:], outlook)] if count > 0 else []

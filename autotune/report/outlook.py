@@ -77,7 +77,7 @@ def build_outlook(target: Target, state: State) -> StudyOutlook:
         units=select_units(target, state),
         baseline=baseline,
         leader=best if select_feasible_peak(best) > select_feasible_peak(baseline) else baseline,
-        trial_count=len(state.list_counted()),
+        trial_count=len(state.list_counted_trials()),
         seconds_left=_estimate_seconds_left(state, target.budget),
         is_virtual=target.simulated is not None,
     )
@@ -95,13 +95,13 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
     if not trial_seconds:
         return remaining_seconds
     finalists, confirmation_trials = (
-        state.list_finished(Phase.FINALIST),
-        state.list_finished(Phase.CONFIRM),
+        state.list_finished_trials(Phase.FINALIST),
+        state.list_finished_trials(Phase.CONFIRM),
     )
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
     missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
     is_search_over = finalists or confirmation_trials or state.stop_reason or state.posterior
-    searched_count = budget.trials if is_search_over else len(state.list_counted())
+    searched_count = budget.trials if is_search_over else len(state.list_counted_trials())
     beds = max(1, len(state.active_beds))
     return min(
         remaining_seconds,

@@ -178,7 +178,7 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     )
     trials = (
         f"{view.outlook.trial_count} of {format_count(budget.trials, 'configuration')} in "
-        f"{format_count(len(view.state.list_finished()), 'measurement')}"
+        f"{format_count(len(view.state.list_finished_trials()), 'measurement')}"
     )
     search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [

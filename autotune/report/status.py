@@ -59,8 +59,8 @@ def build_status(view: StudyView) -> StudyStatus:
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
         "trials": _summarize_trials(view),
         "proof": {
-            "finalists": len(state.list_finished(Phase.FINALIST)),
-            "confirmations": len(state.list_finished(Phase.CONFIRM)),
+            "finalists": len(state.list_finished_trials(Phase.FINALIST)),
+            "confirmations": len(state.list_finished_trials(Phase.CONFIRM)),
         },
         "baseline": baseline,
         "best": best,
@@ -91,7 +91,7 @@ def _summarize_trials(view: StudyView) -> TrialProgress:
 
 
 def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
-    running_by_bed = {t.bed: t for t in view.state.list_running()}
+    running_by_bed = {t.bed: t for t in view.state.list_running_trials()}
     return {
         bed: {
             **summary,
@@ -243,7 +243,7 @@ def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Itera
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
     budget_text = format_count(trials["budget"], "configuration")
     yield f"  tried     {trials['done']} of {budget_text}: {counts_text}"
-    yield f"  measured  {format_count(len(view.state.list_finished()), 'measurement')}"
+    yield f"  measured  {format_count(len(view.state.list_finished_trials()), 'measurement')}"
     if any(proof.values()):
         finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
         confirmations_text = format_count(proof["confirmations"], "confirmation reading")

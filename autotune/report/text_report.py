@@ -101,7 +101,7 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
     """Return the sections of a report by title, in order, without the empty ones."""
     state = view.state
-    measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
+    measured_trials = state.list_finished_trials(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
         "Now": _format_running_trial(view),
@@ -204,11 +204,11 @@ def _format_sides(view: StudyView) -> Iterator[str]:
 
 
 def _format_running_trial(view: StudyView) -> Iterator[str]:
-    if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
+    if view.verdict != STOPPED_VERDICT or view.state.list_finished_trials(Phase.MEASURE):
         return
     if view.outlook.lead_text and view.conclusion.best:
         yield f"{view.outlook.lead_text} over the baseline so far (not yet proven)"
-    for trial in view.state.list_running() or view.state.trials[-1:]:
+    for trial in view.state.list_running_trials() or view.state.trials[-1:]:
         if trial.is_finished:
             continue
         yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
@@ -288,7 +288,7 @@ def _format_trials(view: StudyView) -> Iterator[str]:
         for count_text in format_outcome_counts(view.trial_counts)
         if not count_text.startswith("0 ")
     )
-    measurements = format_count(len(view.state.list_finished()), "measurement")
+    measurements = format_count(len(view.state.list_finished_trials()), "measurement")
     outcomes = f": {outcome_texts}" if outcome_texts else ""
     yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
     if view.state.stop_reason:

@@ -97,7 +97,7 @@ def list_peaks(view: StudyView, time_axis: TimeAxis) -> list[PeakPoint]:
     """Return each measured trial: finish time, capacity with interval, phase and outcome."""
     return [
         _build_peak_point(view, trial, time_axis.seconds_until(trial.ended_at))
-        for trial in view.state.list_finished()
+        for trial in view.state.list_finished_trials()
         if trial.ended_at
     ]
 
@@ -121,7 +121,7 @@ def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
     units = view.units
     steps: list[BestStep] = []
     highest_peak = 0.0
-    for trial in view.state.list_finished(*COUNTED_PHASES, Phase.MEASURE):
+    for trial in view.state.list_finished_trials(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
         if peak is None or not peak.is_feasible or peak.peak <= highest_peak or not trial.ended_at:
             continue

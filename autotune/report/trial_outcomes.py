@@ -110,7 +110,7 @@ def is_unusable(trial: Trial) -> bool:
 
 def count_by_outcome(state: State) -> dict[str, int]:
     """Return the number of finished trials in the budget by outcome."""
-    counted_trials = state.list_counted()
+    counted_trials = state.list_counted_trials()
     failed_count = sum(map(is_unusable, counted_trials))
     screened_count = sum(
         t.peak is not None and t.peak.verdict == "screened" for t in counted_trials

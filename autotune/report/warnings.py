@@ -467,7 +467,7 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
 
 
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
-    finished_trials, budgeted_count = view.state.list_counted(), view.target.budget.trials
+    finished_trials, budgeted_count = view.state.list_counted_trials(), view.target.budget.trials
     finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
     # If all trials failed, the verdict needs no further warning.
     if MAX_FAILED_SHARE * finished_count < failed_count < finished_count:

@@ -67,15 +67,15 @@ def _find_inactive_settings(
     The manifest lists the settings with an effect in the study. If it lacks that list, every
     setting that differs from the baseline counts as a change.
     """
-    changes = _read_effective_changes(export)
+    recorded_changes = _read_effective_changes(export)
     active_names = space.active_parameters(complete_settings)
     differing_names = {
         name for name, value in exported_settings.items() if space.baseline[name] != value
     }
-    if changes is not None:
+    if recorded_changes is not None:
         differing_names &= {
             str(change["parameter"])
-            for change in changes
+            for change in recorded_changes
             if isinstance(change, dict) and "parameter" in change
         }
     return sorted(differing_names - active_names)
@@ -142,24 +142,26 @@ def read_exported_rss(export: Path) -> dict[str, int]:
     With these sizes, the export satisfies the same memory rules as in its study. Without these sizes,
     larger sizes are assumed. Raises AutotuneError for an invalid export.
     """
-    sizes = _read_manifest_entry(export, "rss", is_required=False)
-    for name, size in sizes.items():
+    size_by_service = _read_manifest_entry(export, "rss", is_required=False)
+    for name, size in size_by_service.items():
         if not isinstance(size, int) or not 0 <= size < MAX_RSS_BYTES:
             raise _build_manifest_error(export, f"{name} cannot occupy {format_value(size)} bytes")
-    return sizes
+    return size_by_service
 
 
 def _read_effective_changes(export: Path) -> list[Any] | None:
     """Return the settings with an effect, as an export lists them; ``None`` without a list."""
-    changes = _read_manifest(export).get("changes")
-    return changes if isinstance(changes, list) else None
+    recorded_changes = _read_manifest(export).get("changes")
+    return recorded_changes if isinstance(recorded_changes, list) else None
 
 
-def _read_manifest_entry(export: Path, key: str, *, is_required: bool = True) -> dict[str, Any]:
-    entries = _read_manifest(export).get(key, None if is_required else {})
-    if not isinstance(entries, dict):
-        raise _build_manifest_error(_locate_manifest(export), f"{key} is missing")
-    return entries
+def _read_manifest_entry(
+    export: Path, entry_key: str, *, is_required: bool = True
+) -> dict[str, Any]:
+    manifest_entry = _read_manifest(export).get(entry_key, None if is_required else {})
+    if not isinstance(manifest_entry, dict):
+        raise _build_manifest_error(_locate_manifest(export), f"{entry_key} is missing")
+    return manifest_entry
 
 
 def _locate_manifest(export: Path) -> Path:

@@ -51,7 +51,7 @@ class BedBarrier:
             finished_count_before = self._finished_count
             self._set_clock_time(bed, inf)
             self._wait_until(
-                lambda: self._finished_count != finished_count_before or self._is_alone(),
+                lambda: self._finished_count != finished_count_before or self._is_only_bed(),
                 self._poll_seconds,
             )
             bed_time = self._clock_times[bed]
@@ -71,7 +71,7 @@ class BedBarrier:
             self._wake_waiting(self._clock_times.pop(bed, -inf))
             self._condition.notify_all()
 
-    def stop_all(self) -> None:
+    def stop_all_beds(self) -> None:
         """Stop the trials of all beds, so that they restore their hosts."""
         with self._condition:
             self._is_stopped = True
@@ -85,7 +85,7 @@ class BedBarrier:
         self._finished_count += 1
         self._clock_times |= {bed: now for bed, time in self._clock_times.items() if time == inf}
 
-    def _is_alone(self) -> bool:
+    def _is_only_bed(self) -> bool:
         return len(self._clock_times) == 1 and self._poll_seconds is None
 
     def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> None:

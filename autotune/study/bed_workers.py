@@ -85,11 +85,11 @@ class BedWorkers:
             except KeyboardInterrupt:
                 was_interrupted = True
                 unstarted_threads.clear()
-                self.barrier.stop_all()
+                self.barrier.stop_all_beds()
         self._loop.close()
         if was_interrupted:
             raise KeyboardInterrupt
-        self._raise_errors()
+        self._raise_bed_errors()
 
     def _run_bed(self, bed: str) -> None:
         """Run a bed in its thread, and store its errors for the main thread."""
@@ -101,7 +101,7 @@ class BedWorkers:
             self._reporters[bed].note(f"removed from the study: {error.message}")
         except BaseException as error:  # noqa: BLE001  a bug in one bed must stop the other beds
             self.errors_by_bed[bed] = error
-            self.barrier.stop_all()
+            self.barrier.stop_all_beds()
         finally:
             self.store.release_bed(bed)
             self.barrier.remove_bed(bed)
@@ -127,7 +127,7 @@ class BedWorkers:
                 )
             )
 
-    def _raise_errors(self) -> None:
+    def _raise_bed_errors(self) -> None:
         unexpected_errors = [
             error for error in self.errors_by_bed.values() if not isinstance(error, AutotuneError)
         ]

@@ -115,7 +115,9 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
 def measure_ceilings(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> StackCeilings | CacheCeilings:
-    """Measure the ceilings, and record them in a directory like that of a study. Raises AutotuneError."""
+    """Measure the ceilings, and record them in a directory like that of a study. Raises
+    AutotuneError.
+    """
     with open_session(environment, directory, progress) as context:
         session = context.session
         assert isinstance(session, LoadSession), "only a stack of servers has a load session"
@@ -185,8 +187,8 @@ def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoo
     )
 
 
-def _has_program(host: Transport, program: str) -> bool:
-    return host.run(("sh", "-c", 'command -v "$0"', program)).ok
+def _has_program(host: Transport, program_name: str) -> bool:
+    return host.run(("sh", "-c", 'command -v "$0"', program_name)).ok
 
 
 def _measure_caches(

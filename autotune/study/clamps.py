@@ -34,7 +34,7 @@ class MeasuredTrial(Protocol):
     def is_feasible(self) -> bool: ...
 
 
-def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
+def find_common_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """Return the limits beyond which values did not take effect in deployments, by parameter.
 
     A limit that varies between trials is dropped, because it depends on other settings. A limit is also
@@ -50,7 +50,7 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     common_clamps = {
         name: limit
         for name, clamps in clamps_by_parameter.items()
-        if (limit := _find_common_clamp(clamps))
+        if (limit := _find_agreed_clamp(clamps))
     }
     return {
         name: limit for name, limit in common_clamps.items() if not _is_refuted(name, limit, trials)
@@ -63,7 +63,7 @@ def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> boo
     return any(not clamp.allows(value) for value in values)
 
 
-def _find_common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
+def _find_agreed_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
     minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
     maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}

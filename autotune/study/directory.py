@@ -83,7 +83,7 @@ class StudyLock:
         handle = os.open(self.path, flags, 0o600)
         for attempt in range(LOCK_ATTEMPTS):
             time.sleep(LOCK_RETRY_SECONDS if attempt else 0.0)
-            if _try_lock(handle, fcntl.LOCK_EX):
+            if _try_to_lock_file(handle, fcntl.LOCK_EX):
                 break
         else:
             os.close(handle)
@@ -92,9 +92,9 @@ class StudyLock:
                 hint="wait for it, or follow it with `autotune status`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
+        lock_record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
         os.ftruncate(handle, 0)
-        os.write(handle, json.dumps(record).encode())
+        os.write(handle, json.dumps(lock_record).encode())
         os.fsync(handle)
         self._file = handle
 
@@ -118,8 +118,8 @@ def describe_lock_holder(path: Path) -> str | None:
         content = foreign_files.read_bytes(
             path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
         )
-        record = parse_json(content)
-        return f"process {record['pid']} on {record['host']} since {record['since']}"
+        lock_record = parse_json(content)
+        return f"process {lock_record['pid']} on {lock_record['host']} since {lock_record['since']}"
     except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
         return None
 
@@ -133,14 +133,14 @@ def is_locked(path: Path) -> bool:
         with foreign_files.open_file(
             path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
         ) as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
+            return not _try_to_lock_file(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError:
         return True
 
 
-def _try_lock(handle: int, lock_type: int) -> bool:
+def _try_to_lock_file(handle: int, lock_type: int) -> bool:
     try:
         fcntl.flock(handle, lock_type | fcntl.LOCK_NB)
     except BlockingIOError:

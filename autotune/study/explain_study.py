@@ -40,7 +40,7 @@ from autotune.study.winner_changes import MinimalChanges
 MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
 
 
-def check_not_shared(directory: Path) -> None:
+def check_study_not_shared(directory: Path) -> None:
     """Raise AutotuneError for a study in a shared database, which one machine cannot measure alone."""
     if load_state(directory).is_shared:
         raise AutotuneError(
@@ -186,7 +186,7 @@ def _predict_effects(
     points = grid.reset_inactive(grid.encode_all([winner_settings, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
-        name: PredictedEffect(float(mean[0] - m), float(s))
-        for name, m, s in zip(changed_names, mean[1:], sd[1:], strict=True)
+        name: PredictedEffect(float(mean[0] - mean_loss), float(loss_sd))
+        for name, mean_loss, loss_sd in zip(changed_names, mean[1:], sd[1:], strict=True)
     }
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))

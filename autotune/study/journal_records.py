@@ -18,7 +18,7 @@ from autotune.optimize.model_view import ModelView
 from autotune.services.base import Settings, Value
 from autotune.space.facts import HostFacts
 from autotune.study.ceiling_records import CacheCeilings, StackCeilings
-from autotune.study.record_codec import named, omit_if_empty
+from autotune.study.record_codec import define_named_field, define_omittable_field
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
@@ -141,15 +141,15 @@ class TrialStart:
 
     trial: int
     phase: str
-    source_trial: int | None = named("of", None)
-    suggestion_number: int | None = named("asked", None)
+    source_trial: int | None = define_named_field("of", None)
+    suggestion_number: int | None = define_named_field("asked", None)
     at: str = ""
     settings: Mapping[str, Value] = field(kw_only=True)
     suggested: Mapping[str, Value] = field(kw_only=True)
     bindings: tuple[str, ...] = field(kw_only=True)
-    bed: str | None = omit_if_empty()
-    replaced_trial: int | None = omit_if_empty(None, "repeats")
-    capped_parameters: tuple[str, ...] = omit_if_empty((), "capped")
+    bed: str | None = define_omittable_field()
+    replaced_trial: int | None = define_omittable_field(None, "repeats")
+    capped_parameters: tuple[str, ...] = define_omittable_field((), "capped")
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class TimeSpent:
     """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
-    bed: str | None = omit_if_empty()
+    bed: str | None = define_omittable_field()
 
     def __post_init__(self) -> None:
         """Raise ValueError for a time that no study can take."""

@@ -43,7 +43,7 @@ REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 # For a proof, the baseline must miss the objective in this many measurements, and a trial must meet it
 # in as many repeats. If both met the objective with the same probability p, the probability of a false
 # claim would be (p (1 - p))³, at most 1.6 %.
-REPRODUCTIONS = 3
+REQUIRED_REPRODUCTIONS = 3
 NO_SHIFT = Estimate(0.0, 0.0)  # the shift of a peak without drift and without a test bed's offset
 
 
@@ -54,7 +54,7 @@ def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
 
 def list_measured_trials(state: State) -> list[Trial]:
     """Return the trials that count towards the budget and have a capacity."""
-    return select_feasible_trials(state.list_finished(*COUNTED_PHASES))
+    return select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))
 
 
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
@@ -91,14 +91,16 @@ def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
     return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
 
-def estimate_candidates(state: State) -> dict[int, Estimate]:
+def estimate_candidate_peaks(state: State) -> dict[int, Estimate]:
     """Return the estimates of all configurations except the baseline. Repeats in the finals are left
     out.
     """
-    baselines = {state.find_configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
+    baselines = {
+        state.find_configuration_number(t) for t in state.list_finished_trials(Phase.BASELINE)
+    }
     searched_trials = [
         t
-        for t in state.list_finished(*COUNTED_PHASES)
+        for t in state.list_finished_trials(*COUNTED_PHASES)
         if state.find_configuration_number(t) not in baselines
     ]
     first_estimates = _estimate_configurations(state, searched_trials)
@@ -134,7 +136,9 @@ def find_rough_incumbent(state: State) -> Trial | None:
     number, peak = _find_highest_trial(state)
     if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
         return None
-    repeated_trials = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
+    repeated_trials = (
+        t for t in state.list_started_trials(*COUNTED_PHASES) if t.source_trial == number
+    )
     trial = state.find_trial(number)
     is_rough = trial.peak is not None and trial.peak.is_rough
     return trial if is_rough and next(repeated_trials, None) is None else None
@@ -173,7 +177,8 @@ def is_exploring(state: State) -> bool:
         if trial.peak and not trial.peak.is_pruned
     ]
     last_numbers = {
-        trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
+        trial.number
+        for trial in state.list_finished_trials(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
     }
     earlier_peaks = [log_peak for number, log_peak in peaks if number not in last_numbers]
     newer_peaks = [log_peak for number, log_peak in peaks if number in last_numbers]
@@ -191,12 +196,12 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     """
     repeated_trial_numbers = {
         state.find_configuration_number(t)
-        for t in state.list_started(*OPENING_PHASES)
+        for t in state.list_started_trials(*OPENING_PHASES)
         if t.source_trial is not None
     }
     pruned_trials = [
         (trial, replace(state.normalize_peak(trial), sd=trial.peak.upper_sd))
-        for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*OPENING_PHASES))
         if trial.peak
         and trial.peak.is_pruned
         and state.find_configuration_number(trial) not in repeated_trial_numbers
@@ -217,7 +222,7 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     The best preset is included if it may be the best of all. Presets were not selected for a lucky
     measurement, and the winner must not be worse than published advice.
     """
-    estimates_by_trial = estimate_candidates(state)
+    estimates_by_trial = estimate_candidate_peaks(state)
     ranked_trials = sorted(
         estimates_by_trial, key=lambda trial: estimates_by_trial[trial].log_mean, reverse=True
     )
@@ -230,11 +235,12 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     ]
     chosen_trials = [
         trial
-        for location, trial in enumerate(ranked_trials)
-        if location < min_count or trial in plausible_trials
+        for rank, trial in enumerate(ranked_trials)
+        if rank < min_count or trial in plausible_trials
     ][:max_count]
     advised_trial = next(
-        (n for n in plausible_trials if state.find_trial(n).phase in OPENING_PHASES), None
+        (number for number in plausible_trials if state.find_trial(number).phase in OPENING_PHASES),
+        None,
     )
     if advised_trial is None or advised_trial in chosen_trials:
         return tuple(chosen_trials)
@@ -250,7 +256,9 @@ def find_best_trial(state: State) -> int | None:
     baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
     candidates = numbers - {baseline.number} if baseline else numbers
     confirmed_trials = (
-        t.source_trial for t in state.list_finished(Phase.CONFIRM) if t.source_trial in candidates
+        t.source_trial
+        for t in state.list_finished_trials(Phase.CONFIRM)
+        if t.source_trial in candidates
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
@@ -263,7 +271,7 @@ def find_best_trial(state: State) -> int | None:
 def find_leader(state: State) -> int | None:
     """Return the trial that would win now, with all of its changes."""
     return find_winner(
-        estimate_candidates(state),
+        estimate_candidate_peaks(state),
         _list_noisy_repeats(state, *FINAL_PHASES),
         _list_preset_trials(state),
     )
@@ -276,7 +284,7 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
     repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(
-            pool_peaks(estimate_candidates(state), repeats), _list_preset_trials(state)
+            pool_peaks(estimate_candidate_peaks(state), repeats), _list_preset_trials(state)
         )
         if repeats
         else None
@@ -285,15 +293,17 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
-    estimates = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))
+    estimates = pool_peaks(
+        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+    )
     return ranking.is_undecided(estimates[first_number], estimates[second_number])
 
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
     """True if ``trial`` sustained clearly less than configuration ``number`` is estimated to sustain."""
-    estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
-        number
-    ]
+    estimate = pool_peaks(
+        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+    )[number]
     return (
         compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
         >= DECIDED_PROBABILITY
@@ -305,7 +315,7 @@ def find_best_preset(state: State) -> Trial | None:
     baseline = find_baseline(state)
     presets = {
         state.find_configuration_number(trial): trial
-        for trial in select_feasible_trials(state.list_finished(*PRESET_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*PRESET_PHASES))
         if trial.peak and not trial.peak.is_pruned
     }
     if baseline is not None:
@@ -320,7 +330,7 @@ def find_best_preset(state: State) -> Trial | None:
 
 def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
     """Return the measurements of configuration ``number`` between the search and the proof."""
-    final_trials = state.list_finished(*FINAL_PHASES)
+    final_trials = state.list_finished_trials(*FINAL_PHASES)
     return tuple(
         trial for trial in final_trials if state.find_configuration_number(trial) == number
     )
@@ -332,16 +342,16 @@ def list_final_peaks(state: State, number: int) -> list[Estimate]:
     return [state.normalize_peak(trial) for trial in trials]
 
 
-def add_measurement_noise(state: State, estimate: Estimate, count: int) -> Estimate:
-    """Return an estimate from ``count`` measurements, with the noise between measurements added."""
-    return estimate.widen_by_noise(_get_selection_noise(state) / max(1, count) ** 0.5)
+def add_measurement_noise(state: State, estimate: Estimate, measurement_count: int) -> Estimate:
+    """Return an estimate with the noise between ``measurement_count`` measurements added."""
+    return estimate.widen_by_noise(_get_selection_noise(state) / max(1, measurement_count) ** 0.5)
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
     """Return the trials of configurations from guides or the user; empty until the search is over."""
     if state.posterior is None:
         return frozenset()
-    preset_trials = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
+    preset_trials = state.list_finished_trials(*(OPENING_PHASES - {Phase.BASELINE}))
     return frozenset(trial.number for trial in preset_trials)
 
 
@@ -356,7 +366,7 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     repeats: dict[int, list[Estimate]] = {}
-    for number, peak in estimate_peaks(state, state.list_finished(*phases)):
+    for number, peak in estimate_peaks(state, state.list_finished_trials(*phases)):
         repeats.setdefault(number, []).append(peak)
     return repeats
 
@@ -394,11 +404,15 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     is compared with the previous one on the same test bed, so that drift and differences between beds do
     not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
-    repeats: dict[tuple[str | None, int], list[float]] = {}
-    for trial in select_feasible_trials(state.list_finished(*phases)):
+    log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
+    for trial in select_feasible_trials(state.list_finished_trials(*phases)):
         key = (trial.bed, state.find_configuration_number(trial))
-        repeats.setdefault(key, []).append(state.normalize_peak(trial).log_mean)
-    log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
+        log_peaks_by_key.setdefault(key, []).append(state.normalize_peak(trial).log_mean)
+    log_differences = [
+        later_log_peak - earlier_log_peak
+        for log_peaks in log_peaks_by_key.values()
+        for earlier_log_peak, later_log_peak in pairwise(log_peaks)
+    ]
     return estimate_repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
 
@@ -409,7 +423,7 @@ def find_baseline(state: State) -> Trial | None:
     A baseline that misses the objective is measured once more, because a disturbance may have been the
     cause.
     """
-    baselines = state.list_finished(Phase.BASELINE)
+    baselines = state.list_finished_trials(Phase.BASELINE)
     measured_trials = [trial for trial in baselines if not trial.is_unmeasured]
     feasible_trials = [trial for trial in measured_trials if trial.peak and trial.peak.is_feasible]
     return next(iter((*feasible_trials, *measured_trials, *baselines)), None)
@@ -421,15 +435,17 @@ def find_reference(state: State) -> Trial | None:
     The reference is the best configuration known before the search. A worse configuration would be less
     similar to the compared configurations, and would take longer to measure.
     """
-    if references := state.list_finished(Phase.REFERENCE):
+    if references := state.list_finished_trials(Phase.REFERENCE):
         # All measurements of a series must use the same configuration.
         return state.find_trial(state.find_configuration_number(references[0]))
     presets = [
         t
-        for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))
+        for t in select_feasible_trials(state.list_finished_trials(*OPENING_PHASES))
         if t.peak and not t.peak.is_pruned
     ]
-    usable_trials = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
+    usable_trials = (
+        presets or select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))[:1]
+    )
     return max(usable_trials, key=lambda t: state.normalize_peak(t).log_mean, default=None)
 
 
@@ -447,7 +463,7 @@ def estimate_study_drift(state: State) -> StudyDrift:
     }
     return replace(
         strongest_drift,
-        bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds},
+        bed_sds={bed: state.get_bed_offset(bed).sd for bed in state.beds},
         shifts={number: shift for number, shift in shifts.items() if shift != NO_SHIFT},
     )
 
@@ -462,7 +478,7 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
             trial_numbers_by_bed[trial.bed].append(trial.number)
     # The measurement that led to the selection of the reference is probably too high. Later measurements
     # would look like a decline, so the first measurement is excluded.
-    for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
+    for trial in select_feasible_trials(state.list_finished_trials(Phase.REFERENCE)):
         is_reference = reference and state.find_configuration_number(trial) == reference.number
         if is_reference and trial.bed in peaks_by_bed and trial.peak:
             peaks_by_bed[trial.bed][trial.number] = trial.peak.estimate
@@ -472,7 +488,7 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
-    offset, drift_shift = state.bed_offset(trial.bed), drift.shifts.get(trial.number, NO_SHIFT)
+    offset, drift_shift = state.get_bed_offset(trial.bed), drift.shifts.get(trial.number, NO_SHIFT)
     return Estimate(drift_shift.log_mean + offset.log, hypot(drift_shift.sd, offset.excess_sd))
 
 
@@ -491,7 +507,7 @@ def list_bed_readings(state: State) -> list[BedReading]:
             trial.bed,
             trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, NO_SHIFT)),
         )
-        for trial in select_feasible_trials(state.list_finished(*REPEATED_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*REPEATED_PHASES))
         if trial.bed and trial.bed in drifts and trial.peak is not None
     ]
 
@@ -513,7 +529,7 @@ def list_confirmations(
         )
     estimates = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
-        for trial in select_feasible_trials(state.list_finished(phase))
+        for trial in select_feasible_trials(state.list_finished_trials(phase))
         if trial.bed == bed
     ]
     return [
@@ -532,7 +548,7 @@ def list_proof_failures(state: State) -> list[Trial]:
     """
     return [
         trial
-        for trial in state.list_finished(Phase.CONFIRM)
+        for trial in state.list_finished_trials(Phase.CONFIRM)
         if not trial.is_feasible and not trial.is_unmeasured
     ]
 
@@ -550,7 +566,7 @@ def fails_in_proof(state: State, challenger: int) -> bool:
     return 2 * winner_failures > len(failures)
 
 
-def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
+def _keep_complete_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
     return measurements[: len(measurements) // 2 * 2]
 
 
@@ -562,7 +578,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
     """
     assert trial.peak is not None
     peak = trial.peak.estimate
-    return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd)
+    return Estimate(peak.log_mean - state.get_bed_offset(trial.bed).log, peak.sd)
 
 
 def baseline_meets_slo(state: State) -> bool:
@@ -571,7 +587,7 @@ def baseline_meets_slo(state: State) -> bool:
     return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
 
 
-def misses_slo(state: State) -> bool:
+def baseline_misses_slo(state: State) -> bool:
     """True if the baseline was measured and did not meet the objective at any rate."""
     baseline = find_baseline(state)
     return (
@@ -583,7 +599,7 @@ def list_repeats(state: State, challenger: int) -> list[Trial]:
     """Return the repeats of a trial after the search, except repeats that measured nothing."""
     return [
         trial
-        for trial in state.list_finished(Phase.FINALIST)
+        for trial in state.list_finished_trials(Phase.FINALIST)
         if state.find_configuration_number(trial) == challenger and not trial.is_unmeasured
     ]
 
@@ -593,12 +609,14 @@ def is_reproduced(state: State, challenger: int) -> bool:
     repeats = list_repeats(state, challenger)
     if not all(trial.is_feasible for trial in repeats):
         return False
-    if not misses_slo(
+    if not baseline_misses_slo(
         state
     ):  # the baseline was never measured, so there is nothing to compare with
         return bool(repeats)
-    failed_baselines = [t for t in state.list_finished(Phase.BASELINE) if not t.is_unmeasured]
-    return min(len(repeats), len(failed_baselines)) >= REPRODUCTIONS
+    failed_baselines = [
+        t for t in state.list_finished_trials(Phase.BASELINE) if not t.is_unmeasured
+    ]
+    return min(len(repeats), len(failed_baselines)) >= REQUIRED_REPRODUCTIONS
 
 
 def decide_verdict(state: State) -> Verdict:
@@ -612,14 +630,14 @@ def decide_verdict(state: State) -> Verdict:
         return _build_verdict(verdict_name, challenger)
     if fails_in_proof(state, challenger):
         return _build_verdict("no-improvement", challenger)
-    proof = collect_proof(state, challenger)
-    gains = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
+    proof = collect_proof_measurements(state, challenger)
+    gain_by_bed = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
     verdict = (
         _build_verdict("improved", challenger, proof.compute_proven_gain())
         if proof.is_proven
         else _build_verdict("no-improvement", challenger, proof.compute_gain())
     )
-    return replace(verdict, beds=gains, disagree=proof.beds_disagree if gains else None)
+    return replace(verdict, beds=gain_by_bed, disagree=proof.beds_disagree if gain_by_bed else None)
 
 
 def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
@@ -627,11 +645,11 @@ def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> 
     return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 
 
-def collect_proof(state: State, challenger: int) -> Proof:
+def collect_proof_measurements(state: State, challenger: int) -> Proof:
     """Return the proof measurements made so far, by test bed."""
     return Proof(
         {
-            bed: _keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
+            bed: _keep_complete_pairs(list_confirmations(state, challenger, bed=bed))
             for bed in state.stacks
         }
     )

@@ -76,7 +76,9 @@ def record_reading(
     return RecordedReading(trial, at, purpose, **{**fields, "histogram": histogram, "hosts": hosts})
 
 
-def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) -> dict[str, Any]:
+def encode_command_call(
+    trial: int, at: str, seconds: float, answer: BenchmarkAnswer
+) -> dict[str, Any]:
     """Return the JSON object of a command call. Its keys depend on the kind of answer."""
     common_fields = {
         "trial": trial,
@@ -87,7 +89,7 @@ def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) ->
     return {**common_fields, **dataclasses.asdict(answer)}
 
 
-def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
+def describe_command_call(call: RecordedCall) -> dict[str, float | str | None]:
     """Return the seconds of a call and its answer. The keys depend on the kind of answer."""
     if call.value is not None:
         return {"seconds": call.seconds, "value": call.value, "sd": call.sd}
@@ -95,18 +97,20 @@ def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
     return failure_fields if call.said is None else {**failure_fields, "said": call.said}
 
 
-def load_records(directory: Path) -> list[RecordedReading | RecordedCall]:
+def load_reading_records(directory: Path) -> list[RecordedReading | RecordedCall]:
     """Return every reading and call of a study, in order. Raises AutotuneError."""
     path = directory / READINGS_FILE
-    return [_decode(path, record) for record in journal.read_records(path)]
+    return [_decode_reading_record(path, record) for record in journal.read_records(path)]
 
 
 def load_readings(directory: Path) -> list[RecordedReading]:
     """Return every reading of load, in order. Raises AutotuneError."""
-    return [record for record in load_records(directory) if isinstance(record, RecordedReading)]
+    return [
+        record for record in load_reading_records(directory) if isinstance(record, RecordedReading)
+    ]
 
 
-def _decode(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
+def _decode_reading_record(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
     try:
         if record.get("purpose") == CALL_PURPOSE:
             return decode(RecordedCall, record)

@@ -28,12 +28,12 @@ TYPE_NAMES: Mapping[type, str] = {
 }
 
 
-def omit_if_empty(default: object = None, key: str | None = None) -> Any:
+def define_omittable_field(default: object = None, key: str | None = None) -> Any:
     """Return a field whose key is not written for ``None`` or an empty value."""
     return dataclasses.field(default=default, metadata={OMIT_IF_EMPTY: True, KEY: key})
 
 
-def named(key: str, default: object = dataclasses.MISSING) -> Any:
+def define_named_field(key: str, default: object = dataclasses.MISSING) -> Any:
     """Return a field whose key in a record differs from its name."""
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={KEY: key})

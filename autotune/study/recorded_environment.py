@@ -53,7 +53,9 @@ def rebuild_environment(
         target_file = target_file.for_bed(bed)
     adopted_record = find_adopted_record(records, bed)
     skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
-    facts = {} if target_file.target.command else _read_facts(start.facts, target_file, settings)
+    facts = (
+        {} if target_file.target.command else _read_host_facts(start.facts, target_file, settings)
+    )
     full_space = space.build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
@@ -80,7 +82,7 @@ def _find_beds(records: Sequence[Mapping[str, Any]]) -> dict[str, RecordedBed]:
     return {**decode(StudyStart, records[0]).beds, **{bed.bed: bed for bed in joined_records}}
 
 
-def _read_facts(
+def _read_host_facts(
     recorded_facts: Mapping[str, RecordedFacts], target_file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""

@@ -18,7 +18,7 @@ from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.runtimes import load_runtime
 from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
-from autotune.study.entry_check import await_entry
+from autotune.study.entry_check import await_correct_entries
 from autotune.study.study_store import load_state, read_study_start
 from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
@@ -196,7 +196,7 @@ def _restore_bed(
             study,
             {name: transports[name] for name in transports if name in changed_hosts},
             manager,
-            partial(await_entry, file, transports),
+            partial(await_correct_entries, file, transports),
             prefers_host_copies=prefers_host_copies,
         )
         return [f"{prefix}{line}" for line in lines]

@@ -83,14 +83,14 @@ def _add_differences(
         return
     changes = preview.compute_changes(recommended)
     plan["diff"] = "".join(change.diff for change in changes.values())
-    plan["hosts"] = changes_to_json(changes)
+    plan["hosts"] = encode_host_changes(changes)
     plan["may_restart"] = {unit: list(hosts) for unit, hosts in preview.restarted_units.items()}
     plan["requests"] = {
         url: describe_answer(answer) for url, answer in preview.request_answers().items()
     }
 
 
-def changes_to_json(
+def encode_host_changes(
     changes: Mapping[str, HostChanges],
 ) -> dict[str, plan_documents.HostChangesObject]:
     """Return, by host, files with their diff, kernel values (from → to), and units with action and
@@ -299,8 +299,8 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
         services = deployment["services"]
         services_text = ", ".join(f"{name} {value}" for name, value in services.items())
         note = " (the baseline's)" if number == 0 else ""
-        servers, count = ", ".join(deployment["servers"]), deployment["parameters"]
-        yield f"  {services_text}{note}: {servers}; {format_count(count, 'parameter')}"
+        servers, service_count = ", ".join(deployment["servers"]), deployment["parameters"]
+        yield f"  {services_text}{note}: {servers}; {format_count(service_count, 'parameter')}"
         yield from (f"    rule: {binding}" for binding in deployment["bindings"])
 
 

@@ -29,10 +29,11 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     MIN_CONFIGURATIONS,
-    REPRODUCTIONS,
+    REQUIRED_REPRODUCTIONS,
     baseline_meets_slo,
-    collect_proof,
-    estimate_candidates,
+    baseline_misses_slo,
+    collect_proof_measurements,
+    estimate_candidate_peaks,
     fails_in_proof,
     find_baseline,
     find_best_trial,
@@ -45,7 +46,6 @@ from autotune.study.ranking import (
     list_confirmations,
     list_measured_trials,
     list_repeats,
-    misses_slo,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -164,7 +164,7 @@ def select_next_step(
     ``elapsed_seconds`` is the time spent on the study in seconds, over all sessions.
     """
     return (
-        _plan_interrupted(state, bed)
+        _plan_interrupted_trial(state, bed)
         or _plan_opening(state, space, budget, elapsed_seconds, bed)
         or _plan_search(state, space, budget, elapsed_seconds, bed)
         or _plan_wait(state, *COUNTED_PHASES, Phase.REFERENCE)
@@ -185,7 +185,7 @@ def select_next_step(
     )
 
 
-def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
+def _plan_interrupted_trial(state: State, bed: str | None) -> ScheduleStep | None:
     """Return a repeat of the bed's interrupted trial, or else of an unfinished trial of an inactive
     bed.
     """
@@ -233,7 +233,7 @@ def _find_abandoned_trials(state: State) -> list[Trial]:
 
 
 def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
-    return WaitStep() if state.list_running(*phases) else None
+    return WaitStep() if state.list_running_trials(*phases) else None
 
 
 def _plan_opening(
@@ -243,10 +243,10 @@ def _plan_opening(
     deployment is tried early.
 
     Advised and published configurations are tried only if their deployment may be the best. After the
-    presets come the user's configurations, then the winners of an earlier study. A configuration with the
-    same effect as an earlier one is skipped.
+    presets come the user's configurations, then the winners of an earlier study. A configuration with
+    the same effect as an earlier one is skipped.
     """
-    if not _can_search(state, budget, elapsed_seconds):
+    if not _has_time_to_search(state, budget, elapsed_seconds):
         return None
     # A baseline without a result is measured again if the benchmark failed.
     opening_trials = [
@@ -261,7 +261,7 @@ def _plan_opening(
     max_tried = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried_settings, clamped_space = list[Settings](), space.with_clamps(state.clamps)
     tried_effects: list[Settings] = []  # effective settings of the configurations tried so far
-    for phase, settings in _list_presets(space):
+    for phase, settings in _list_preset_settings(space):
         active_settings, effective_settings = (
             space.select_active(settings),
             space.select_active(clamped_space.get_effective(settings)),
@@ -278,14 +278,14 @@ def _plan_opening(
         if (
             is_new
             and len(tried_settings) <= max_tried
-            and (is_required or _may_be_best(state, space, settings))
+            and (is_required or _may_deployment_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
-    untried_settings = _find_untried(state, space, clamped_space, tried_settings)
+    untried_settings = _find_untried_settings(state, space, clamped_space, tried_settings)
     return MeasureStep(Phase.TRY_FIRST, untried_settings) if untried_settings is not None else None
 
 
-def _find_untried(
+def _find_untried_settings(
     state: State, space: SearchSpace, clamped_space: SearchSpace, tried_settings: Sequence[Settings]
 ) -> Settings | None:
     """Return the next configuration of the user or of an earlier study, or ``None`` after the last.
@@ -304,9 +304,9 @@ def _find_untried(
         return space.select_active(clamped_space.get_effective(settings))
 
     measured_effects = [
-        find_effective_settings(t.settings) for t in state.list_started(*OPENING_PHASES)
+        find_effective_settings(t.settings) for t in state.list_started_trials(*OPENING_PHASES)
     ]
-    for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
+    for trial in sorted(state.list_started_trials(Phase.TRY_FIRST), key=lambda trial: trial.number):
         # This trial measured the first configuration that was new at that time. Clamps discovered later
         # may since have made that configuration a duplicate.
         first_new_index = next(
@@ -334,11 +334,13 @@ def _count_shared_settings(settings: Settings, *others: Settings) -> int:
     return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
 
-def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
+def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     """True if the deployment of ``settings`` may be the best, according to measurements so far."""
     deployment = _select_deployment(settings, space)
-    usable_trials = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
-    bed_levels = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable_trials}}
+    usable_trials = select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))
+    bed_levels = {
+        bed: exp(-state.get_bed_offset(bed).log) for bed in {t.bed for t in usable_trials}
+    }
     lower_bounds = [
         bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
     ]
@@ -350,7 +352,7 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     return not lower_bounds or max(upper_bounds, default=0.0) >= max(lower_bounds)
 
 
-def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
+def _list_preset_settings(space: SearchSpace) -> list[tuple[Phase, Settings]]:
     presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
     return [(Phase.BASELINE, space.baseline), *presets]
 
@@ -363,9 +365,9 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
+    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
     is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    if is_over or not _can_search(state, budget, elapsed_seconds):
+    if is_over or not _has_time_to_search(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, budget, elapsed_seconds, bed)
@@ -416,11 +418,13 @@ def _plan_reference(
     if reference is None:
         return None
     reference_trials = [
-        t for t in (reference, *state.list_finished(Phase.REFERENCE)) if t.bed == bed
+        t for t in (reference, *state.list_finished_trials(Phase.REFERENCE)) if t.bed == bed
     ]
     last_number = max((t.number for t in reference_trials), default=-1)
     later_trials = [
-        t for t in state.list_finished(*COUNTED_PHASES) if t.number > last_number and t.bed == bed
+        t
+        for t in state.list_finished_trials(*COUNTED_PHASES)
+        if t.number > last_number and t.bed == bed
     ]
     pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later_trials)
     # A rough trial is short, and drift is small compared with its uncertainty.
@@ -448,18 +452,18 @@ def _can_measure_references(
     trials_between = (count - 1) * REFERENCE_INTERVAL_TRIALS
     needed_seconds = (count + trials_between) * compute_average_trial_seconds(state)
     needed_seconds /= max(1, len(state.active_beds))
-    left_trials = budget.trials - len(state.list_counted(include_running=True))
+    left_trials = budget.trials - len(state.list_counted_trials(include_running=True))
     left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
     return count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:
-    return RankStep() if state.posterior is None and estimate_candidates(state) else None
+    return RankStep() if state.posterior is None and estimate_candidate_peaks(state) else None
 
 
-def _can_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
+def _has_time_to_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
-    counted_trials = len(state.list_counted(include_running=True))
+    counted_trials = len(state.list_counted_trials(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # As long as only the baseline is measured, there is no gain to prove.
@@ -476,9 +480,11 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     """Return the seconds that are reserved to repeat the leaders, and to simplify and prove the
     winner.
     """
-    if misses_slo(state):
+    if baseline_misses_slo(state):
         # The first measurement of the baseline is already one of the needed failures.
-        reproduction_seconds = (2 * REPRODUCTIONS - 1) * compute_average_trial_seconds(state)
+        reproduction_seconds = (2 * REQUIRED_REPRODUCTIONS - 1) * compute_average_trial_seconds(
+            state
+        )
         return min(
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
         )
@@ -549,7 +555,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
-        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
+        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished_trials(Phase.CONFIRM))
         return max(
             MIN_MEASUREMENT_SECONDS,
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
@@ -561,7 +567,7 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
         )
         reserved_seconds = (
             compute_reserve_seconds(state, budget)
-            if state.list_finished(*COUNTED_PHASES)
+            if state.list_finished_trials(*COUNTED_PHASES)
             else first_trial_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
@@ -574,9 +580,9 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
 
 
 def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
-    if elapsed_seconds >= budget.time or state.list_started(Phase.CONFIRM):
+    if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
-    finalists = state.list_started(Phase.FINALIST)
+    finalists = state.list_started_trials(Phase.FINALIST)
     measured_numbers = {trial.source_trial for trial in finalists}
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
@@ -614,11 +620,11 @@ def _plan_simplification(
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
     number, simplification = find_leader(state), state.simplification
-    simplified_count = len(state.list_started(Phase.SIMPLIFIED))
+    simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if (
         number is None
         or state.posterior is None
-        or state.list_started(Phase.CONFIRM)
+        or state.list_started_trials(Phase.CONFIRM)
         or state.values
     ):
         return None
@@ -652,12 +658,12 @@ def _plan_reversal(
     The cost is uncertain because the parameter was rarely measured at its baseline value. The gain may
     depend on this change.
     """
-    number, reversals = find_best_trial(state), state.list_started(Phase.EXPLAIN)
+    number, reversals = find_best_trial(state), state.list_started_trials(Phase.EXPLAIN)
     if (
         number is None
         or state.posterior is None
         or state.values
-        or state.list_started(Phase.CONFIRM)
+        or state.list_started_trials(Phase.CONFIRM)
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
         or len(reversals) >= MAX_REVERSALS
@@ -694,19 +700,23 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
     then repeated until one repeat misses the objective, or enough have met it.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if state.values or not misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
+    if (
+        state.values
+        or not baseline_misses_slo(state)
+        or elapsed_seconds + trial_seconds > budget.time
+    ):
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    baselines = state.list_started(Phase.BASELINE)
+    baselines = state.list_started_trials(Phase.BASELINE)
     if baseline is not None and _needs_more_trials(
-        baselines, max(REPRODUCTIONS, len(state.stacks) + 1)
+        baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None:
         return None
-    repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
+    repeats = [t for t in state.list_started_trials(Phase.FINALIST) if t.source_trial == challenger]
     has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
-    if has_failed or not _needs_more_trials(repeats, REPRODUCTIONS):
+    if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
@@ -724,7 +734,9 @@ def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bo
 def _plan_confirmation(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the winner or the baseline. Both alternate for at least one pair."""
+    """Return the next measurement of the winner or the baseline. Both alternate for at least one
+    pair.
+    """
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -733,7 +745,7 @@ def _plan_confirmation(
         or not baseline.peak.is_feasible
     ):
         return None
-    proof = collect_proof(state, challenger)
+    proof = collect_proof_measurements(state, challenger)
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = compute_average_trial_seconds(state)
     pair_seconds = 2 * (
@@ -761,7 +773,7 @@ def _plan_runner_up(
     the proof starts.
     """
     finalist_pair = select_finalist_pair(state)
-    if finalist_pair is None or state.list_started(Phase.CONFIRM):
+    if finalist_pair is None or state.list_started_trials(Phase.CONFIRM):
         return None
     reserved_seconds = compute_min_proof_seconds(
         state
@@ -776,7 +788,7 @@ def _plan_runner_up(
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
     """Return the number of pairs that have started, including unfinished ones."""
-    started_trials = state.list_started(phase)
+    started_trials = state.list_started_trials(phase)
     counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-count // 2) for count in counts)
 
@@ -795,7 +807,7 @@ def _plan_alternation(
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.
     """
-    finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
+    finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     confirmations = list_confirmations(state, first_number, phase, bed)
     if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
         len(confirmations) % 2 == 0 and is_over

@@ -128,7 +128,7 @@ class SharedStore(StudyStore):
         ] = []  # lines that are in the database but not in the journal yet
         self._monitor = HeartbeatMonitor()
         self._heartbeat_task = PeriodicTask(
-            "heartbeat", self.heartbeat_policy.interval_seconds, self._try_heartbeat
+            "heartbeat", self.heartbeat_policy.interval_seconds, self._try_to_send_heartbeat
         )
         self.refresh()
 
@@ -139,7 +139,7 @@ class SharedStore(StudyStore):
     def refresh(self) -> None:
         """Read the records of other workers."""
         with self._lock:
-            self._apply_lines(self.database.run_transaction(self._read_new_lines))
+            self._apply_journal_lines(self.database.run_transaction(self._read_new_lines))
             self._flush_journal()
 
     def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
@@ -223,7 +223,7 @@ class SharedStore(StudyStore):
             with self.database.engine.begin() as connection:
                 release(connection)
                 records = self._read_new_lines(connection)
-            self._apply_lines(records)
+            self._apply_journal_lines(records)
             self._flush_journal()
 
     def send_heartbeat(self) -> None:
@@ -251,7 +251,7 @@ class SharedStore(StudyStore):
                     connection, self.study.study_id, uuid.uuid4().hex, [record]
                 )
 
-    def _try_heartbeat(self) -> None:
+    def _try_to_send_heartbeat(self) -> None:
         try:
             self.send_heartbeat()
         except SQLAlchemyError:
@@ -268,11 +268,11 @@ class SharedStore(StudyStore):
                 saved_state = (
                     self.state,
                     self._record_count,
-                    {b: [*r] for b, r in self._waiting_records.items()},
+                    {bed_name: [*r] for bed_name, r in self._waiting_records.items()},
                 )
                 try:
                     with self.database.engine.begin() as connection:
-                        self._apply_lines(
+                        self._apply_journal_lines(
                             study_database.lock_and_read_lines(
                                 connection, self.study.study_id, self._record_count
                             )
@@ -327,9 +327,9 @@ class SharedStore(StudyStore):
             else self.database.run_autocommit(append_batch)
         )
         if number == self._record_count + 1:  # no other worker has added records since
-            self._apply_lines([journal.encode_record(record) for record in records])
+            self._apply_journal_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
-            self._apply_lines(self._read_new_lines(decision))
+            self._apply_journal_lines(self._read_new_lines(decision))
         else:
             self.refresh()
         if decision is None:
@@ -341,7 +341,7 @@ class SharedStore(StudyStore):
     def _read_new_lines(self, connection: Connection) -> list[bytes]:
         return study_database.read_lines_after(connection, self.study.study_id, self._record_count)
 
-    def _apply_lines(self, lines: Sequence[bytes]) -> None:
+    def _apply_journal_lines(self, lines: Sequence[bytes]) -> None:
         self.state = replay_records(study_database.parse_lines(lines), self.state)
         self._record_count += len(lines)
         self._unwritten_lines += lines
@@ -355,12 +355,12 @@ class SharedStore(StudyStore):
 def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the records, with all records of time spent merged into one."""
     spent_records = [record for record in records if record["event"] == "spent"]
-    seconds: Mapping[str, float] = {}
+    total_seconds: Mapping[str, float] = {}
     for record in spent_records:
-        seconds = add_seconds_by_activity(seconds, record["seconds"])
+        total_seconds = add_seconds_by_activity(total_seconds, record["seconds"])
     other_records = [record for record in records if record["event"] != "spent"]
     return (
-        [*other_records, {**spent_records[-1], "seconds": seconds}]
+        [*other_records, {**spent_records[-1], "seconds": total_seconds}]
         if spent_records
         else other_records
     )

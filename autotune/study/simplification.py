@@ -19,7 +19,7 @@ def select_next_block(
         state.simplification or Simplification(),
     )
     winner = space.replace_impossible(leader.effective_settings, leader.settings)
-    simplified_trials = state.list_finished(Phase.SIMPLIFIED)
+    simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
     accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,
         previous_record.without,
@@ -48,5 +48,5 @@ def select_next_block(
         accepted=accepted_trial,
         without=tuple(omitted_changes),
         refused=refused_blocks,
-        measured=len(state.list_started(Phase.SIMPLIFIED)),
+        measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )

@@ -82,7 +82,7 @@ def _record_earlier_leaders(
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
-        estimates = ranking.estimate_candidates(state)
+        estimates = ranking.estimate_candidate_peaks(state)
         ranked_numbers = sorted(estimates, key=lambda number: -estimates[number].log_mean)
         configurations = transfer_settings(
             [state.find_trial(number).effective_settings for number in ranked_numbers],

@@ -242,7 +242,7 @@ def resolve_next_step(
                 _record_simplification(context, searcher, step.trial_number)
             elif isinstance(step, EstimateCostsStep):
                 _record_reversal_costs(context, searcher, step.trial_number)
-            elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
+            elif (search_step := _request_suggestion(context, searcher, proposal)) is not None:
                 return search_step
 
 
@@ -263,7 +263,7 @@ def prepare_measurement(
     measurement in seconds.
     """
     state = context.store.state
-    offset = state.bed_offset(context.bed)
+    offset = state.get_bed_offset(context.bed)
     # The incumbent's first peak may have been lucky, and must not prune its own repeat.
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
@@ -337,7 +337,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     """
     earlier_trials = [
         t
-        for t in select_feasible_trials(state.list_finished())
+        for t in select_feasible_trials(state.list_finished_trials())
         if state.find_configuration_number(t) == step.source_trial
     ]
     full_peaks = [
@@ -356,7 +356,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
 
 
-def _ask_sampler(
+def _request_suggestion(
     context: TrialContext, searcher: Searcher, proposal: Proposal | None
 ) -> MeasureStep | None:
     """Return the next measurement, or ``None`` if the model expects no further improvement."""
@@ -365,7 +365,7 @@ def _ask_sampler(
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard_trial(suggestion.number)
-        count_text = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
+        count_text = format_count(len(state.list_finished_trials(*COUNTED_PHASES)), "configuration")
         reason = (
             f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
             f"{probability:.0%}"

@@ -230,9 +230,9 @@ class State:
         longest time counts.
         """
         beds: Iterable[str | None] = self.bed_seconds or (None,)
-        return max(map(self.bed_elapsed_seconds, beds))
+        return max(map(self.compute_bed_elapsed_seconds, beds))
 
-    def bed_elapsed_seconds(self, bed: str | None) -> float:
+    def compute_bed_elapsed_seconds(self, bed: str | None) -> float:
         """Return the elapsed seconds of the study for one of `stacks`, including the time before the
         bed joined.
         """
@@ -266,7 +266,7 @@ class State:
     @property
     def is_over(self) -> bool:
         """True if the study ended with a verdict, or if `measure` measured something."""
-        return self.verdict is not None or bool(self.list_finished(Phase.MEASURE))
+        return self.verdict is not None or bool(self.list_finished_trials(Phase.MEASURE))
 
     @property
     def stacks(self) -> tuple[str | None, ...]:
@@ -283,7 +283,7 @@ class State:
         """Return the last trial that each test bed started."""
         return {trial.bed: trial for trial in self.trials if trial.bed is not None}
 
-    def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_running_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
         active_beds, repeated_trial_numbers = (
             frozenset(self.active_beds),
@@ -298,11 +298,11 @@ class State:
             and (not phases or t.phase in phases)
         )
 
-    def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_started_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the finished and the running trials."""
-        return (*self.list_finished(*phases), *self.list_running(*phases))
+        return (*self.list_finished_trials(*phases), *self.list_running_trials(*phases))
 
-    def bed_offset(self, bed: str | None) -> BedOffset:
+    def get_bed_offset(self, bed: str | None) -> BedOffset:
         """Return the estimated difference between a test bed and an average one."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
@@ -311,9 +311,9 @@ class State:
         it.
         """
         assert trial.peak is not None
-        return self.bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
+        return self.get_bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
 
-    def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_finished_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         if phases not in self._finished_cache:
             grouped_trials = chain.from_iterable(
                 self.trials_by_phase.get(phase, ()) for phase in phases
@@ -332,7 +332,7 @@ class State:
 
     @cached_property
     def _finished_cache(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
-        """Return a cache for `list_finished`, because a study on many beds makes thousands of
+        """Return a cache for `list_finished_trials`, because a study on many beds makes thousands of
         decisions.
         """
         return {}
@@ -340,7 +340,7 @@ class State:
     @cached_property
     def clamps(self) -> Mapping[str, Clamp]:
         """Return the limits of effective values that were seen in deployments, by parameter."""
-        return clamps.find_clamps(self.trials)
+        return clamps.find_common_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
         """Return ``space`` limited by the process sizes and clamps measured in the study so far."""
@@ -360,22 +360,23 @@ class State:
         """Return the number of trials with a peak."""
         return sum(trial.peak is not None for trial in self.trials)
 
-    def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
+    def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally with the running ones.
 
         The baseline counts once, even if several test beds measure it, or if a test bed repeats the
         measurement.
         """
         trials = (
-            self.list_started(*COUNTED_PHASES)
+            self.list_started_trials(*COUNTED_PHASES)
             if include_running
-            else self.list_finished(*COUNTED_PHASES)
+            else self.list_finished_trials(*COUNTED_PHASES)
         )
-        first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
+        first_bed = next((trial.bed for trial in trials if trial.phase is Phase.BASELINE), None)
         return tuple(
-            t
-            for t in trials
-            if t.phase is not Phase.BASELINE or (t.bed == first_bed and t.source_trial is None)
+            trial
+            for trial in trials
+            if trial.phase is not Phase.BASELINE
+            or (trial.bed == first_bed and trial.source_trial is None)
         )
 
     def find_trial(self, number: int) -> Trial:
@@ -433,21 +434,21 @@ def apply_record(state: State, record: Mapping[str, Any]) -> State:
     Raises ValueError for a record without the required content of its kind.
     """
     record_type = find_record_type(record)
-    return _apply(decode(record_type, record), state) if record_type else state
+    return _apply_record(decode(record_type, record), state) if record_type else state
 
 
 @singledispatch
-def _apply(_: object, state: State) -> State:
+def _apply_record(_: object, state: State) -> State:
     """Return the state after a record. A record that affects no decision leaves the state unchanged."""
     return state
 
 
-@_apply.register
+@_apply_record.register
 def _apply_study_start(record: records.StudyStart, state: State) -> State:
     return replace(state, started=record.started, is_shared=record.shared, purpose=record.purpose)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_session(record: records.SessionStart, state: State) -> State:
     """Return the state in a new session, which retries every bed except the beds that were left out."""
     beds = tuple(dict.fromkeys((*state.beds, *record.beds)))
@@ -455,7 +456,7 @@ def _apply_session(record: records.SessionStart, state: State) -> State:
     return replace(state, beds=beds, exclusion_reasons=excluded_beds)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_bed_join(record: records.BedJoined, state: State) -> State:
     """Return the state after a test bed joins, or joins again."""
     bed = record.bed
@@ -469,26 +470,26 @@ def _apply_bed_join(record: records.BedJoined, state: State) -> State:
     )
 
 
-@_apply.register
+@_apply_record.register
 def _apply_exclusion(record: records.BedExclusion, state: State) -> State:
     reasons = {**state.exclusion_reasons, record.bed: record.set_aside}
     return replace(state, exclusion_reasons=reasons)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_offsets(record: records.BedOffsets, state: State) -> State:
     return replace(state, offsets=record.offsets)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_trial_start(record: records.TrialStart, state: State) -> State:
     trial = Trial(
         record.trial,
         Phase(record.phase),
-        _intern_names(record.settings),
+        _intern_parameter_names(record.settings),
         source_trial=record.source_trial,
         suggestion_number=record.suggestion_number,
-        suggested=_intern_names(record.suggested),
+        suggested=_intern_parameter_names(record.suggested),
         bindings=record.bindings,
         bed=record.bed,
         replaced_trial=record.replaced_trial,
@@ -498,7 +499,7 @@ def _apply_trial_start(record: records.TrialStart, state: State) -> State:
     return replace(state, trials=(*state.trials, trial))
 
 
-def _intern_names(values: Settings) -> Settings:
+def _intern_parameter_names(values: Settings) -> Settings:
     """Return the values with interned names: separate copies would use most of the memory in long
     studies.
     """
@@ -514,36 +515,36 @@ def _replace_trial(state: State, number: int, **changes: Any) -> State:
     return replace(state, trials=tuple(trials))
 
 
-@_apply.register
+@_apply_record.register
 def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
     return _replace_trial(
         state,
         record.trial,
-        effective=_intern_names(record.effective),
+        effective=_intern_parameter_names(record.effective),
         differences=record.differences,
         files=record.files,
     )
 
 
-@_apply.register
+@_apply_record.register
 def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
     peak = Peak(**{name: getattr(record, name) for name in Peak.__dataclass_fields__})
     return _replace_trial(state, record.trial, peak=peak, ended_at=record.at)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_failure(record: records.FailedTrial, state: State) -> State:
     return _replace_trial(
         state, record.trial, failure=record.why, is_fault=record.fault, ended_at=record.at
     )
 
 
-@_apply.register
+@_apply_record.register
 def _apply_command_values(record: records.CommandValues, state: State) -> State:
     return replace(state, values={**state.values, record.trial: record.values})
 
 
-@_apply.register
+@_apply_record.register
 def _apply_time_spent(record: records.TimeSpent, state: State) -> State:
     state = replace(state, seconds=add_seconds_by_activity(state.seconds, record.seconds))
     if record.bed is None:
@@ -565,57 +566,57 @@ def add_seconds_by_activity(
     }
 
 
-@_apply.register
+@_apply_record.register
 def _apply_noise(record: RecordedNoise, state: State) -> State:
     return replace(state, noise=record)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_bottleneck(record: records.RecordedBottleneck, state: State) -> State:
     return replace(state, bottlenecks={**state.bottlenecks, record.trial: record})
 
 
-@_apply.register
+@_apply_record.register
 def _apply_capacities(record: records.Capacities, state: State) -> State:
     return replace(state, capacities={**state.capacities, record.trial: record.parts})
 
 
-@_apply.register
+@_apply_record.register
 def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
     largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
     return replace(state, rss={**state.rss, **largest_sizes})
 
 
-@_apply.register
+@_apply_record.register
 def _apply_standings(record: records.Standings, state: State) -> State:
     peaks = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
     return replace(state, posterior=PosteriorPeaks(peaks, record.noise))
 
 
-@_apply.register
+@_apply_record.register
 def _apply_transferred_configurations(
     record: records.TransferredConfigurations, state: State
 ) -> State:
     return replace(state, transferred=record.configurations)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_model(record: records.RecordedModel, state: State) -> State:
     return replace(state, model=record.view)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_reversal_costs(record: records.ReversalCosts, state: State) -> State:
     costs = {cost.parameter: ReversalCost(cost.loss, cost.sd) for cost in record.costs}
     return replace(state, reversal_costs=costs, cost_trial=record.trial)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_stop_reason(record: records.SearchStopped, state: State) -> State:
     return replace(state, stop_reason=record.why)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_reference_answers(record: records.ReferenceAnswers, state: State) -> State:
     problems = {
         str(page.get("page")): str(page["problem"]) for page in record.pages if "problem" in page
@@ -627,27 +628,27 @@ def _apply_reference_answers(record: records.ReferenceAnswers, state: State) -> 
     )
 
 
-@_apply.register
+@_apply_record.register
 def _apply_warm_up(record: records.WarmUp, state: State) -> State:
     return replace(state, warmups={**state.warmups, record.trial: record})
 
 
-@_apply.register(StackCeilings)
-@_apply.register(CacheCeilings)
+@_apply_record.register(StackCeilings)
+@_apply_record.register(CacheCeilings)
 def _apply_ceilings(record: Ceilings, state: State) -> State:
     return replace(state, ceilings=(*state.ceilings, record))
 
 
-@_apply.register
+@_apply_record.register
 def _apply_explanation(record: MinimalChanges, state: State) -> State:
     return replace(state, minimal_changes=record)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_simplification(record: Simplification, state: State) -> State:
     return replace(state, simplification=record)
 
 
-@_apply.register
+@_apply_record.register
 def _apply_verdict(record: Verdict, state: State) -> State:
     return replace(state, verdict=record)

@@ -46,7 +46,7 @@ from autotune.study.journal_records import (
     StudyStart,
     TrialStart,
 )
-from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_call
+from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_command_call
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
     Phase,
@@ -235,7 +235,7 @@ class StudyStore:
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
         """Record a call of a benchmark command; it is on disk when this method returns."""
-        record = encode_call(trial.number, format_current_timestamp(), seconds, answer)
+        record = encode_command_call(trial.number, format_current_timestamp(), seconds, answer)
         with self._lock:
             self._readings.append_record(record)
 

@@ -186,7 +186,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
 
 def _check_repeated_faults(state: State) -> None:
     """Raise AutotuneError if repeated faults show that the benchmark or the load must be fixed."""
-    last_trials = state.list_finished()[-MAX_FAULTS:]
+    last_trials = state.list_finished_trials()[-MAX_FAULTS:]
     last_trial = last_trials[-1]
     if not last_trial.is_unmeasured or (
         last_trial.phase is Phase.MEASURE and not last_trial.is_fault

@@ -65,7 +65,7 @@ class TrialContext:
     @property
     def elapsed_seconds(self) -> float:
         """Return the elapsed seconds of the study, as known in this session."""
-        return self.store.state.bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
+        return self.store.state.compute_bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
         """Record the time since the last call."""
@@ -224,7 +224,11 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
     state = store.state
     noise = state.noise
     trial_numbers = {trial.number for trial in state.trials if bed in (None, trial.bed)}
-    readings = [r for r in load_records(store.directory) if bed is None or r.trial in trial_numbers]
+    readings = [
+        record
+        for record in load_records(store.directory)
+        if bed is None or record.trial in trial_numbers
+    ]
     return MeasurementHistory(
         elapsed_seconds=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed_seconds,
         reading_count=len(readings),
