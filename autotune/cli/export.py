@@ -150,7 +150,7 @@ def _announce_changes(environment: Environment, settings: Settings) -> Iterator[
     changed_count = sum(settings[name] != baseline[name] for name in settings)
     compute_changes = environment.build_preview().compute_changes
     assert compute_changes is not None  # `check_can_keep` requires hosts
-    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
+    changes = compute_changes(environment.space.complete_without_repair(settings).settings)
     changes_json = encode_host_changes(changes)
     yield from (c["diff"].rstrip("\n") for c in changes_json.values() if c["diff"])
     yield (

@@ -47,7 +47,7 @@ LOAD_KERNEL_HANDLER = "Load kernel values"
 LINE_WIDTHS, MAX_LINE_WIDTH = (120, 112, 104, 96, 88, 80), 160
 
 
-class Template(str):
+class AnsibleTemplate(str):
     """Text that Ansible renders as a template. All other text is marked as unsafe, so that Ansible
     does not render it.
     """
@@ -78,7 +78,7 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_health_url": "",
         },
         f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(groups)),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_include_tasks(groups)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
@@ -101,7 +101,7 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
     }
 
 
-def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _build_include_tasks(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
     for name, names in groups.items():
         yield {
@@ -200,20 +200,22 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     }
     yield {
         "name": "Configure the host, or roll it back",
-        "block": list(_build_configuration(host, hosts, backup)),
-        "rescue": list(_build_rollback(backup)),
+        "block": list(_build_configuration_tasks(host, hosts, backup)),
+        "rescue": list(_build_rollback_tasks(backup)),
     }
 
 
-def _build_host_script(name: str, request: str, *arguments: str) -> dict[str, Any]:
-    """Return a task that runs the host script with ``request`` (such as `--check`) and ``arguments``."""
-    force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
+def _build_host_script(name: str, script_option: str, *arguments: str) -> dict[str, Any]:
+    """Return a task that runs the host script with ``script_option`` (such as `--check`) and
+    ``arguments``.
+    """
+    force_option = AnsibleTemplate("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
         "name": name,
         "ansible.builtin.command": {
-            "argv": ["sh", "-s", "--", force_option, request, *arguments],
-            "stdin": Template(f"{{{{ {script} }}}}"),
+            "argv": ["sh", "-s", "--", force_option, script_option, *arguments],
+            "stdin": AnsibleTemplate(f"{{{{ {script} }}}}"),
         },
     }
 
@@ -229,13 +231,13 @@ def _build_preview_task() -> dict[str, Any]:
     }
 
 
-def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
+def _build_rollback_tasks(backup: str) -> Iterator[dict[str, Any]]:
     """Yield the tasks that run after a failure. The play then fails, so that no other host changes."""
     yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
         "ansible.builtin.fail": {
-            "msg": Template(
+            "msg": AnsibleTemplate(
                 "{{ inventory_hostname }} was rolled back, because this task failed: "
                 "{{ ansible_failed_task.name }}"
             )
@@ -243,7 +245,9 @@ def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
     }
 
 
-def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
+def _build_configuration_tasks(
+    host: str, hosts: ExportedHosts, backup: str
+) -> Iterator[dict[str, Any]]:
     units = hosts.units[host]
     stopped_units = sorted(unit for unit, runs in units.items() if not runs)
     if stopped_units:
@@ -277,7 +281,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
             "changed_when": False,
             "when": "not ansible_check_mode",
         }
-    yield from _build_health_checks(running_units)
+    yield from _build_health_check_tasks(running_units)
 
 
 def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
@@ -289,16 +293,16 @@ def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
             "owner": "root",
             "group": "root",
             "mode": _format_mode(0o644),
-            "regexp": Template(r"^\s*{{ item.key | regex_escape }}\s*="),
-            "line": Template("{{ item.key }} = {{ item.value }}"),
+            "regexp": AnsibleTemplate(r"^\s*{{ item.key | regex_escape }}\s*="),
+            "line": AnsibleTemplate("{{ item.key }} = {{ item.value }}"),
         },
-        "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
+        "loop": AnsibleTemplate("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog limit that applied when it was opened.
         "notify": [LOAD_KERNEL_HANDLER, *(f"Restart {unit}" for unit in running_units)],
     }
 
 
-def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _build_health_check_tasks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
     host changes.
     """
@@ -309,13 +313,15 @@ def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any
         }
         yield {
             "name": "Check that services run",
-            "ansible.builtin.command": {"argv": ["systemctl", "is-active", Template("{{ item }}")]},
+            "ansible.builtin.command": {
+                "argv": ["systemctl", "is-active", AnsibleTemplate("{{ item }}")]
+            },
             "loop": list(running_units),
             "changed_when": False,
         }
     yield {
         "name": "Request the address of the health check",
-        "ansible.builtin.uri": {"url": Template("{{ autotune_health_url }}")},
+        "ansible.builtin.uri": {"url": AnsibleTemplate("{{ autotune_health_url }}")},
         "delegate_to": "localhost",
         "become": False,
         "register": "autotune_health",
@@ -330,7 +336,7 @@ def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict
     """Return a task in which the script writes one file. In check mode, the script only compares the
     file with the new content.
     """
-    request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
+    request = AnsibleTemplate("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
         **_build_host_script(f"Write {file.path}", request, backup, file.path),
@@ -355,7 +361,7 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
         }
     # If files were overwritten, the running configuration is unknown, and a reload may not apply all
     # changes.
-    unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
+    unit_state = AnsibleTemplate("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {
         (_name_handler(host, unit, hosts), unit)
         for host, units in hosts.units.items()
@@ -408,7 +414,7 @@ def _mark_templates_unsafe(document: Any) -> Any:
         return {key: _mark_templates_unsafe(value) for key, value in document.items()}
     if isinstance(document, list):
         return [_mark_templates_unsafe(value) for value in document]
-    if isinstance(document, Template):
+    if isinstance(document, AnsibleTemplate):
         return str(document)
     if isinstance(document, str) and re.search(r"\{[{%#]", document):
         return TaggedScalar(document, '"', "!unsafe")

@@ -29,7 +29,7 @@ from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
 from autotune.export.host_setup import HostSetup, build_host_setup
 from autotune.export.setting_lines import check_lines
-from autotune.export.unit_commands import can_run_commands, check_commands, is_below
+from autotune.export.unit_commands import can_run_commands, check_commands, is_below_pattern
 from autotune.report.studies import Study
 from autotune.runtimes import load_runtime
 from autotune.services import unit_files
@@ -78,7 +78,7 @@ def derive_hosts(
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
-        _check_agreement(study, host, record, desired_state)
+        _check_record_agreement(study, host, record, desired_state)
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
@@ -154,7 +154,9 @@ def _derive_edits(
     return record.files[path].edits
 
 
-def _check_agreement(study: Study, host: str, record: HostRecord, desired: DesiredState) -> None:
+def _check_record_agreement(
+    study: Study, host: str, record: HostRecord, desired: DesiredState
+) -> None:
     if host not in desired.hosts:
         raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
     state = desired.hosts[host]
@@ -256,11 +258,13 @@ def _build_stack(
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
     services = [location.service for location in list_target_services(target)]
-    names = {name: paths[0] for s in services for name, paths in s.programs.items()}
+    program_paths = {
+        name: paths[0] for service in services for name, paths in service.programs.items()
+    }
     context = StackContext(
         RENDER_DIRECTORY,
         {},
-        dict.fromkeys(target.hosts, names),
+        dict.fromkeys(target.hosts, program_paths),
         dict.fromkeys(target.hosts, PLACEHOLDER_FACTS),
         *WEB_ACCOUNT,
         installed=True,
@@ -315,9 +319,10 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 if deployment in tier.service
                 for service, _ in catalogue.services_of(deployment)
             }
-            if missing := sorted(services - tier_configs.keys()):
+            if missing_services := sorted(services - tier_configs.keys()):
                 raise ExportError(
-                    study, f"it does not record the files of {missing[0]} that it edits on {host}"
+                    study,
+                    f"it does not record the files of {missing_services[0]} that it edits on {host}",
                 )
 
 
@@ -334,7 +339,10 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
     for file in config.files:
         is_own = re.fullmatch(FILE_PATTERN, file.path) and (
-            any(is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
+            any(
+                is_below_pattern(file.path, pattern)
+                for pattern in (adoption.paths if adoption else ())
+            )
             or _is_drop_in(file.path, instance)
         )
         if not is_own:

@@ -148,7 +148,7 @@ def list_changed_hosts(
     )
     chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups)
     for file in chosen_hosts.files:
-        _check_words(study, file)
+        _check_masked_words(study, file)
     return chosen_hosts
 
 
@@ -192,7 +192,7 @@ def _build_host_file(
     )
 
 
-def _check_words(study: Study, file: HostFile) -> None:
+def _check_masked_words(study: Study, file: HostFile) -> None:
     """Raise AutotuneError if the host cannot fill in masked values, or if edits do not match the
     file's content.
     """

@@ -32,7 +32,11 @@ from typing import Any
 
 from autotune.export.host_files import ExportedHosts
 from autotune.measure.reading import WARM_UP_PURPOSE
-from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
+from autotune.report.parameters import (
+    DeclaredParameters,
+    find_declared_parameters,
+    list_setting_changes,
+)
 from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
 from autotune.report.view import StudyView, build_study_view
@@ -132,7 +136,7 @@ def _list_changes(
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in list_changes(baseline, trial.effective_settings, declared_parameters)
+        for change in list_setting_changes(baseline, trial.effective_settings, declared_parameters)
     ]
 
 

@@ -42,7 +42,7 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
             replacement_hunk = Hunk(
                 hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
             )
-            _check_exchange(replacement_hunk)
+            _check_masked_exchange(replacement_hunk)
             hunks.append(replacement_hunk)
         first, start = number + 1, replacement + 1
     return tuple(hunks)
@@ -68,7 +68,7 @@ def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _check_exchange(hunk: Hunk) -> None:
+def _check_masked_exchange(hunk: Hunk) -> None:
     """Raise ValueError if the masked values in the host's line cannot be located unambiguously."""
     removed, added = hunk.removed[0], hunk.added[0]
     placeholders = find_placeholders(removed)

@@ -121,23 +121,25 @@ def _is_safe_hunk(vocabulary: _Vocabulary, hunk: Hunk) -> bool:
     # ``match_positions`` contains (i, j) if the first i removed lines and the first j added lines
     # differ only in settings.
     match_positions = {(0, 0)}
-    for old in range(len(removed) + 1):
-        for new in range(len(added) + 1):
+    for removed_count in range(len(removed) + 1):
+        for added_count in range(len(added) + 1):
             if (
                 (
-                    (old - 1, new) in match_positions
-                    and _is_whole_setting(vocabulary, removed[old - 1])
+                    (removed_count - 1, added_count) in match_positions
+                    and _is_whole_setting(vocabulary, removed[removed_count - 1])
                 )
                 or (
-                    (old, new - 1) in match_positions
-                    and _is_whole_setting(vocabulary, added[new - 1])
+                    (removed_count, added_count - 1) in match_positions
+                    and _is_whole_setting(vocabulary, added[added_count - 1])
                 )
                 or (
-                    (old - 1, new - 1) in match_positions
-                    and _is_setting_exchange(vocabulary, removed[old - 1], added[new - 1])
+                    (removed_count - 1, added_count - 1) in match_positions
+                    and _is_setting_exchange(
+                        vocabulary, removed[removed_count - 1], added[added_count - 1]
+                    )
                 )
             ):
-                match_positions.add((old, new))
+                match_positions.add((removed_count, added_count))
     return (len(removed), len(added)) in match_positions
 
 
@@ -163,12 +165,12 @@ def _is_setting_exchange(vocabulary: _Vocabulary, old: str, new: str) -> bool:
     if max(len(before), len(after)) > MAX_TOKENS:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    names = {*_list_names(vocabulary, old), *_list_names(vocabulary, new)}
+    setting_names = {*_list_names(vocabulary, old), *_list_names(vocabulary, new)}
     return _keeps_masked_words(vocabulary, before, after) and all(
-        _is_setting_run(vocabulary, names, before[:a], before[a:b])
-        and _is_setting_run(vocabulary, names, after[:c], after[c:d])
-        and _keeps_directives(before[:b], after[:d], before[b:])
-        for tag, a, b, c, d in matcher.get_opcodes()
+        _is_setting_run(vocabulary, setting_names, before[:old_start], before[old_start:old_end])
+        and _is_setting_run(vocabulary, setting_names, after[:new_start], after[new_start:new_end])
+        and _keeps_directives(before[:old_end], after[:new_end], before[old_end:])
+        for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes()
         if tag != "equal"
     )
 

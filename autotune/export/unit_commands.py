@@ -78,7 +78,7 @@ def check_commands(
         )
 
 
-def is_below(path: str, pattern: str) -> bool:
+def is_below_pattern(path: str, pattern: str) -> bool:
     """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
     pattern_names = PurePosixPath(pattern).parts
     path_names = PurePosixPath(path).parts[1:]
@@ -92,7 +92,7 @@ def can_run_commands(path: str) -> bool:
     return path.startswith(
         tuple(f"{directory}/" for directory in unit_files.UNIT_DIRECTORIES)
     ) or any(
-        is_below(path, pattern)
+        is_below_pattern(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
 

@@ -27,7 +27,7 @@ from autotune.report.parameters import (
     find_declared_parameters,
     find_parameter,
     list_active_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.report.view import build_study_view
@@ -183,7 +183,7 @@ def _build_readme(
         proof=view.headline.text
         if is_best_trial
         else "This trial is not the proven winner, so no gain is claimed.",
-        changes=list_changes(
+        changes=list_setting_changes(
             baseline.trial.effective_settings, trial.effective_settings, declared_parameters
         )
         if baseline

@@ -74,7 +74,7 @@ class SamplerTask:
         return ParameterGrid.from_dimensions(
             space.tunable_dimensions,
             space.baseline,
-            space.get_effective if space.caps else None,
+            space.get_effective_settings if space.caps else None,
         )
 
     def with_space(self, space: SearchSpace) -> SamplerTask:

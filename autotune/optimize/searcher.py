@@ -173,7 +173,7 @@ class Searcher:
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
         suggested_values = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective(suggested_values)
+        values = self._task.space.get_effective_settings(suggested_values)
         number = (
             trial.number
             if values == suggested_values

@@ -242,9 +242,9 @@ def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozens
     def keeps_rule(rule: Rule, settings: Settings) -> bool:
         if not rule.applies(settings) or space.is_kept(rule, settings):
             return True
-        return rule.applies(winner) and space.relative_excess(
+        return rule.applies(winner) and space.compute_relative_excess(
             rule, settings
-        ) <= space.relative_excess(rule, winner)
+        ) <= space.compute_relative_excess(rule, winner)
 
     @cache
     def keeps_all_rules(names: frozenset[str]) -> bool:

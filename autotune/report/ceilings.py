@@ -30,7 +30,9 @@ class CeilingsTable:
 def build_ceilings_json(
     record: Ceilings,
 ) -> documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings:
-    """Return ceilings as JSON with a schema version; `study.ceiling_records` describes the other keys."""
+    """Return ceilings as JSON with a schema version; `study.ceiling_records` describes the other
+    keys.
+    """
     if isinstance(record, StackCeilings):
         return {"schema": 1, **_encode_stack_ceilings(record)}
     return {"schema": 1, **_encode_cache_ceilings(record)}
@@ -88,7 +90,7 @@ def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObje
 
 def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
     """Yield a title, one line for each ceiling, and the note on the load share, if any."""
-    yield _format_title(record)
+    yield _format_ceilings_title(record)
     if isinstance(record, StackCeilings):
         yield from map(_format_stack_ceiling, record.ceilings)
     else:
@@ -121,7 +123,7 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
     headings: tuple[str, ...]
     if isinstance(record, StackCeilings):
         headings = ("concurrency", "ceiling", "latency", "errors")
-        rows = tuple(
+        table_rows = tuple(
             (
                 str(ceiling.concurrency),
                 ceiling.failed or _format_request_rate(ceiling),
@@ -130,7 +132,7 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
             )
             for ceiling in record.ceilings
         )
-        return CeilingsTable(_format_title(record), headings, rows, "")
+        return CeilingsTable(_format_ceilings_title(record), headings, table_rows, "")
     headings = ("objects", "ceiling", "traffic", "hit rate", "how")
     cache_rows = tuple(
         (
@@ -143,11 +145,11 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
         for ceiling in record.ceilings
     )
     return CeilingsTable(
-        _format_title(record), headings, cache_rows, _format_load_share_note(record)
+        _format_ceilings_title(record), headings, cache_rows, _format_load_share_note(record)
     )
 
 
-def _format_title(record: Ceilings) -> str:
+def _format_ceilings_title(record: Ceilings) -> str:
     if isinstance(record, CacheCeilings):
         return f"{', '.join(record.servers)} alone"
     return f"{record.generator}, {CLOSED_LOOP_LABEL}"

@@ -33,7 +33,7 @@ from autotune.report.parameters import (
     find_parameter,
     has_effect,
     list_active_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck, format_outcome
@@ -65,7 +65,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     time_axis, parameter_columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
+    shown_names = [column["name"] for column in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
     chart_data: ChartData = {
         "slo": _build_chart_slo(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
@@ -272,7 +272,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "differences": list(trial.differences),
         }
         if baseline is not None and _has_own_settings(view.state, trial, baseline):
-            changes = list_changes(
+            changes = list_setting_changes(
                 baseline.effective_settings, trial.effective_settings, declared_parameters
             )
             row["changes"] = [[change.name, *change.texts] for change in changes]

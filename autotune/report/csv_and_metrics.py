@@ -25,14 +25,14 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CsvRow = Mapping[str, Value | None]
 
 
-def format_csv(view: StudyView, name: str) -> str:
+def format_csv(view: StudyView, table_name: str) -> str:
     """Return the table ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError
     for damaged readings.
 
     The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
     value is empty. Text that a spreadsheet would read as a formula starts with an apostrophe.
     """
-    rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
+    rows = list(_list_trial_rows(view) if table_name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
     csv_buffer = io.StringIO()
     writer = csv.DictWriter(csv_buffer, list(headings), restval="")

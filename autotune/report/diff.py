@@ -14,10 +14,10 @@ from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, ou
 from autotune.report import format as fmt
 from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
-    NO_DECLARED,
+    NO_DECLARED_PARAMETERS,
     DeclaredParameters,
     find_declared_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.services.registry import Catalogue, catalogue_of, find_outliner
@@ -34,23 +34,28 @@ LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def format_diff(
-    study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
+    study: Study,
+    before_name: str = "baseline",
+    after_name: str = "best",
+    *,
+    parameters: bool = False,
 ) -> str:
-    """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
+    """Return a unified diff from ``before_name`` to ``after_name``: a trial number, ``baseline``,
+    ``best`` or ``hosts``.
 
     ``hosts`` means the current files on the hosts. The diff compares files and can be applied with
     `patch -p1`. With ``parameters``, the diff compares the settings that have an effect. The diff is
     empty if both sides are equal. Raises AutotuneError for a trial that does not exist or was never
     deployed.
     """
-    if HOSTS_SIDE in (a, b):
-        trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
+    if HOSTS_SIDE in (before_name, after_name):
+        trial = find_trial(study.state, after_name if before_name == HOSTS_SIDE else before_name)
         rendered_files = read_rendered_files(study.directory, trial)
         host_files, trial_name = read_host_files(study, rendered_files), f"trial-{trial.number}"
-        if a == HOSTS_SIDE:
+        if before_name == HOSTS_SIDE:
             return format_file_diff(host_files, rendered_files, HOSTS_SIDE, trial_name)
         return format_file_diff(rendered_files, host_files, trial_name, HOSTS_SIDE)
-    before, after = find_trial(study.state, a), find_trial(study.state, b)
+    before, after = find_trial(study.state, before_name), find_trial(study.state, after_name)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
     files = (
@@ -185,11 +190,11 @@ def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> Non
 
 
 def format_parameter_diff(
-    before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED
+    before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> str:
     """Return the settings that differ and have an effect in ``after``, as diff lines."""
     lines = []
-    for change in list_changes(
+    for change in list_setting_changes(
         before.effective_settings, after.effective_settings, declared_parameters
     ):
         if change.before is not None:

@@ -19,7 +19,7 @@ from autotune.report.gain_shares import (
 )
 from autotune.report.memory_costs import MemoryCosts, compute_memory_costs
 from autotune.report.outlook import StudyOutlook, build_outlook, select_feasible_peak
-from autotune.report.parameters import SettingChange, find_declared_parameters, list_changes
+from autotune.report.parameters import SettingChange, find_declared_parameters, list_setting_changes
 from autotune.report.reversal_costs import select_reversal_costs
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import count_by_outcome
@@ -146,18 +146,18 @@ def build_study_figures(study: Study) -> StudyFigures:
         gain=outlook.units.build_gain(gain, baseline_peak.peak) if gain and baseline_peak else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
-        changes=list_changes(
+        changes=list_setting_changes(
             baseline.trial.effective_settings, best.trial.effective_settings, declared_parameters
         )
         if baseline and best
         else (),
-        seconds_by_activity=_sum_seconds(state),
-        gain_shares=_split_gain(state, conclusion),
+        seconds_by_activity=_sum_seconds_by_activity(state),
+        gain_shares=_split_gain_into_shares(state, conclusion),
         reversal_costs=select_reversal_costs(state),
     )
 
 
-def _split_gain(state: State, conclusion: Conclusion) -> GainShares:
+def _split_gain_into_shares(state: State, conclusion: Conclusion) -> GainShares:
     if conclusion.verdict != "improved":
         return NO_SHARES
     sides = (conclusion.baseline, conclusion.preset, conclusion.best)
@@ -178,7 +178,7 @@ def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> Record
     return findings[-1] if findings else None
 
 
-def _sum_seconds(state: State) -> dict[str, float]:
+def _sum_seconds_by_activity(state: State) -> dict[str, float]:
     seconds = {activity: state.average_seconds.get(activity, 0.0) for activity in ACTIVITIES}
     other_seconds = state.elapsed_seconds - sum(seconds.values())
     seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}

@@ -260,7 +260,7 @@ def fit_curve(
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
     capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
-    grid = [
+    log_rate_grid = [
         lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
         for step in range(GRID_RATES)
     ]
@@ -269,7 +269,7 @@ def fit_curve(
     curves = [
         _fit_log_curve(
             sorted(rng.choices(points, k=sample_size)),
-            grid,
+            log_rate_grid,
             _draw_capacity(capacity_estimate, rng),
             slo,
         )
@@ -281,7 +281,7 @@ def fit_curve(
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
-    return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
+    return LatencyCurve(tuple(map(exp, log_rate_grid)), middle, low, high, peak, slo.limit)
 
 
 def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
@@ -300,41 +300,44 @@ def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     return 2 * len(slow_readings) >= len(violating_readings)
 
 
-def _draw_capacity(capacity_estimate: Estimate | None, random: Random) -> float | None:
+def _draw_capacity(capacity_estimate: Estimate | None, rng: Random) -> float | None:
     return (
         None
         if capacity_estimate is None
-        else random.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
+        else rng.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
     )
 
 
 def _fit_log_curve(
-    points: Sequence[LogPoint], grid: Sequence[float], crossing_log_rate: float | None, slo: Slo
+    points: Sequence[LogPoint],
+    log_rate_grid: Sequence[float],
+    crossing_log_rate: float | None,
+    slo: Slo,
 ) -> list[float]:
     """Return the curve's log seconds at the rates of the grid. The curve never falls, and reaches the
     SLO's limit at the log rate ``crossing_log_rate``.
     """
-    rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
+    log_rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing_log_rate is not None:
-        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing_log_rate)
+        log_limit, crossing_index = log(slo.limit), bisect_left(log_rates, crossing_log_rate)
         lower_log_seconds, upper_log_seconds = (
             log_seconds[:crossing_index],
             log_seconds[crossing_index:],
         )
         log_seconds = [
-            *(min(v, log_limit) for v in lower_log_seconds),
+            *(min(seconds_logarithm, log_limit) for seconds_logarithm in lower_log_seconds),
             log_limit,
-            *(max(v, log_limit) for v in upper_log_seconds),
+            *(max(seconds_logarithm, log_limit) for seconds_logarithm in upper_log_seconds),
         ]
-        rates = [*rates[:crossing_index], crossing_log_rate, *rates[crossing_index:]]
-    return [_interpolate(rates, log_seconds, rate) for rate in grid]
+        log_rates = [*log_rates[:crossing_index], crossing_log_rate, *log_rates[crossing_index:]]
+    return [_interpolate(log_rates, log_seconds, rate) for rate in log_rate_grid]
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
     """Return the least-squares fit that never falls, by the pool-adjacent-violators algorithm."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
-    for _, value, weight in points:
-        block = (value, weight, 1)
+    for _, log_seconds, weight in points:
+        block = (log_seconds, weight, 1)
         while blocks and blocks[-1][0] >= block[0]:
             mean, block_weight, count = blocks.pop()
             total_weight = block_weight + block[1]

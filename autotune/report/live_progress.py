@@ -27,7 +27,7 @@ from autotune.report.progress import (
     format_error_line,
     format_reading_line,
     format_warm_up_line,
-    ignore_errors,
+    report_exceptions,
     select_verdict_mark,
 )
 from autotune.report.trial_outcomes import format_outcome, format_trial_label
@@ -67,7 +67,7 @@ class LiveProgress:
         self._start_display()
         return self
 
-    @ignore_errors
+    @report_exceptions
     def _start_display(self) -> None:
         self._live_display.start()
         self._redraw()
@@ -76,20 +76,20 @@ class LiveProgress:
         with suppress(Exception):
             self._live_display.stop()
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_start(self, trial: Trial) -> None:
         self._trial, self._readings = trial, []
         self._show_step("deploying")
 
-    @ignore_errors
+    @report_exceptions
     def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
         self._show_step(f"{format_deployed_line(deploy_result)}; warming up")
 
-    @ignore_errors
+    @report_exceptions
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
         self._show_step(f"{format_warm_up_line(warm_up)}; searching for the capacity")
 
-    @ignore_errors
+    @report_exceptions
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         if purpose == WARM_UP_PURPOSE:
@@ -98,12 +98,12 @@ class LiveProgress:
             self._readings.append(reading)
         self._redraw()
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_end(self, trial: Trial) -> None:
         self._trial, self._readings = None, []
         self._show_step("choosing the next configuration")
 
-    @ignore_errors
+    @report_exceptions
     def note(self, text: str) -> None:
         self._console.print(style_text(text))
         self._redraw()

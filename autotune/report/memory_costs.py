@@ -104,17 +104,20 @@ class MemoryModel:
     target: Target
 
     def compute_change(
-        self, before: Settings, after: Settings, names: Iterable[str]
+        self, before: Settings, after: Settings, parameter_names: Iterable[str]
     ) -> float | None:
         """Return the change of the maximum memory use in bytes, on the hosts of the parameters
-        ``names``.
+        ``parameter_names``.
 
         The result is ``None`` unless memory rules cover all of these hosts, before and after the change.
         """
-        tiers = {ParameterName.parse(name).tier for name in names}
+        tiers = {ParameterName.parse(name).tier for name in parameter_names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
         old_bytes, new_bytes = (
-            {use.host: use.needed for use in self.space.compute_memory_use(settings)}
+            {
+                host_memory.host: host_memory.needed
+                for host_memory in self.space.compute_memory_use(settings)
+            }
             for settings in (before, after)
         )
         if not hosts <= old_bytes.keys() & new_bytes.keys():

@@ -33,7 +33,7 @@ class NextSteps:
 
 def build_next_steps(view: StudyFigures) -> NextSteps:
     """Return the commands that suit the study's verdict and its state (running or not)."""
-    steps = _list_steps(view)
+    steps = _select_next_steps(view)
     return replace(
         steps,
         commands=tuple(_list_commands(view, steps)),
@@ -41,7 +41,7 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
     )
 
 
-def _list_steps(view: StudyFigures) -> NextSteps:
+def _select_next_steps(view: StudyFigures) -> NextSteps:
     study_name = _format_study(view)
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         resume = f"autotune resume {_format_resumed_study(view)}"

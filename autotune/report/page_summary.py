@@ -9,7 +9,7 @@ from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.memory_costs import format_memory_change
 from autotune.report.parameters import SettingChange
-from autotune.report.reversal_costs import format_reversal_cost, select_action
+from autotune.report.reversal_costs import format_reversal_cost, select_change_action
 from autotune.report.studies import Study
 from autotune.report.text_report import format_change_memory, select_best_label, sort_changes
 from autotune.report.trial_outcomes import format_no_result
@@ -220,7 +220,7 @@ def _build_change_row(view: StudyView, change: SettingChange, name: str) -> Chan
         name=name,
         before=before,
         after=after,
-        action="" if view.target.command is not None else select_action(change),
+        action="" if view.target.command is not None else select_change_action(change),
         cost=_format_cost(view, change.name),
         memory=format_change_memory(view, change.name),
         meaning=change.meaning,

@@ -39,7 +39,7 @@ class DeclaredParameters:
     catalogue: Catalogue = SHIPPED
 
 
-NO_DECLARED = DeclaredParameters()
+NO_DECLARED_PARAMETERS = DeclaredParameters()
 TEXT_INDENT = 6 * " "
 EFFECT_TEXTS = {
     Effect.CAPACITY: "on capacity (searched first)",
@@ -77,7 +77,7 @@ class CatalogueEntry:
     deployments: tuple[str, ...] = ()
 
 
-def list_catalogue(
+def list_catalogue_entries(
     service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> dict[str, list[CatalogueEntry]]:
     """Return the parameters by service, for one service or for all services with parameters.
@@ -90,7 +90,7 @@ def list_catalogue(
         service_kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
-            name: _merge_kinds(services)
+            name: _merge_service_kinds(services)
             for name, services in service_kinds.items()
             if services[0].parameters
         }
@@ -101,10 +101,10 @@ def list_catalogue(
             f"unknown service {service_name!r}",
             hint=suggest_name(service_name, sorted(service_kinds)),
         )
-    return {name: _merge_kinds(service_kinds[name])}
+    return {name: _merge_service_kinds(service_kinds[name])}
 
 
-def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
+def _merge_service_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the parameters that differ by kind."""
     shared_parameters = [
         p
@@ -131,7 +131,7 @@ def build_catalogue_json(
         "schema": 1,
         "services": {
             service: [_build_entry_json(entry) for entry in entries]
-            for service, entries in list_catalogue(service_name, catalogue).items()
+            for service, entries in list_catalogue_entries(service_name, catalogue).items()
         },
     }
 
@@ -161,14 +161,14 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
 
 
 def format_catalogue(
-    name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
+    service_name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
 ) -> str:
     """Return the catalogue as text, a few lines per parameter.
 
     Raises AutotuneError for an unknown service.
     """
     lines: list[str] = []
-    for service, entries in list_catalogue(name, catalogue).items():
+    for service, entries in list_catalogue_entries(service_name, catalogue).items():
         lines += [service, "=" * len(service)]
         for entry in entries:
             lines += _format_entry(entry, width)
@@ -232,7 +232,9 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting that two configurations set differently; ``parameter`` is its catalogue entry, if any."""
+    """A setting that two configurations set differently; ``parameter`` is its catalogue entry,
+    if any.
+    """
 
     name: str
     before: Value | None
@@ -266,7 +268,7 @@ def find_declared_parameters(target: Target) -> DeclaredParameters:
 def find_parameter(
     name: str,
     settings: Settings = NO_SETTINGS,
-    declared_parameters: DeclaredParameters = NO_DECLARED,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
@@ -310,14 +312,14 @@ def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Servic
 
 
 def list_active_parameters(
-    settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+    settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> frozenset[str]:
     """Return the names of the parameters that have an effect under ``settings``."""
     return frozenset(name for name in settings if has_effect(name, settings, declared_parameters))
 
 
 def has_effect(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+    name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> bool:
     """True if the parameter has an effect under ``settings``."""
     return (
@@ -376,8 +378,10 @@ def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, 
     return roles if any(roles.values()) else {}
 
 
-def list_changes(
-    before: Settings, after: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+def list_setting_changes(
+    before: Settings,
+    after: Settings,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> tuple[SettingChange, ...]:
     """Return the settings that differ and have an effect in ``after``."""
     return tuple(

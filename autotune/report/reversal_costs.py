@@ -34,7 +34,7 @@ def select_reversal_costs(
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
 
 
-def select_action(change: SettingChange) -> documents.ActionLabel:
+def select_change_action(change: SettingChange) -> documents.ActionLabel:
     """Return ``none``, ``reload`` or ``restart``: the action that the change needs."""
     return (
         ACTION_LABELS[change.parameter.action] if change.parameter else ACTION_LABELS[Action.NONE]

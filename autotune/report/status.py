@@ -211,7 +211,7 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
     yield f"{view.name}: {state_text}" + (f", {lock_holder}" if lock_holder else "")
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
-    yield from _format_activity(view.units, status_document, running=is_running)
+    yield from _format_activity(view.units, status_document, is_running=is_running)
     yield from _format_trial_counts(view, status_document)
     yield from _format_peaks(view, status_document)
     if view.latency:
@@ -225,17 +225,20 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
         yield f"  next      {view.next_steps.status_command}"
 
 
-def _format_activity(units: Units, status_document: StudyStatus, *, running: bool) -> Iterator[str]:
+def _format_activity(
+    units: Units, status_document: StudyStatus, *, is_running: bool
+) -> Iterator[str]:
     """Yield what each test bed, or the only stack, is measuring."""
     for bed, bed_status in status_document.get("beds", {}).items():
         trial = bed_status["trial"]
-        activity = _format_running_trial(trial, units, running=running) if trial else "idle"
+        activity = _format_running_trial(trial, units, is_running=is_running) if trial else "idle"
         if bed_status["set_aside"]:
             activity = f"removed from the study: {bed_status['set_aside']}"
         pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
         yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
-        yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
+        trial_text = _format_running_trial(status_document["trial"], units, is_running=is_running)
+        yield f"  now       {trial_text}"
 
 
 def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
@@ -270,10 +273,10 @@ def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str
         yield f"  best      {_format_peak(best, units, units.no_result_text)}{claim_text}"
 
 
-def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
+def _format_running_trial(trial: RunningTrial, units: Units, *, is_running: bool) -> str:
     repeat_text = f" of trial {trial['of']}" if trial["of"] is not None else ""
     name = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
-    if not running:
+    if not is_running:
         return f"{name} was interrupted; `resume` repeats it"
     if isinstance(units, ValueUnits):
         return f"{name} is running the command, {format_count(trial['readings'], 'call')} so far"

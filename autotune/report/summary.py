@@ -56,7 +56,7 @@ from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import LatencyEstimate, estimate_latency_at
 from autotune.report.next_steps import NextSteps
 from autotune.report.parameters import SettingChange
-from autotune.report.reversal_costs import select_action
+from autotune.report.reversal_costs import select_change_action
 from autotune.report.text_report import sort_changes
 from autotune.report.units import DifferenceFigures, GainFigures
 from autotune.report.view import StudyView
@@ -86,14 +86,14 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         "best": _summarize_side(view, "best"),
         "preset": _summarize_configuration(view, "preset", view.conclusion.preset),
         "gain": encode_gain(view.gain) if view.gain else None,
-        "gain_shares": _summarize_shares(view),
+        "gain_shares": _summarize_gain_shares(view),
         "latency": encode_today_latency(view),
         "memory": {
-            "modelled": _round_bytes(view.memory_costs.modelled),
-            "measured": _round_bytes(view.memory_costs.measured),
+            "modelled": _round_change_bytes(view.memory_costs.modelled),
+            "measured": _round_change_bytes(view.memory_costs.measured),
         },
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
-        "next": _summarize_steps(view.next_steps),
+        "next": _summarize_next_steps(view.next_steps),
         "trials": {
             "complete": counts["complete"],
             "failed": counts["failed"],
@@ -112,7 +112,7 @@ def build_summary(view: StudyView) -> documents.StudyObject:
     }
 
 
-def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
+def _summarize_next_steps(steps: NextSteps) -> documents.NextCommands:
     return {
         "resume": list(steps.resume),
         "apply": list(steps.apply),
@@ -221,7 +221,7 @@ def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
     return {"value": difference.value, "low": difference.low, "high": difference.high}
 
 
-def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
+def _summarize_gain_shares(view: StudyView) -> documents.GainSharesObject | None:
     if view.verdict != "improved":
         return None
     shares, gain = view.gain_shares, view.gain
@@ -234,7 +234,7 @@ def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
     }
 
 
-def _round_bytes(change: float | None) -> int | None:
+def _round_change_bytes(change: float | None) -> int | None:
     return None if change is None else round(change)
 
 
@@ -255,8 +255,8 @@ def _summarize_change(view: StudyView, change: SettingChange) -> documents.Chang
         "parameter": change.name,
         "before": change.before,
         "after": change.after,
-        "action": select_action(change),
-        "memory": _round_bytes(view.memory_costs.by_change.get(change.name)),
+        "action": select_change_action(change),
+        "memory": _round_change_bytes(view.memory_costs.by_change.get(change.name)),
         "cost": {
             **_encode_ratio(cost.ratio),
             "distinguishable": cost.is_distinguishable,

@@ -15,7 +15,7 @@ from autotune.report.parameters import (
     find_declared_parameters,
     list_active_parameters,
 )
-from autotune.report.reversal_costs import format_reversal_cost, select_action
+from autotune.report.reversal_costs import format_reversal_cost, select_change_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
     describe_errors,
@@ -250,7 +250,7 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
     """Return the cells of a change's row: name, values, action, cost of reverting and memory."""
     before_text = "–" if change.before is None else fmt.format_setting(change.before)
-    action = select_action(change)
+    action = select_change_action(change)
     cost = view.reversal_costs.get(change.name)
     return (
         change.name,
@@ -304,9 +304,9 @@ def _format_time_shares(view: StudyView) -> Iterator[str]:
     total_seconds = view.seconds_by_activity["total"]
     if total_seconds:
         activity_shares = [
-            f"{k} {fmt.format_share(v, total_seconds)}"
-            for k, v in view.seconds_by_activity.items()
-            if k != "total"
+            f"{activity} {fmt.format_share(seconds, total_seconds)}"
+            for activity, seconds in view.seconds_by_activity.items()
+            if activity != "total"
         ]
         yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 

@@ -171,7 +171,7 @@ def _build_warning(
 def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     """Return all warnings of a study, the most serious first."""
     checks = (
-        _warn_of_model,
+        _warn_of_simulated_stack,
         _warn_of_certificates,
         _warn_of_answers,
         _warn_of_unchecked_pages,
@@ -186,7 +186,7 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     return tuple(warning for check in checks for warning in check(view))
 
 
-def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_simulated_stack(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
             "simulated",

@@ -19,12 +19,12 @@ from autotune.target.messages import suggest_name
 from autotune.target.read_target import TargetFile
 
 
-def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
+def build_catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
     """Return the expression that a service declares for one of its parameters, with full names."""
     return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
-def derive_by_rule(
+def derive_dimension_by_rule(
     file: TargetFile,
     dimensions: Mapping[str, Dimension],
     dimension: Dimension,
@@ -43,7 +43,11 @@ def derive_by_rule(
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
-            sibling_names = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            sibling_names = [
+                name_part.removeprefix(prefix)
+                for name_part in dimensions
+                if name_part.startswith(prefix)
+            ]
             hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
         if isinstance(dimensions[name].baseline, str):
@@ -85,10 +89,10 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
     return derived_dimensions
 
 
-def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
+def compute_derived_value(dimension: Dimension, values_by_name: NameValues) -> Value:
     """Return the value of a derived dimension, which is infinite if its expression divides by zero."""
     assert dimension.expression is not None
-    number = dimension.expression.evaluate(names) / dimension.unit_factor
+    number = dimension.expression.evaluate(values_by_name) / dimension.unit_factor
     is_whole = isinstance(dimension.parameter.stock, int) and isfinite(number)
     return int(number) if is_whole else number
 

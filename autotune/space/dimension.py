@@ -124,7 +124,7 @@ class Dimension:
         low, high = self.bounds
         return low <= float(value) <= high
 
-    def widened_for(self, value: Value) -> Dimension:
+    def widen_to_include(self, value: Value) -> Dimension:
         """Return the dimension with its bounds widened to include ``value``; choices do not change."""
         if self.choices:
             return self
@@ -134,7 +134,7 @@ class Dimension:
             self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number))
         )
 
-    def fixed_at(self, value: Value) -> Dimension:
+    def fix_at_value(self, value: Value) -> Dimension:
         """Return the dimension with ``value`` as its only value."""
         if self.choices:
             return replace(self, choices=(value,), baseline=value)
@@ -169,7 +169,7 @@ class AdoptedValues:
     values: Mapping[str, Value] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
-    def with_baseline(self, dimension: Dimension) -> Dimension:
+    def with_adopted_baseline(self, dimension: Dimension) -> Dimension:
         """Return the dimension with the adopted value as its baseline. If the parameter is not tuned,
         the baseline is its only value.
         """
@@ -178,21 +178,21 @@ class AdoptedValues:
             return dimension
         value = self.values.get(name, dimension.baseline)
         if name in self.skipped or dimension.parameter.on_demand:
-            return dimension.fixed_at(value)
-        return replace(dimension.widened_for(value), baseline=value)
+            return dimension.fix_at_value(value)
+        return replace(dimension.widen_to_include(value), baseline=value)
 
 
 EMPTY_VALUES = AdoptedValues()
 
 
-def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
+def build_deployment_choice(tier_name: str, tier: Tier) -> Dimension | None:
     """Return the dimension that selects a tier's deployment, with the baseline as its first choice;
     ``None`` if there is only one deployment.
     """
     if len(tier.service) < 2:
         return None
     parameter = replace(DEPLOYMENT_PARAMETER, choices=tier.service, stock=tier.service[0])
-    return Dimension(choice_name(name), parameter, tier.service[0], choices=tier.service)
+    return Dimension(choice_name(tier_name), parameter, tier.service[0], choices=tier.service)
 
 
 def is_deployment_choice(parameter: str) -> bool:

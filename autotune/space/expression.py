@@ -77,7 +77,7 @@ NameValues = Mapping[str, float]
 class Number:
     value: float
 
-    def evaluate(self, names: NameValues) -> float:
+    def evaluate(self, values_by_name: NameValues) -> float:
         return self.value
 
     def names(self) -> Iterator[str]:
@@ -91,9 +91,11 @@ class Number:
 class Name:
     name: str
 
-    def evaluate(self, names: NameValues) -> float:
-        """Return the value of this name in ``names``. Raises KeyError if the name has no value."""
-        return float(names[self.name])
+    def evaluate(self, values_by_name: NameValues) -> float:
+        """Return the value of this name in ``values_by_name``. Raises KeyError if the name has no
+        value.
+        """
+        return float(values_by_name[self.name])
 
     def names(self) -> Iterator[str]:
         yield self.name
@@ -107,27 +109,29 @@ class Operation:
     symbol: str
     operands: tuple[Expression, ...]
 
-    def evaluate(self, names: NameValues) -> float:
+    def evaluate(self, values_by_name: NameValues) -> float:
         """Return the result of the operation; a division by zero gives infinity."""
-        return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
+        return float(_OPERATIONS[self.symbol]([o.evaluate(values_by_name) for o in self.operands]))
 
     def names(self) -> Iterator[str]:
         for operand in self.operands:
             yield from operand.names()
 
     def __str__(self) -> str:
-        return self.format_with(str)
+        return self.format_with_leaves(str)
 
-    def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
-        """Return the operation as text in the usual notation. ``leaf`` formats each number and name."""
+    def format_with_leaves(self, format_leaf: Callable[[Number | Name], str]) -> str:
+        """Return the operation as text in the usual notation. ``format_leaf`` formats each number and
+        name.
+        """
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
                 binds_looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
-                text = operand.format_with(leaf)
+                text = operand.format_with_leaves(format_leaf)
                 texts.append(f"({text})" if binds_looser else text)
             else:
-                texts.append(leaf(operand))
+                texts.append(format_leaf(operand))
         if self.symbol in FUNCTIONS:
             return f"{self.symbol}({', '.join(texts)})"
         return f" {self.symbol} ".join(texts) if len(texts) > 1 else f"{self.symbol}{texts[0]}"
@@ -145,8 +149,10 @@ class Comparison:
     left: Expression
     right: Expression
 
-    def holds(self, names: NameValues) -> bool:
-        return COMPARISONS[self.symbol](self.left.evaluate(names), self.right.evaluate(names))
+    def holds(self, values_by_name: NameValues) -> bool:
+        return COMPARISONS[self.symbol](
+            self.left.evaluate(values_by_name), self.right.evaluate(values_by_name)
+        )
 
     def names(self) -> frozenset[str]:
         return frozenset({*self.left.names(), *self.right.names()})

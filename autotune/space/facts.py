@@ -26,7 +26,7 @@ class HostFacts:
     kernel_values: Mapping[str, str] = field(default_factory=dict)
     unsettable: Mapping[str, str] = field(default_factory=dict)
 
-    def limited_to(self, host: Host) -> HostFacts:
+    def limit_to_host(self, host: Host) -> HostFacts:
         """Return the facts reduced to the limits that the target sets for the host."""
         return replace(
             self,

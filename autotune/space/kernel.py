@@ -31,7 +31,7 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
         parse_number(host_value) if isinstance(dimension.parameter.stock, int) else host_value
     )
     if not dimension.choices:
-        return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
+        return replace(dimension.widen_to_include(int(current_value)), baseline=int(current_value))
     # The kernel lists the choices that this host offers.
     offered_choices = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
     if (
@@ -50,20 +50,20 @@ def find_kernel_parameter(target: Target, host: str, key: str) -> str:
     return f"{tier}.{Sysctl.name}.{key}"
 
 
-def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
+def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
     """Return the kernel values that these settings set, by host."""
-    values: dict[str, dict[str, str]] = {}
+    kernel_values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
         prefix = f"{name}.{Sysctl.name}."
         values_by_key = {
             n.removeprefix(prefix): str(v) for n, v in settings.items() if n.startswith(prefix)
         }
         for host in tier.hosts:
-            values[host] = {**values_by_key, **values.get(host, {})}
-    return values
+            kernel_values[host] = {**values_by_key, **kernel_values.get(host, {})}
+    return kernel_values
 
 
-def find_unsettable(
+def find_unsettable_settings(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the names of kernel settings that are not tuned, and lines with the reasons.
@@ -84,12 +84,12 @@ def find_unsettable(
             kept_settings.append(dimension)
     unsettable_names = {d.name for d in kernel_settings} - {d.name for d in kept_settings}
     return frozenset(unsettable_names), (
-        *_format_excluded(excluded_names),
+        *_format_excluded_settings(excluded_names),
         *_describe_differences(target, kept_settings, facts),
     )
 
 
-def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
+def _format_excluded_settings(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """Yield the excluded settings as text: one line for all tiers with the same settings and reason."""
     locations_by_reason: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():

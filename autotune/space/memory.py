@@ -54,7 +54,7 @@ def limit_measured_size(estimate: float, measured: float) -> float:
     return max(measured, MIN_MEASURED_SHARE * estimate)
 
 
-def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
+def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
     """True if each process that a rule counts would fit into its host on its own."""
     if (host := find_rule_host(rule)) is None:
         return True
@@ -63,23 +63,23 @@ def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
 
 
 def compute_memory_use(
-    rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
+    rules: Iterable[Rule], settings: Settings, values_by_name: Mapping[str, float]
 ) -> Iterator[HostMemory]:
-    """Yield the memory use of each host, for the rules that apply to ``settings``. ``names`` contains
-    the settings and all facts.
+    """Yield the memory use of each host, for the rules that apply to ``settings``. ``values_by_name``
+    contains the settings and all facts.
     """
     for rule in rules:
         if (host := find_rule_host(rule)) is not None and rule.applies(settings):
             share_bytes, baseline_excess = (
-                rule.comparison.right.evaluate(names),
-                rule.allowed_excess(names),
+                rule.comparison.right.evaluate(values_by_name),
+                rule.allowed_excess(values_by_name),
             )
             yield HostMemory(
                 host,
                 rule.text,
-                rule.comparison.left.evaluate(names),
+                rule.comparison.left.evaluate(values_by_name),
                 share_bytes + baseline_excess,
-                names[f"memory({host})"],
+                values_by_name[f"memory({host})"],
                 baseline_excess > 0,
             )
 
@@ -100,7 +100,7 @@ class MemoryCheck:
         """
         given_names = self.file.target.parameters.keys() & self.dimensions.keys()
         values = {
-            name: self._compute_lowest_given(name)
+            name: self._compute_lowest_target_value(name)
             for name in given_names
             if self._find_value_key(name)
         }
@@ -124,11 +124,11 @@ class MemoryCheck:
                 )
         mistakes.raise_all()
 
-    def find_limits(self) -> dict[str, int | float]:
+    def find_range_limits(self) -> dict[str, int | float]:
         """For each range from a user that exceeds a host's memory, return the highest value that
         fits.
         """
-        lowest_values, limits = self._compute_lowest_values(), dict[str, int | float]()
+        lowest_values, limit_by_parameter = self._compute_lowest_values(), dict[str, int | float]()
         for name, dimension in self.dimensions.items():
             rule = self.file.target.parameters.get(name)
             if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
@@ -139,15 +139,15 @@ class MemoryCheck:
                     high = _find_highest_value(memory_rule, dimension, lowest_values, low, high)
             high = max(high, dimension.to_number(dimension.baseline))
             if high != dimension.high:
-                limits[name] = high
-        return limits
+                limit_by_parameter[name] = high
+        return limit_by_parameter
 
     def _find_value_key(self, name: str) -> str | None:
         """Return the key with which the target sets a parameter's value; ``None`` if there is none."""
         rule = self.file.target.parameters[name]
         return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
-    def _compute_lowest_given(self, name: str) -> float:
+    def _compute_lowest_target_value(self, name: str) -> float:
         """Return the default, or else the lowest value that the target allows for a parameter, in base
         units.
         """
@@ -158,10 +158,10 @@ class MemoryCheck:
 
     def _compute_lowest_values(self) -> dict[str, float]:
         """Return all facts, and each parameter at its lowest allowed value."""
-        numbers = {
+        values_by_name = {
             d.name: _compute_lowest_value(d) * d.unit_factor for d in self.dimensions.values()
         }
-        return {**self.facts, **numbers}
+        return {**self.facts, **values_by_name}
 
 
 def _compute_lowest_value(dimension: Dimension) -> float:
@@ -170,14 +170,14 @@ def _compute_lowest_value(dimension: Dimension) -> float:
 
 
 def _find_highest_value(
-    rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
+    rule: Rule, dimension: Dimension, values_by_name: Mapping[str, float], low: float, high: float
 ) -> int | float:
     """Return the highest value that satisfies the rule while all other parameters have the values in
-    ``names``, by bisection.
+    ``values_by_name``, by bisection.
     """
 
     def satisfies_rule(value: float) -> bool:
-        return rule.is_kept({**names, dimension.name: value * dimension.unit_factor})
+        return rule.is_kept({**values_by_name, dimension.name: value * dimension.unit_factor})
 
     if satisfies_rule(high) or not satisfies_rule(low):
         return dimension.to_number(high)
@@ -185,8 +185,10 @@ def _find_highest_value(
     while lowest_broken - highest_kept > (
         0.5 if dimension.is_integer else 1e-6 * max(1.0, lowest_broken)
     ):
-        middle = (highest_kept + lowest_broken) / 2
+        middle_value = (highest_kept + lowest_broken) / 2
         highest_kept, lowest_broken = (
-            (middle, lowest_broken) if satisfies_rule(middle) else (highest_kept, middle)
+            (middle_value, lowest_broken)
+            if satisfies_rule(middle_value)
+            else (highest_kept, middle_value)
         )
     return dimension.to_number(highest_kept)

@@ -1,4 +1,6 @@
-"""Values that do not take effect, because the host replaces each of them with a value that it can use."""
+"""Values that do not take effect, because the host replaces each of them with a value that it
+can use.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,25 @@ class Clamp:
         return self.minimum <= effective_value <= self.maximum
 
 
-UNLIMITED = Clamp()
+UNLIMITED_CLAMP = Clamp()
 
 
 def infer_clamp(requested_value: Value, effective_value: Value) -> Clamp:
     """Return the clamp that one deployment reveals for a parameter.
 
-    Return `UNLIMITED` if the value was only rounded. Also return `UNLIMITED` if either value is not
-    positive, because 0 often stands for a default.
+    Return `UNLIMITED_CLAMP` if the value was only rounded. Also return `UNLIMITED_CLAMP` if either
+    value is not positive, because 0 often stands for a default.
     """
     if isinstance(requested_value, str | bool) or isinstance(effective_value, str | bool):
-        return UNLIMITED
+        return UNLIMITED_CLAMP
     if requested_value <= 0 or effective_value <= 0:
-        return UNLIMITED
+        return UNLIMITED_CLAMP
     if requested_value >= ROUNDING_FACTOR * effective_value:
         return Clamp(maximum=float(effective_value))
     return (
         Clamp(minimum=float(effective_value))
         if ROUNDING_FACTOR * requested_value <= effective_value
-        else UNLIMITED
+        else UNLIMITED_CLAMP
     )
 
 
@@ -69,7 +71,7 @@ class ParameterCap:
     kernel_key: str = ""
     host_values: Mapping[str, int] = field(default_factory=dict)
     tuned_by: tuple[str, ...] = ()
-    observed_clamp: Clamp = UNLIMITED
+    observed_clamp: Clamp = UNLIMITED_CLAMP
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
         """Return the largest value that takes effect under these settings, and the reason for this
@@ -102,7 +104,7 @@ def find_caps(
 ) -> dict[str, ParameterCap]:
     """Return the caps that are known before any deployment, by the parameter's full name."""
     all_dimensions = tuple(dimensions)
-    names = {dimension.name for dimension in all_dimensions}
+    tunable_names = {dimension.name for dimension in all_dimensions}
     caps: dict[str, ParameterCap] = {}
     for dimension in all_dimensions:
         kernel_key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
@@ -113,12 +115,16 @@ def find_caps(
             for host in target.tiers[tier].hosts
         }
         fixed_facts = {
-            host: facts[host] for host in tuned_parameters if tuned_parameters[host] not in names
+            host: facts[host]
+            for host in tuned_parameters
+            if tuned_parameters[host] not in tunable_names
         }
-        values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
-        parameters = tuple(sorted({name for name in tuned_parameters.values() if name in names}))
-        if values or parameters:
-            caps[dimension.name] = ParameterCap(kernel_key, values, parameters)
+        host_values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
+        parameters = tuple(
+            sorted({name for name in tuned_parameters.values() if name in tunable_names})
+        )
+        if host_values or parameters:
+            caps[dimension.name] = ParameterCap(kernel_key, host_values, parameters)
     return caps
 
 
@@ -143,7 +149,7 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
         dimension.to_number(dimension.round_towards(direction, number))
         for direction, number in ((inf, low), (-inf, high))
     )
-    return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
+    return replace(dimension, low=low, high=high).widen_to_include(dimension.baseline)
 
 
 def list_capped_values(

@@ -76,22 +76,26 @@ class Rule:
         """True if the services that the rule is about run under these settings."""
         return conditions_hold(self.conditions, settings)
 
-    def is_kept(self, names: NameValues) -> bool:
-        if self.comparison.holds(names):
+    def is_kept(self, values_by_name: NameValues) -> bool:
+        if self.comparison.holds(values_by_name):
             return True
-        allowed_excess = self.allowed_excess(names)
+        compute_allowed_excess = self.compute_allowed_excess(values_by_name)
         left, right = self.comparison.left, self.comparison.right
-        return allowed_excess > 0 and left.evaluate(names) - right.evaluate(
-            names
-        ) <= allowed_excess * (1 + 1e-12)
+        return compute_allowed_excess > 0 and left.evaluate(values_by_name) - right.evaluate(
+            values_by_name
+        ) <= compute_allowed_excess * (1 + 1e-12)
 
-    def allowed_excess(self, names: NameValues) -> float:
+    def compute_allowed_excess(self, values_by_name: NameValues) -> float:
         """Return the amount by which the side that should be smaller may exceed the other side, as
         in the baseline.
         """
-        return max(0.0, self.baseline_excess.evaluate(names)) if self.baseline_excess else 0.0
+        return (
+            max(0.0, self.baseline_excess.evaluate(values_by_name)) if self.baseline_excess else 0.0
+        )
 
-    def baseline_excess_for(self, baseline: NameValues, parameters: Collection[str]) -> Expression:
+    def build_baseline_excess(
+        self, baseline: NameValues, parameters: Collection[str]
+    ) -> Expression:
         """Return the amount by which the side that should be smaller exceeds the other side, with
         ``parameters`` as in ``baseline``.
 
@@ -106,26 +110,28 @@ class Rule:
         comparison = self.comparison.with_replacements(use_baseline)
         return Operation("-", (comparison.left, comparison.right))
 
-    def relative_excess(self, names: NameValues) -> float:
+    def compute_relative_excess(self, values_by_name: NameValues) -> float:
         """Return the excess of the side that should be smaller, as a fraction of the other side."""
         left, right = (
-            side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
+            side.evaluate(values_by_name) for side in (self.comparison.left, self.comparison.right)
         )
         if self.symbol == "==":
             return abs(left - right) / max(abs(left), abs(right), 1e-12)
         smaller_side, larger_side = (left, right) if self.symbol in ("<=", "<") else (right, left)
-        larger_side += self.allowed_excess(names)
+        larger_side += self.compute_allowed_excess(values_by_name)
         return (smaller_side - larger_side) / max(abs(smaller_side), abs(larger_side), 1e-12)
 
-    def as_bound(self, names: NameValues) -> Rule:
+    def convert_to_bound(self, values_by_name: NameValues) -> Rule:
         """Return the broken side of an equation as a bound; other rules are returned unchanged."""
         if self.symbol != "==":
             return self
-        difference = self.comparison.left.evaluate(names) - self.comparison.right.evaluate(names)
+        difference = self.comparison.left.evaluate(values_by_name) - self.comparison.right.evaluate(
+            values_by_name
+        )
         symbol = "<=" if difference > 0 else ">="
         return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
-    def format_arithmetic(self, names: NameValues) -> str:
+    def format_arithmetic(self, values_by_name: NameValues) -> str:
         """Return the rule, its numbers, and the values of its two sides as text."""
 
         def format_quantity(value: float) -> str:
@@ -134,16 +140,20 @@ class Rule:
             return format_bytes(value) if self.is_size and value >= 2**18 else f"{value:.6g}"
 
         def format_side(side: Expression) -> str:
-            value_text = format_quantity(side.evaluate(names))
+            value_text = format_quantity(side.evaluate(values_by_name))
             if not isinstance(side, Operation):
                 return value_text
-            arithmetic = side.format_with(lambda leaf: format_quantity(leaf.evaluate(names)))
+            arithmetic = side.format_with_leaves(
+                lambda leaf: format_quantity(leaf.evaluate(values_by_name))
+            )
             return f"{arithmetic} = {value_text}"
 
         left, right = format_side(self.comparison.left), format_side(self.comparison.right)
-        allowed_excess = self.allowed_excess(names)
-        allowed_text = format_quantity(self.comparison.right.evaluate(names) + allowed_excess)
-        baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
+        compute_allowed_excess = self.compute_allowed_excess(values_by_name)
+        allowed_text = format_quantity(
+            self.comparison.right.evaluate(values_by_name) + compute_allowed_excess
+        )
+        baseline_text = f", or {allowed_text} as in the baseline" if compute_allowed_excess else ""
         return f"{self.text}: {left} {self.symbol} {right}{baseline_text}"
 
     def names(self) -> frozenset[str]:
@@ -307,7 +317,7 @@ def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[s
     return _NAME_PATTERN.sub(qualify_name, expression_text)
 
 
-def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
+def convert_to_base_units(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
     """Return the numeric values of a configuration by name, in base units."""
     return {
         d.name: float(value) * d.unit_factor
@@ -325,20 +335,20 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
     ``web.memory`` is the memory of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a
     tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
-    names: dict[str, float] = {}
+    fact_values: dict[str, float] = {}
     for name, tier in target.tiers.items():
-        names[f"count({name})"] = names[f"count({name}.hosts)"] = len(tier.hosts)
+        fact_values[f"count({name})"] = fact_values[f"count({name}.hosts)"] = len(tier.hosts)
         for fact in ("memory", "cpus", "nofile"):
             values = [getattr(facts[host], fact) for host in tier.hosts]
-            names[f"{name}.{fact}"] = min(values)
+            fact_values[f"{name}.{fact}"] = min(values)
             for function in (sum, min, max):
-                names[f"{function.__name__}({name}.{fact})"] = function(values)
-        names[f"nofile({name})"] = names[f"{name}.nofile"]
+                fact_values[f"{function.__name__}({name}.{fact})"] = function(values)
+        fact_values[f"nofile({name})"] = fact_values[f"{name}.nofile"]
     for tier_service in list_target_services(target):
-        names[f"rss({tier_service.name})"] = tier_service.service.needs.rss
+        fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss
     for name, host_facts in facts.items():
-        names[f"memory({name})"] = host_facts.memory
-    return names
+        fact_values[f"memory({name})"] = host_facts.memory
+    return fact_values
 
 
 def list_order_rules(target: Target, names: Collection[str]) -> Iterator[Comparison]:
@@ -392,7 +402,8 @@ def _list_memory_rules(target: Target) -> Iterator[str]:
 
 def _list_connection_rules(target: Target) -> Iterator[str]:
     """Yield rules about connections: each worker of an application holds one connection to each host of
-    the tiers that it calls. A memcached server therefore gets one connection per worker on all web hosts.
+    the tiers that it calls. A memcached server therefore gets one connection per worker on all web
+    hosts.
     """
     for called_tier in target.tiers:
         calling_tiers = [

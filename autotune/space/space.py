@@ -1,4 +1,6 @@
-"""The joint search space of all tiers: the values to try, and the rules that every trial must satisfy."""
+"""The joint search space of all tiers: the values to try, and the rules that every trial must
+satisfy.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from autotune.space.memory import (
     MemoryCheck,
     compute_memory_use,
     find_rule_host,
-    is_plausible,
+    has_plausible_sizes,
     limit_measured_size,
 )
 from autotune.space.parameter_caps import (
@@ -52,7 +54,7 @@ from autotune.space.rules import (
     Rule,
     RuleVocabulary,
     collect_rule_facts,
-    convert_to_base,
+    convert_to_base_units,
     list_derived_bounds,
     list_limit_rules,
     list_order_rules,
@@ -141,7 +143,7 @@ class SearchSpace:
         )
 
     @cached_property
-    def by_name(self) -> Mapping[str, Dimension]:
+    def dimensions_by_name(self) -> Mapping[str, Dimension]:
         """Return the dimensions by name."""
         return {d.name: d for d in self.dimensions}
 
@@ -158,23 +160,25 @@ class SearchSpace:
         """
         return list_deployments(self.dimensions)
 
-    def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
+    def preset_settings(
+        self, preset_name: str, deployment: Settings | None = None
+    ) -> dict[str, Value]:
         """Return the complete settings of one of `NAMED_SETTINGS`, clipped to this space's bounds.
 
         ``deployment`` is one of `deployments`; the default is the baseline's deployment.
         """
         settings: dict[str, Value] = {}
         for dimension in self.dimensions:
-            value = getattr(dimension, kind)
-            is_baseline = value is None or kind == BASELINE_NAME
+            value = getattr(dimension, preset_name)
+            is_baseline = value is None or preset_name == BASELINE_NAME
             settings[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
         return {**settings, **(deployment or {})}
 
     def iterate_presets(
-        self, names: Iterable[str] = PRESET_NAMES
+        self, preset_names: Iterable[str] = PRESET_NAMES
     ) -> Iterator[tuple[str, Settings]]:
         """Yield the name and the settings of each preset, for every deployment."""
-        for name in names:
+        for name in preset_names:
             for deployment in self.deployments:
                 yield name, self.preset_settings(name, deployment)
 
@@ -186,14 +190,14 @@ class SearchSpace:
         )
         return replace(self, dimensions=dimensions)
 
-    def with_fixed(self, names: Container[str]) -> SearchSpace:
+    def with_fixed_parameters(self, parameter_names: Container[str]) -> SearchSpace:
         """Return the space with some parameters fixed at their baselines."""
         dimensions = tuple(
-            d.fixed_at(d.baseline) if d.name in names else d for d in self.dimensions
+            d.fix_at_value(d.baseline) if d.name in parameter_names else d for d in self.dimensions
         )
         return replace(self, dimensions=dimensions)
 
-    def for_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
+    def with_load_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
         """Return the space for a load with these traits, which add some parameters to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
@@ -212,9 +216,10 @@ class SearchSpace:
             if name in self.facts
         }
         facts = {**self.facts, **sizes}
-        # Sizes may come from an export, and an implausible size must not allow candidates to break rules.
+        # Sizes may come from an export, and an implausible size must not allow candidates to break
+        # rules.
         constraints = tuple(
-            rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
+            rule if has_plausible_sizes(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
         )
         return replace(self, facts=facts, constraints=constraints)
@@ -223,14 +228,14 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
-    def select_active(self, settings: Settings) -> dict[str, Value]:
+    def select_active_settings(self, settings: Settings) -> dict[str, Value]:
         """Return ``settings`` without values that have no effect."""
         active_names = self.active_parameters(settings)
         return {name: value for name, value in settings.items() if name in active_names}
 
-    def build_candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
+    def build_candidate(self, suggested: Settings, kept_names: Container[str] = ()) -> Candidate:
         """Return a candidate: the suggested values, completed from the baseline and repaired until
-        every rule holds. Parameters in ``keep`` are changed last (see `repair_settings`).
+        every rule holds. Parameters in ``kept_names`` are changed last (see `repair_settings`).
 
         Raises InfeasibleRule if no change satisfies the rules.
         """
@@ -239,7 +244,7 @@ class SearchSpace:
         complete_settings |= {repair.parameter: repair.repaired for repair in cap_repairs}
         rules = [rule for rule in self.constraints if rule.applies(complete_settings)]
         settings, rule_repairs = repair_settings(
-            complete_settings, self.by_name, rules, self.facts, keep
+            complete_settings, self.dimensions_by_name, rules, self.facts, kept_names
         )
         capped_names = tuple(repair.parameter for repair in cap_repairs)
         return Candidate(
@@ -264,7 +269,7 @@ class SearchSpace:
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **clamped_caps})
 
-    def get_effective(self, suggested: Settings) -> dict[str, Value]:
+    def get_effective_settings(self, suggested: Settings) -> dict[str, Value]:
         """Return the suggested values, each replaced by its effective value if it would not take
         effect.
         """
@@ -278,18 +283,20 @@ class SearchSpace:
         values.
         """
         for name, value in settings.items():
-            if problem := _find_problem(self.by_name, name, value):
+            if problem := _describe_value_problem(self.dimensions_by_name, name, value):
                 raise AutotuneError(
                     f"settings in the study do not fit its target: {problem[:200]}",
                     hint="its records or the hosts have changed: start a new study",
                 )
 
-    def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
+    def replace_impossible_values(self, settings: Settings, instead: Settings) -> dict[str, Value]:
         """Return ``settings`` with each value that is invalid for its parameter replaced by the
         parameter's value in ``instead``.
         """
         return {
-            name: instead[name] if _find_problem(self.by_name, name, value) else value
+            name: instead[name]
+            if _describe_value_problem(self.dimensions_by_name, name, value)
+            else value
             for name, value in settings.items()
         }
 
@@ -306,7 +313,7 @@ class SearchSpace:
         )
         return all(effective_value == float(value) for effective_value, _ in effective_values)
 
-    def complete_unrepaired(self, settings: Settings) -> Candidate:
+    def complete_without_repair(self, settings: Settings) -> Candidate:
         """Return a candidate with the settings completed but not repaired, because a repeated
         measurement must use the same settings.
         """
@@ -316,9 +323,9 @@ class SearchSpace:
     def is_kept(self, rule: Rule, settings: Settings) -> bool:
         return rule.is_kept(self.to_names(settings))
 
-    def relative_excess(self, rule: Rule, settings: Settings) -> float:
-        """Return the result of `Rule.relative_excess` for these settings."""
-        return rule.relative_excess(self.to_names(settings))
+    def compute_relative_excess(self, rule: Rule, settings: Settings) -> float:
+        """Return the result of `Rule.compute_relative_excess` for these settings."""
+        return rule.compute_relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
         """Return the rule as text, with the values of its two sides."""
@@ -330,7 +337,7 @@ class SearchSpace:
 
     def to_names(self, settings: Settings) -> dict[str, float]:
         """Return all facts, and these settings in base units."""
-        return {**self.facts, **convert_to_base(settings, self.dimensions)}
+        return {**self.facts, **convert_to_base_units(settings, self.dimensions)}
 
     def _compute_derived(self, settings: Settings) -> dict[str, Value]:
         derived_dimensions = [d for d in self.dimensions if d.expression is not None]
@@ -340,7 +347,7 @@ class SearchSpace:
         return {d.name: derived_values.compute_derived_value(d, names) for d in derived_dimensions}
 
 
-def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
+def _describe_value_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
     """Return the reason why the parameter ``name`` cannot have this value, or an empty text."""
     if name not in dimensions:
         return f"it has no {name!r}"
@@ -362,7 +369,9 @@ def build_space(
         dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
         dimensions = build_dimensions(file, facts, adopted_values)
-        unsettable_names, excluded_lines = kernel.find_unsettable(target, dimensions, facts)
+        unsettable_names, excluded_lines = kernel.find_unsettable_settings(
+            target, dimensions, facts
+        )
         dimensions = tuple(d for d in dimensions if d.name not in unsettable_names)
     by_name = {dimension.name: dimension for dimension in dimensions}
     named_facts = collect_rule_facts(target, facts)
@@ -385,8 +394,8 @@ def build_space(
     )
     _check_feasibility(file, space)
     limit_rules = [vocabulary.build_rules(c) for c in list_limit_rules(target)]
-    space = _add_rules(space, accepted_rules, are_built_in=False)
-    space = _add_rules(space, limit_rules, are_built_in=True)
+    space = _add_rule_groups(space, accepted_rules, are_built_in=False)
+    space = _add_rule_groups(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
     _check_feasibility(file, space)
     if target.command is None:
@@ -449,7 +458,7 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _add_rules(
+def _add_rule_groups(
     space: SearchSpace, rule_groups: Iterable[tuple[Rule, ...]], *, are_built_in: bool
 ) -> SearchSpace:
     """Return the space with rules added; each of ``rule_groups`` contains one rule per combination of
@@ -462,7 +471,7 @@ def _add_rules(
     for rules in rule_groups:
         baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
         baseline_excess = (
-            baseline_rule.baseline_excess_for(baseline_numbers, parameters)
+            baseline_rule.build_baseline_excess(baseline_numbers, parameters)
             if baseline_rule
             else None
         )
@@ -486,15 +495,15 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
-    check = MemoryCheck(file, space.by_name, rules, space.facts)
+    check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
     check.check()
-    limits = check.find_limits()
+    limits = check.find_range_limits()
     dimensions = tuple(
         replace(d, high=limits[d.name]) if d.name in limits else d for d in space.dimensions
     )
     lines = (
-        f"{name}: the range ends at {high} {space.by_name[name].parameter.unit} instead of "
-        f"{space.by_name[name].high}, because the memory of the hosts cannot hold more"
+        f"{name}: the range ends at {high} {space.dimensions_by_name[name].parameter.unit} instead of "
+        f"{space.dimensions_by_name[name].high}, because the memory of the hosts cannot hold more"
         for name, high in limits.items()
     )
     return replace(space, dimensions=dimensions, excluded=(*space.excluded, *lines))
@@ -547,7 +556,8 @@ def build_dimensions(
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Each
-                # list starts with the condition on the deployment; the parameter's own conditions follow.
+                # list starts with the condition on the deployment; the parameter's own conditions
+                # follow.
                 (choice_name, values), (_, more_values) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
@@ -559,13 +569,13 @@ def build_dimensions(
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
     edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
     by_name = {
-        name: adopted_values.with_baseline(dimension)
+        name: adopted_values.with_adopted_baseline(dimension)
         for name, dimension in by_name.items()
         if not dimension.parameter.adopted
         or name.rpartition(".")[0] in edited_services
         or name in file.target.parameters
     }
-    for name, value in _collect_advice(file, facts, by_name):
+    for name, value in _collect_advised_values(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
     by_name |= _apply_target_rules(file, by_name, adopted_values)
     by_name |= derived_values.resolve_derived(file, by_name)
@@ -590,11 +600,11 @@ def _apply_target_rules(
     mistakes.raise_all()
     for name, dimension in {**by_name, **changed_dimensions}.items():
         if is_excluded(file.target, name):
-            changed_dimensions[name] = dimension.fixed_at(dimension.baseline)
+            changed_dimensions[name] = dimension.fix_at_value(dimension.baseline)
     return changed_dimensions
 
 
-def _collect_advice(
+def _collect_advised_values(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
     """Yield names and values that published tuning tools advise, given the adopted values."""
@@ -629,9 +639,9 @@ def _apply_parameter_rule(
         raise file.document.build_error(["parameters", name], reason, hint=hint)
     if rule.drop or name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
-        return by_name[name].fixed_at(by_name[name].baseline)
+        return by_name[name].fix_at_value(by_name[name].baseline)
     if rule.derive is not None:
-        return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
+        return derived_values.derive_dimension_by_rule(file, by_name, by_name[name], rule.derive)
     adjusted_dimension = _restrict_dimension(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
@@ -751,43 +761,43 @@ def _build_dimension(
         advised=compute_bound(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own_conditions),
-        expression=derived_values.catalogue_expression(parameter, prefix),
+        expression=derived_values.build_catalogue_expression(parameter, prefix),
         safe_range=(compute_bound(parameter.safe[0]), compute_bound(parameter.safe[1]))
         if parameter.safe
         else None,
     )
     if parameter.on_demand:
-        return dimension.fixed_at(dimension.baseline)
+        return dimension.fix_at_value(dimension.baseline)
     # Bounds from a small host's facts must still include the software's default.
-    return dimension.widened_for(dimension.baseline)
+    return dimension.widen_to_include(dimension.baseline)
 
 
 def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
-    def parse(value: Scalar, key: str) -> Value:
+    def parse_rule_value(value: Scalar, key: str) -> Value:
         return parse_value(file, dimension, [*location, key], value)
 
     if rule.fixed is not None:
-        return dimension.fixed_at(parse(rule.fixed, "fixed"))
+        return dimension.fix_at_value(parse_rule_value(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name} takes choices, not a range"
             )
-        low, high = (dimension.to_number(parse(value, "range")) for value in rule.range)
+        low, high = (dimension.to_number(parse_rule_value(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
-        values = tuple(parse(value, "choices") for value in rule.choices)
+        values = tuple(parse_rule_value(value, "choices") for value in rule.choices)
         dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
         dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
-        dimension = replace(dimension, baseline=parse(rule.default, "default"))
+        dimension = replace(dimension, baseline=parse_rule_value(rule.default, "default"))
     if dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(

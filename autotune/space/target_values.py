@@ -92,7 +92,7 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     """
     rules = file.target.parameters
 
-    def conditions(name: str) -> Conditions:
+    def list_conditions(name: str) -> Conditions:
         """Return the conditions of the parameter, and of the parameters that its conditions name.
 
         A parameter has no effect if the parameters in its conditions have no effect.
@@ -100,11 +100,11 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
         own_conditions = tuple((rules[name].when or {}).items())
         return (
             *own_conditions,
-            *(condition for other, _ in own_conditions for condition in conditions(other)),
+            *(condition for other, _ in own_conditions for condition in list_conditions(other)),
         )
 
     return tuple(
-        replace(_build_dimension(file, name, rule), conditions=conditions(name))
+        replace(_build_dimension(file, name, rule), conditions=list_conditions(name))
         for name, rule in rules.items()
     )
 

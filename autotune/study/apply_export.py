@@ -91,7 +91,7 @@ def apply_settings(
     with open_session(environment, directory, progress) as context:
         fleet = context.session.fleet
         begin_study(environment, context, directory, APPLY_PURPOSE)
-        deploy_result = fleet.deploy(environment.space.complete_unrepaired(settings).settings)
+        deploy_result = fleet.deploy(environment.space.complete_without_repair(settings).settings)
         fleet.keep_deployed()
         return deploy_result
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from autotune.services.base import Settings, Value
-from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
+from autotune.space.parameter_caps import UNLIMITED_CLAMP, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
@@ -45,7 +45,7 @@ def find_common_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     for trial in trials:
         for name in trial.clamped_parameters:
             clamp = infer_clamp(trial.settings[name], trial.effective[name])
-            if clamp != UNLIMITED:
+            if clamp != UNLIMITED_CLAMP:
                 clamps_by_parameter.setdefault(name, set()).add(clamp)
     common_clamps = {
         name: limit
@@ -65,11 +65,14 @@ def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> boo
 
 def _find_agreed_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
-    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
-    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
+    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED_CLAMP.minimum}
+    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED_CLAMP.maximum}
     if len(minimums) > 1 or len(maximums) > 1:
         return None
-    return Clamp(max(minimums, default=UNLIMITED.minimum), min(maximums, default=UNLIMITED.maximum))
+    return Clamp(
+        max(minimums, default=UNLIMITED_CLAMP.minimum),
+        min(maximums, default=UNLIMITED_CLAMP.maximum),
+    )
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:

@@ -131,7 +131,7 @@ class _AblationTrials:
 
     def measure_log_peak(self, reverted_changes: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
-        winner = space.replace_impossible(trial.effective_settings, trial.settings)
+        winner = space.replace_impossible_values(trial.effective_settings, trial.settings)
         settings = {
             name: self._baseline[name] if name in reverted_changes else value
             for name, value in winner.items()

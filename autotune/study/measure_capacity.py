@@ -117,7 +117,7 @@ def build_measurement_request(
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
     configured_settings, comparison_settings = (
-        space.select_active(space.complete_unrepaired(side_settings).settings)
+        space.select_active_settings(space.complete_without_repair(side_settings).settings)
         for side_settings in (settings, comparison.settings)
     )
     if config is None and configured_settings == comparison_settings:

@@ -86,7 +86,7 @@ def _read_host_facts(
     recorded_facts: Mapping[str, RecordedFacts], target_file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""
-    values = kernel.list_set_keys(target_file.target, settings)
+    values = kernel.list_kernel_values(target_file.target, settings)
     hosts = [host for tier in target_file.target.tiers.values() for host in tier.hosts]
     return {
         host: recorded_facts[host].to_host_facts(values.get(host, {}))

@@ -26,7 +26,7 @@ def build_plan(environment: Environment) -> Plan:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
     preview = environment.build_preview()
-    baseline = space.complete_unrepaired(space.baseline)
+    baseline = space.complete_without_repair(space.baseline)
     recommended_candidate = space.build_candidate(space.preset_settings("recommended"))
     plan: Plan = {
         "schema": 1,

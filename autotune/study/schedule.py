@@ -263,8 +263,8 @@ def _plan_opening(
     tried_effects: list[Settings] = []  # effective settings of the configurations tried so far
     for phase, settings in _list_preset_settings(space):
         active_settings, effective_settings = (
-            space.select_active(settings),
-            space.select_active(clamped_space.get_effective(settings)),
+            space.select_active_settings(settings),
+            space.select_active_settings(clamped_space.get_effective_settings(settings)),
         )
         if active_settings in tried_settings:
             continue
@@ -296,12 +296,12 @@ def _find_untried_settings(
     pending_candidates, seen_settings = list[Settings](), list(tried_settings)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (active_settings := space.select_active(settings)) not in seen_settings:
+        if (active_settings := space.select_active_settings(settings)) not in seen_settings:
             seen_settings.append(active_settings)
             pending_candidates.append(settings)
 
     def find_effective_settings(settings: Settings) -> Settings:
-        return space.select_active(clamped_space.get_effective(settings))
+        return space.select_active_settings(clamped_space.get_effective_settings(settings))
 
     measured_effects = [
         find_effective_settings(t.settings) for t in state.list_started_trials(*OPENING_PHASES)
@@ -320,7 +320,7 @@ def _find_untried_settings(
         candidates = pending_candidates[: first_new_index + 1]
         if candidates:
             shared_counts = [
-                _count_shared_settings(trial.settings, s, clamped_space.get_effective(s))
+                _count_shared_settings(trial.settings, s, clamped_space.get_effective_settings(s))
                 for s in candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
@@ -677,7 +677,7 @@ def _plan_reversal(
     if len(reversals) >= len(uncertain_names):
         return None
     winner, name = state.find_trial(number), uncertain_names[len(reversals)]
-    settings = space.replace_impossible(winner.effective_settings, winner.settings)
+    settings = space.replace_impossible_values(winner.effective_settings, winner.settings)
     return MeasureStep(Phase.EXPLAIN, {**settings, name: space.baseline[name]})
 
 

@@ -18,7 +18,7 @@ def select_next_block(
         state.find_trial(trial_number),
         state.simplification or Simplification(),
     )
-    winner = space.replace_impossible(leader.effective_settings, leader.settings)
+    winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
     simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
     accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,

@@ -73,7 +73,7 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     try:
         # A repeat uses the same settings, even if its memory requirements are now better known.
         is_repeated = step.source_trial is not None or step.phase is Phase.BASELINE
-        candidate = (space.complete_unrepaired if is_repeated else space.build_candidate)(
+        candidate = (space.complete_without_repair if is_repeated else space.build_candidate)(
             step.settings
         )
     except InfeasibleRule as error:

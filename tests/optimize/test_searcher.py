@@ -204,7 +204,9 @@ def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorag
         suggestion = search.suggest()
         pending = trials(storage)[suggestion.number]
         assert pending.state is optuna.trial.TrialState.RUNNING
-        assert pending.params == suggestion.values == space.get_effective(suggestion.values)
+        assert (
+            pending.params == suggestion.values == space.get_effective_settings(suggestion.values)
+        )
         replaced += suggestion.number > number + replaced
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
     assert replaced

@@ -124,15 +124,15 @@ class ParameterGrid:
     """The tunable parameters, each as an axis of levels.
 
     Each of ``conditions`` contains a child axis, its parent axis, and a mask of the parent's levels at
-    which the child is active. ``baseline`` is a point. ``get_effective`` replaces values that have the
-    same effect as the baseline value by the baseline value. Configurations with the same effect then
-    have the same point.
+    which the child is active. ``baseline`` is a point. ``get_effective_settings`` replaces values that
+    have the same effect as the baseline value by the baseline value. Configurations with the same
+    effect then have the same point.
     """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
-    get_effective: Callable[[Settings], Settings] | None = None
+    get_effective_settings: Callable[[Settings], Settings] | None = None
     # Cached points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
@@ -147,7 +147,7 @@ class ParameterGrid:
         cls,
         dimensions: Sequence[Dimension],
         baseline: Settings,
-        get_effective: Callable[[Settings], Settings] | None = None,
+        get_effective_settings: Callable[[Settings], Settings] | None = None,
     ) -> ParameterGrid:
         """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
@@ -160,7 +160,7 @@ class ParameterGrid:
                     is_active = np.array([value in allowed for value in parent.values])
                     conditions.append((child, index_by_name[name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
-        return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective)
+        return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective_settings)
 
     @property
     def sizes(self) -> GridPoints:
@@ -170,8 +170,8 @@ class ParameterGrid:
     def encode(self, values: Mapping[str, Any]) -> GridPoints:
         """Return the point of a configuration; missing parameters are at their baseline levels."""
         point = self.baseline.copy()
-        if self.get_effective is not None:
-            values = self.get_effective(values)
+        if self.get_effective_settings is not None:
+            values = self.get_effective_settings(values)
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
                 point[i] = self._find_level(i, values[axis.dimension.name])

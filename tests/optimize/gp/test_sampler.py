@@ -95,7 +95,7 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
         (("web.x.threads+",), ("os.x.flag=True",)), suggested=(False, True),
     )  # fmt: skip
 
-    def list_changes(index: int, *, is_first: bool) -> dict[str, float]:
+    def list_setting_changes(index: int, *, is_first: bool) -> dict[str, float]:
         return {
             NAMES[axis]: bonus
             for listed, bonus in list_recommended_points(
@@ -104,10 +104,10 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
             for axis in np.flatnonzero((listed != points[index]).any(axis=0))
         }
 
-    bonuses = list_changes(1, is_first=True)
+    bonuses = list_setting_changes(1, is_first=True)
     assert set(bonuses) == {"os.x.flag", "web.x.threads"}
     assert bonuses["os.x.flag"] > bonuses["web.x.threads"] > 0
-    assert set(list_changes(1, is_first=False)) == {"os.x.flag"}
+    assert set(list_setting_changes(1, is_first=False)) == {"os.x.flag"}
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
