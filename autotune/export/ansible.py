@@ -67,8 +67,10 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     }
     backup = format_backup_directory(study, trial)
     tasks = {
-        f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
-        for name, names in groups.items()
+        f"{ROLE_DIRECTORY}/tasks/{group_name}.yml": list(
+            _build_tasks(group_hosts[0], hosts, backup)
+        )
+        for group_name, group_hosts in groups.items()
     }
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
@@ -103,19 +105,19 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
 
 def _build_include_tasks(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
-    for name, names in groups.items():
+    for group_name, group_hosts in groups.items():
         yield {
-            "name": f"Configure {name}",
-            "ansible.builtin.include_tasks": f"{name}.yml",
-            "when": f"inventory_hostname in {list(names)}",
+            "name": f"Configure {group_name}",
+            "ansible.builtin.include_tasks": f"{group_name}.yml",
+            "when": f"inventory_hostname in {list(group_hosts)}",
         }
 
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
     # Templates and commands contain the study's name, so special characters in the name are replaced.
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
-    return f"/var/backups/autotune-{name}-{trial.number}"
+    safe_name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
+    return f"/var/backups/autotune-{safe_name}-{trial.number}"
 
 
 def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
@@ -135,19 +137,19 @@ def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[s
             files = [
                 (f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.list_files(host)
             ]
-            tiers = [name for name, spec in target.tiers.items() if host in spec.hosts]
+            tiers = [tier_name for tier_name, spec in target.tiers.items() if host in spec.hosts]
             units = [(u, runs, hosts.needs_start(host, u)) for u, runs in hosts.units[host].items()]
             group_key = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
-            names = groups.setdefault(repr(group_key), [])
-            if host not in names:
-                names.append(host)
-    return {_name_group(target, names): names for names in groups.values()}
+            group_hosts = groups.setdefault(repr(group_key), [])
+            if host not in group_hosts:
+                group_hosts.append(host)
+    return {_name_group(target, group_hosts): group_hosts for group_hosts in groups.values()}
 
 
-def _name_group(target: Target, names: list[str]) -> str:
-    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(names)]
-    is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
-    return tiers[0] if is_whole_tier else names[0]
+def _name_group(target: Target, group_hosts: list[str]) -> str:
+    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(group_hosts)]
+    is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(group_hosts)
+    return tiers[0] if is_whole_tier else group_hosts[0]
 
 
 def _build_inventory(study: Study) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _build_connection(host: Host) -> dict[str, Any]:
     if host.transport == "local":
         return {"ansible_connection": "local"}
     variables = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
-    return {name: value for name, value in variables.items() if value is not None}
+    return {variable_name: value for variable_name, value in variables.items() if value is not None}
 
 
 def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
@@ -205,14 +207,14 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     }
 
 
-def _build_host_script(name: str, script_option: str, *arguments: str) -> dict[str, Any]:
+def _build_host_script(task_name: str, script_option: str, *arguments: str) -> dict[str, Any]:
     """Return a task that runs the host script with ``script_option`` (such as `--check`) and
     ``arguments``.
     """
     force_option = AnsibleTemplate("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
-        "name": name,
+        "name": task_name,
         "ansible.builtin.command": {
             "argv": ["sh", "-s", "--", force_option, script_option, *arguments],
             "stdin": AnsibleTemplate(f"{{{{ {script} }}}}"),
@@ -368,21 +370,21 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
         for unit, runs in units.items()
         if runs
     }
-    for name, unit in sorted(handlers):
+    for handler_name, unit in sorted(handlers):
         task = _build_unit_task(
-            name, unit, unit_state if name.startswith("Reload") else "restarted"
+            handler_name, unit, unit_state if handler_name.startswith("Reload") else "restarted"
         )
         task["ansible.builtin.systemd_service"]["daemon_reload"] = True
         yield task
 
 
 def _build_unit_task(
-    name: str, unit: str, state: str, *, enabled: bool | None = None
+    task_name: str, unit: str, state: str, *, enabled: bool | None = None
 ) -> dict[str, Any]:
     service: dict[str, Any] = {"name": unit, "state": state}
     if enabled is not None:
         service["enabled"] = enabled
-    return {"name": name, "ansible.builtin.systemd_service": service}
+    return {"name": task_name, "ansible.builtin.systemd_service": service}
 
 
 def _build_metadata(study: Study) -> dict[str, Any]:

@@ -164,13 +164,13 @@ def _check_record_agreement(
         ("unit", record.units, state.units),
         ("kernel value", record.sysctls, state.sysctls),
     ):
-        for name in sorted({*recorded_items, *derived_items}):
-            if recorded_items.get(name) != derived_items.get(name):
+        for item_name in sorted({*recorded_items, *derived_items}):
+            if recorded_items.get(item_name) != derived_items.get(item_name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {kind} {name!r} to "
-                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it "
-                    f"to {derived_items.get(name, 'nothing')}",
+                    f"its record of {host} sets {kind} {item_name!r} to "
+                    f"{recorded_items.get(item_name, 'nothing')}, but the services of its target set it "
+                    f"to {derived_items.get(item_name, 'nothing')}",
                 )
 
 
@@ -259,7 +259,9 @@ def _build_stack(
     """Return the stack, with the first possible name of each program. No host is contacted."""
     services = [location.service for location in list_target_services(target)]
     program_paths = {
-        name: paths[0] for service in services for name, paths in service.programs.items()
+        program_name: paths[0]
+        for service in services
+        for program_name, paths in service.programs.items()
     }
     context = StackContext(
         RENDER_DIRECTORY,
@@ -303,12 +305,12 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     one of the tier's hosts.
     """
     catalogue = catalogue_of(target)
-    for name, tier in target.tiers.items():
-        for host in tier.hosts if target.edits_host_files(name) else ():
+    for tier_name, tier in target.tiers.items():
+        for host in tier.hosts if target.edits_host_files(tier_name) else ():
             tier_configs = {
                 instance.rpartition(".")[2]: config
                 for instance, config in adopted.items()
-                if instance.startswith(f"{name}.{host}.")
+                if instance.startswith(f"{tier_name}.{host}.")
             }
             deployments = {config.deployment for config in tier_configs.values()} - {""} or {
                 *tier.service[:1]
@@ -393,5 +395,5 @@ def _select_programs(
 def _list_program_choices(instance: ServiceInstance) -> Iterator[ServiceInstance]:
     programs = instance.service.programs
     for paths in product(*programs.values()):
-        names = dict(zip(programs, paths, strict=True))
-        yield replace(instance, placement=replace(instance.placement, programs=names))
+        program_paths = dict(zip(programs, paths, strict=True))
+        yield replace(instance, placement=replace(instance.placement, programs=program_paths))

@@ -270,9 +270,9 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
         host: {
-            name: value
-            for name, value in values.items()
-            if value != hosts.before[host].sysctls.get(name)
+            kernel_setting: value
+            for kernel_setting, value in values.items()
+            if value != hosts.before[host].sysctls.get(kernel_setting)
         }
         for host, values in hosts.sysctls.items()
     }
@@ -280,8 +280,8 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     for host, states in hosts.units.items():
         before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
-        for name in sysctls[host]:
-            affected_units |= set(restarts[name])
+        for kernel_setting in sysctls[host]:
+            affected_units |= set(restarts[kernel_setting])
         units[host] = {
             unit: runs
             for unit, runs in states.items()
@@ -296,7 +296,9 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     )
 
 
-def _check_names(study: Study, names: Iterable[str]) -> None:
+def _check_names(study: Study, exported_names: Iterable[str]) -> None:
     """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
-    if unsafe_names := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
+    if unsafe_names := [
+        name for name in exported_names if not ORDINARY_TEXT_PATTERN.fullmatch(name)
+    ]:
         raise ExportError(study, f"{unsafe_names[0]!r} is not a unit or a kernel value")

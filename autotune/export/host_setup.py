@@ -63,7 +63,10 @@ def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | 
         if file.path in desired.rendered_files[instance.name]
         and not desired.is_absent(instance, file.path)
     }
-    restarts = {name: tuple(actions_by_name.get(name, ())) for name in state.sysctls}
+    restarts = {
+        kernel_setting: tuple(actions_by_name.get(kernel_setting, ()))
+        for kernel_setting in state.sysctls
+    }
     return HostSetup(files, dict(state.units), dict(state.sysctls), restarts)
 
 

@@ -149,8 +149,11 @@ def _describe_hosts(hosts: ExportedHosts) -> dict[str, Any]:
             ],
             "units": dict(units),
             "sysctls": {
-                name: {"from": hosts.before[host].sysctls.get(name), "to": value}
-                for name, value in hosts.sysctls[host].items()
+                kernel_setting: {
+                    "from": hosts.before[host].sysctls.get(kernel_setting),
+                    "to": value,
+                }
+                for kernel_setting, value in hosts.sysctls[host].items()
             },
         }
         for host, units in hosts.units.items()

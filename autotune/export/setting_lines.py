@@ -82,7 +82,7 @@ class _Vocabulary:
 
 
 def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabulary:
-    names = [
+    setting_names = [
         [*map(_strip_dashes, name.split())]
         for name in (syntax.names | syntax.writes) - syntax.reads
         if all(map(_WORD_PATTERN.fullmatch, name.split()))
@@ -93,13 +93,15 @@ def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabular
         for choice in parameter.choices
         if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)
     }
-    all_words = {word for name in names for word in name} | choices | _SWITCH_WORDS
+    all_words = {word for name in setting_names for word in name} | choices | _SWITCH_WORDS
     return _Vocabulary(
         syntax,
-        first_words=frozenset(name[0] for name in names),
-        naming_words=frozenset(name[-1] for name in names),
+        first_words=frozenset(name[0] for name in setting_names),
+        naming_words=frozenset(name[-1] for name in setting_names),
         words=frozenset(all_words),
-        leading_words=frozenset({name[0] for name in names} | {*map(_strip_dashes, syntax.reads)}),
+        leading_words=frozenset(
+            {name[0] for name in setting_names} | {*map(_strip_dashes, syntax.reads)}
+        ),
         whole_lines=frozenset(syntax.writes) | {""},
     )
 
@@ -205,15 +207,21 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 
 
 def _is_setting_run(
-    vocabulary: _Vocabulary, names: set[str], before: Sequence[str], changed_tokens: Sequence[str]
+    vocabulary: _Vocabulary,
+    setting_names: set[str],
+    before: Sequence[str],
+    changed_tokens: Sequence[str],
 ) -> bool:
     """True if ``changed_tokens`` are a value after the setting's name, or names and values in a line of
     settings.
 
-    ``names`` are further names of settings in the same line.
+    ``setting_names`` are further names of settings in the same line.
     """
     tokens = [token for token in changed_tokens if not token.isspace()]
-    allowed_words, naming_words = vocabulary.words | names, vocabulary.naming_words | names
+    allowed_words, naming_words = (
+        vocabulary.words | setting_names,
+        vocabulary.naming_words | setting_names,
+    )
     if not _is_printable("".join(changed_tokens)):
         return False
     if not all(_is_known_token(vocabulary, token, allowed_words) for token in tokens):
@@ -222,7 +230,7 @@ def _is_setting_run(
     if not value_tokens:
         return not tokens or tokens == ['""']
     if not _is_value(vocabulary, value_tokens[0]) or _strip_dashes(value_tokens[0]) in naming_words:
-        return _find_first_word(before) in vocabulary.leading_words | names
+        return _find_first_word(before) in vocabulary.leading_words | setting_names
     return _find_last_name(vocabulary, before, naming_words) in naming_words
 
 

@@ -184,7 +184,8 @@ def _is_rendered(
     """
     for directory in PROGRAM_DIRECTORIES:
         programs = {
-            name: f"{directory}{program}" for name, program in instance.placement.programs.items()
+            program_name: f"{directory}{program}"
+            for program_name, program in instance.placement.programs.items()
         }
         placement = replace(instance.placement, programs=programs)
         with suppress(RenderError):

@@ -80,12 +80,12 @@ def write_export(
     return tuple(Path(path) for path in sorted(exported_files))
 
 
-def select_trial(study: Study, name: str | None) -> Trial:
-    """Return the trial to export: the trial called ``name``, or the proven winner. Raises
+def select_trial(study: Study, trial_name: str | None) -> Trial:
+    """Return the trial to export: the trial called ``trial_name``, or the proven winner. Raises
     AutotuneError.
     """
-    if name is not None:
-        return find_trial(study.state, name)
+    if trial_name is not None:
+        return find_trial(study.state, trial_name)
     conclusion = find_conclusion(study.state)
     if conclusion.verdict != "improved" or conclusion.best is None:
         status = (

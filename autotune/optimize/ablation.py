@@ -101,14 +101,14 @@ class EffectRegression:
 
     def fit_effects(self) -> EffectPosterior:
         """Return the posterior of the effects. Measurements far below their prediction are ignored."""
-        names = tuple(self.predicted)
+        change_names = tuple(self.predicted)
         design_matrix = np.array(
-            [[1.0, *(-float(n in s) for n in names)] for s in self.reverted_sets]
+            [[1.0, *(-float(n in s) for n in change_names)] for s in self.reverted_sets]
         )
         log_peaks = np.array(self.log_peaks)
-        prior_mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in names)])
+        prior_mean = np.array([log_peaks.max(), *(self.predicted[n].loss for n in change_names)])
         prior_sd = np.array(
-            [WINNER_LOG_PEAK_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)]
+            [WINNER_LOG_PEAK_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in change_names)]
         )
         undisturbed_mask = np.ones(len(log_peaks), bool)
         for _ in range(OUTLIER_ROUNDS):
@@ -126,7 +126,7 @@ class EffectRegression:
             if (new_mask == undisturbed_mask).all():
                 break
             undisturbed_mask = new_mask
-        return EffectPosterior(names, coefficients[1:], covariance[1:, 1:])
+        return EffectPosterior(change_names, coefficients[1:], covariance[1:, 1:])
 
 
 def _solve_regression(
@@ -233,10 +233,12 @@ class Ablation:
         A change that looks essential is measured again, because one measurement may have been
         disturbed.
         """
-        ranked_names = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
+        ranked_names = sorted(
+            self._predicted, key=lambda change_name: self._predicted[change_name].loss
+        )
         removable_names = []
-        for name in ranked_names:
-            single_change = frozenset({name})
+        for change_name in ranked_names:
+            single_change = frozenset({change_name})
             for _ in range(2):
                 if (
                     self._compute_drop_probability(single_change) >= ESSENTIAL_PROBABILITY
@@ -253,7 +255,7 @@ class Ablation:
                 single_change not in self._failed_sets
                 and self._compute_drop_probability(single_change) >= ESSENTIAL_PROBABILITY
             ):
-                removable_names.append(name)
+                removable_names.append(change_name)
         return removable_names
 
     def _estimate_effects(self, removable_names: Sequence[str]) -> None:
@@ -290,7 +292,8 @@ class Ablation:
         Changes with small losses are reverted first.
         """
         affordable_mask = select_affordable_changes(
-            [self._compute_expected_loss(name) for name in removable_names], self._max_loss
+            [self._compute_expected_loss(change_name) for change_name in removable_names],
+            self._max_loss,
         )
         chosen_names = frozenset(
             n
@@ -303,10 +306,10 @@ class Ablation:
             refused_names.add(costliest_name)
             chosen_names = chosen_names - {costliest_name}
         self._reverted_names = chosen_names
-        for name in sorted(
+        for change_name in sorted(
             set(removable_names) - chosen_names - refused_names, key=self._compute_expected_loss
         ):
-            wider_set = self._reverted_names | {name}
+            wider_set = self._reverted_names | {change_name}
             if self._compute_drop_probability(wider_set) > KEEP_PROBABILITY and self._is_verified(
                 wider_set
             ):
@@ -320,8 +323,8 @@ class Ablation:
         The regression ignores interactions between changes, so only measurements of exactly the same
         set of changes are used.
         """
-        for name in sorted(essential_names, key=self._compute_expected_loss):
-            wider_set = self._reverted_names | {name}
+        for change_name in sorted(essential_names, key=self._compute_expected_loss):
+            wider_set = self._reverted_names | {change_name}
             while wider_set not in self._failed_sets:
                 measurement_count = len(self._log_peaks.get(wider_set, ()))
                 loss, sd = (
@@ -369,8 +372,8 @@ class Ablation:
         )
         return loss, self._noise * sqrt(1 / len(reverted_peaks) + 1 / len(winner_peaks))
 
-    def _compute_expected_loss(self, name: str) -> float:
-        return self._regression.fit_effects().estimate_loss(frozenset({name}))[0]
+    def _compute_expected_loss(self, change_name: str) -> float:
+        return self._regression.fit_effects().estimate_loss(frozenset({change_name}))[0]
 
     def _compute_drop_probability(self, reverted_changes: RevertedChanges) -> float:
         """Return the probability that reverting these changes costs no more than the allowed loss."""
@@ -398,9 +401,13 @@ class Ablation:
         if reverted_names in self._log_peaks and reverted_names:
             loss, sd = self._compute_measured_loss(reverted_names)
         ranked_names = sorted(self._predicted, key=self._compute_expected_loss, reverse=True)
-        kept_names = tuple(name for name in ranked_names if name not in reverted_names)
+        kept_names = tuple(
+            change_name for change_name in ranked_names if change_name not in reverted_names
+        )
         measured_names = {
-            name for reverted_set in self._regression.reverted_sets for name in reverted_set
+            change_name
+            for reverted_set in self._regression.reverted_sets
+            for change_name in reverted_set
         }
         return AblationResult(
             kept_names,
@@ -410,14 +417,14 @@ class Ablation:
             1 - (loss - SDS_WITHIN_90 * sd) / self._gain,
             self._measurement_count,
             {
-                name: self._compute_expected_loss(name)
-                for name in kept_names
-                if name in measured_names
+                change_name: self._compute_expected_loss(change_name)
+                for change_name in kept_names
+                if change_name in measured_names
             },
             {
-                name: effects.estimate_loss(frozenset({name}))[1]
-                for name in kept_names
-                if name in measured_names
+                change_name: effects.estimate_loss(frozenset({change_name}))[1]
+                for change_name in kept_names
+                if change_name in measured_names
             },
         )
 

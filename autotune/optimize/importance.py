@@ -44,8 +44,8 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
     """
     observation_weights = surrogate.log_peak_model.observation_weights
     deviations = {
-        name: float((covariance.T @ observation_weights).std())
-        for name, covariance in _iterate_parameter_covariances(surrogate)
+        parameter_name: float((covariance.T @ observation_weights).std())
+        for parameter_name, covariance in _iterate_parameter_covariances(surrogate)
     }
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
@@ -54,7 +54,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
     """Return the posterior sd of each effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     sds = {}
-    for d, (name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
+    for d, (parameter_name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
         effect_values = covariance.T @ process.observation_weights
         effect_values = effect_values - effect_values.mean()
         direction = (
@@ -69,7 +69,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         variance = direction @ own_covariance @ direction - cross_covariance @ solve(
             process.cholesky_factor, cross_covariance
         )
-        sds[name] = float(np.sqrt(max(float(variance), 0.0)))
+        sds[parameter_name] = float(np.sqrt(max(float(variance), 0.0)))
     return sds
 
 
@@ -101,7 +101,9 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
     """
     range_edges, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
-        name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
+        parameter_name
+        for parameter_name, e in compute_effects(surrogate).items()
+        if e > SDS_WITHIN_90 * sds[parameter_name]
     }
     for d, axis in enumerate(surrogate.grid.axes):
         is_unmoved = best_point[d] == surrogate.grid.baseline[d]
@@ -165,18 +167,21 @@ def build_model_view(surrogate: SurrogateModel) -> ModelView:
     effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
-            ParameterEffect(name, round(effect, 4), round(sds[name], 4))
-            for name, effect in effects.items()
+            ParameterEffect(parameter_name, round(effect, 4), round(sds[parameter_name], 4))
+            for parameter_name, effect in effects.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
         edges=tuple(find_range_edges(surrogate, best_point)),
-        slices={name: _build_slice(surrogate, name) for name in list(effects)[:MAX_SLICES]},
+        slices={
+            parameter_name: _build_slice(surrogate, parameter_name)
+            for parameter_name in list(effects)[:MAX_SLICES]
+        },
     )
 
 
-def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
+def _build_slice(surrogate: SurrogateModel, parameter_name: str) -> ModelSlice:
     axes = surrogate.grid.axes
-    axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
+    axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == parameter_name)
     level_count = len(axes[axis_index].values)
     levels = np.unique(
         np.linspace(0, level_count - 1, min(level_count, SLICE_POINTS)).round().astype(int)

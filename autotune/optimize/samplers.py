@@ -297,23 +297,25 @@ SAMPLERS = plugins.merge_plugins("samplers", _SHIPPED_SAMPLERS)
 MAX_GP_TRIALS = 300
 
 
-def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
-    """Return the sampler called ``name``; ``auto`` selects the best one for this task, according to
-    benchmarks.
+def choose_sampler(sampler_name: str, task: SamplerTask) -> ChosenSampler:
+    """Return the sampler called ``sampler_name``; ``auto`` selects the best one for this task,
+    according to benchmarks.
 
     Raises AutotuneError for a name that is not in the registry.
     """
-    if name == "auto":
+    if sampler_name == "auto":
         return _choose_sampler_automatically(task)
-    if name not in SAMPLERS:
-        hint = suggest_name(name, ["auto", *SAMPLERS])
-        raise AutotuneError(f"unknown sampler {name!r}", hint=hint)
-    sampler, reason = SAMPLERS[name](task), "set in the target"
+    if sampler_name not in SAMPLERS:
+        hint = suggest_name(sampler_name, ["auto", *SAMPLERS])
+        raise AutotuneError(f"unknown sampler {sampler_name!r}", hint=hint)
+    sampler, reason = SAMPLERS[sampler_name](task), "set in the target"
     if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
         task.space.tunable_dimensions
     ):
-        return ChosenSampler(name, reason, sampler)
-    return ChosenSampler(name, f"{reason}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
+        return ChosenSampler(sampler_name, reason, sampler)
+    return ChosenSampler(
+        sampler_name, f"{reason}; {_describe_task(task)}", CoreFirstSampler(sampler, task)
+    )
 
 
 def _describe_task(task: SamplerTask) -> str:

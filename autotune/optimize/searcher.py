@@ -106,7 +106,7 @@ class Searcher:
     def __init__(
         self,
         storage: BaseStorage,
-        name: str,
+        study_name: str,
         space: SearchSpace,
         kind: str,
         seed: int,
@@ -124,7 +124,7 @@ class Searcher:
         self._numbers_elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
-            study_name=name,
+            study_name=study_name,
             direction="maximize",
             sampler=self.chosen.sampler,
             load_if_exists=True,
@@ -226,12 +226,12 @@ class Searcher:
         shifts_by_trial = {
             str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
         }
-        for name, attribute_value in (
+        for attribute_name, attribute_value in (
             (DRIFT_KEY, shifts_by_trial),
             (BED_DRIFT_KEY, dict(drift.bed_sds)),
         ):
-            if attribute_value != self._study.user_attrs.get(name, {}):
-                self._study.set_user_attr(name, attribute_value)
+            if attribute_value != self._study.user_attrs.get(attribute_name, {}):
+                self._study.set_user_attr(attribute_name, attribute_value)
 
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
@@ -284,8 +284,8 @@ class Searcher:
         notes: Mapping[str, Any],
     ) -> None:
         trial = optuna.trial.Trial(self._study, suggested_trial._trial_id)  # noqa: SLF001  # by number
-        for name, note in notes.items():
-            trial.set_user_attr(name, note)
+        for note_name, note in notes.items():
+            trial.set_user_attr(note_name, note)
         # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
         # the value.
         if FEASIBLE_KEY not in suggested_trial.constraints:

@@ -70,8 +70,8 @@ def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
 def format_bed_lines(view: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if the gains of the beds disagree."""
     document = summarize_beds(view)
-    for name, bed in document["each"].items():
-        columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
+    for bed_name, bed in document["each"].items():
+        columns = [f"{bed_name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
             columns.append(
                 f"{_format_interval(offset)} vs. average bed, noise {100 * offset['noise']:.0f} %"
@@ -89,11 +89,11 @@ def format_bed_lines(view: StudyFigures) -> Iterator[str]:
 
 def build_bed_rows(view: StudyFigures) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
-    for name, bed in summarize_beds(view)["each"].items():
+    for bed_name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs_text = format_count(gain["pairs"], "pair") if gain else ""
         yield (
-            name,
+            bed_name,
             str(bed["trials"]),
             _format_interval(offset) if offset else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",

@@ -100,20 +100,20 @@ def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
 
 
 def _format_stack_ceiling(ceiling: StackCeiling) -> str:
-    name = f"concurrency {ceiling.concurrency:>4}"
+    row_label = f"concurrency {ceiling.concurrency:>4}"
     if ceiling.failed:
-        return f"{name}  {ceiling.failed}"
+        return f"{row_label}  {ceiling.failed}"
     rate, errors = f"{fmt.format_rate(ceiling.rate):>7}/s", _format_error_counts(ceiling)
     limit_notes = ["lower bound: load.max_rate reached"] if ceiling.limited else []
-    return "  ".join([name, rate, _format_latencies(ceiling), *errors, *limit_notes])
+    return "  ".join([row_label, rate, _format_latencies(ceiling), *errors, *limit_notes])
 
 
 def _format_cache_ceiling(ceiling: CacheCeilingAtSize) -> str:
-    name = f"{ceiling.objects:>16}"
+    row_label = f"{ceiling.objects:>16}"
     if ceiling.failed:
-        return f"{name}  {ceiling.failed}"
+        return f"{row_label}  {ceiling.failed}"
     return (
-        f"{name}  {fmt.format_rate(ceiling.rate):>9} ops/s  {ceiling.gigabits:.2f} Gb/s  "
+        f"{row_label}  {fmt.format_rate(ceiling.rate):>9} ops/s  {ceiling.gigabits:.2f} Gb/s  "
         f"hit rate {100 * ceiling.hits:.1f} %  ({ceiling.how})"
     )
 
@@ -182,7 +182,8 @@ def _format_request_rate(ceiling: StackCeiling) -> str:
 
 def _format_latencies(ceiling: StackCeiling) -> str:
     return ", ".join(
-        f"{name} {fmt.format_latency(value)}" for name, value in ceiling.percentiles.items()
+        f"{percentile_name} {fmt.format_latency(value)}"
+        for percentile_name, value in ceiling.percentiles.items()
     )
 
 

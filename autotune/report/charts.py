@@ -97,7 +97,8 @@ def build_chart_data(view: StudyView) -> ChartData:
     if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
         chart_data["importance"] = _build_importance(view, model)
         chart_data["slices"] = {
-            name: _build_slice(band, view.units) for name, band in model.slices.items()
+            setting_name: _build_slice(band, view.units)
+            for setting_name, band in model.slices.items()
         }
     return chart_data
 
@@ -181,20 +182,22 @@ def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> l
 def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     """Return the trials in the budget, their capacities, and every setting that varied."""
     trials = list_measured_trials(view.state)
-    names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
+    setting_names = dict.fromkeys(
+        setting_name for trial in trials for setting_name in trial.effective_settings
+    )
     declared_parameters = find_declared_parameters(view.target)
     active_names = [
         list_active_parameters(trial.effective_settings, declared_parameters) for trial in trials
     ]
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
-    for name in names:
+    for setting_name in setting_names:
         values = [
-            trial.effective_settings.get(name) if name in active_in_trial else None
+            trial.effective_settings.get(setting_name) if setting_name in active_in_trial else None
             for trial, active_in_trial in zip(trials, active_names, strict=True)
         ]
         if len({value for value in values if value is not None}) > 1:
-            columns.append(_build_parameter_column(name, values, declared_parameters))
+            columns.append(_build_parameter_column(setting_name, values, declared_parameters))
     ranks = _rank_settings(view)
     columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
@@ -215,22 +218,25 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     ranked_names += (
         [effect.parameter for effect in view.state.model.importance] if view.state.model else []
     )
-    names = dict.fromkeys([*ranked_names, *changed_names])
-    return {name: (int(name not in changed_names), rank) for rank, name in enumerate(names)}
+    all_names = dict.fromkeys([*ranked_names, *changed_names])
+    return {
+        setting_name: (int(setting_name not in changed_names), rank)
+        for rank, setting_name in enumerate(all_names)
+    }
 
 
 def _build_parameter_column(
-    name: str, values: list[Value | None], declared_parameters: DeclaredParameters
+    setting_name: str, values: list[Value | None], declared_parameters: DeclaredParameters
 ) -> ParameterColumn:
     """Return the column of a setting; ``choices`` lists the values of a setting that is not numeric."""
-    parameter = find_parameter(name, declared_parameters=declared_parameters)
+    parameter = find_parameter(setting_name, declared_parameters=declared_parameters)
     is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
     )
     value_texts = [None if v is None else fmt.format_setting(v) for v in values]
     return {
-        "name": name,
+        "name": setting_name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
         "values": values if is_numeric else value_texts,
@@ -299,10 +305,10 @@ def _list_setting_values(
 ) -> list[Value | None]:
     settings = trial.effective_settings
     column_values = [
-        settings[name]
-        if name in settings and has_effect(name, settings, declared_parameters)
+        settings[setting_name]
+        if setting_name in settings and has_effect(setting_name, settings, declared_parameters)
         else None
-        for name in columns
+        for setting_name in columns
     ]
     return [
         fmt.format_setting(value) if isinstance(value, bool) else value for value in column_values

@@ -144,11 +144,11 @@ def _list_capacity_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
     sides = {"baseline": status_document["baseline"], "best": status_document["best"]}
-    for name, side in sides.items():
+    for side_name, side in sides.items():
         if side is not None:
-            yield {"side": name, "value": "peak"}, side["peak"]
-            yield {"side": name, "value": "low"}, side["low"]
-            yield {"side": name, "value": "high"}, side["high"]
+            yield {"side": side_name, "value": "peak"}, side["peak"]
+            yield {"side": side_name, "value": "low"}, side["low"]
+            yield {"side": side_name, "value": "high"}, side["high"]
 
 
 def _list_latency_samples(
@@ -157,11 +157,11 @@ def _list_latency_samples(
     """Yield the measured latencies. Latencies that are only bounds are omitted."""
     latency = status_document["latency"]
     sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
-    for name, side in sides.items():
+    for side_name, side in sides.items():
         if side is not None and side["measured"]:
-            yield {"side": name, "value": "latency"}, side["latency"]
-            yield {"side": name, "value": "low"}, side["low"]
-            yield {"side": name, "value": "high"}, side["high"]
+            yield {"side": side_name, "value": "latency"}, side["latency"]
+            yield {"side": side_name, "value": "low"}, side["low"]
+            yield {"side": side_name, "value": "high"}, side["high"]
 
 
 def _list_start_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
@@ -178,19 +178,19 @@ def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], fl
 
 
 def _format_metric_family(
-    study: str, name: str, meaning: str, samples: MetricSamples
+    study: str, metric_name: str, meaning: str, samples: MetricSamples
 ) -> Iterator[str]:
     """Yield the lines of a metric, or no line if the metric has no value."""
     values = [(labels, value) for labels, value in samples if value is not None]
     if not values:
         return
-    yield f"# HELP {METRIC_PREFIX}{name} {meaning}"
-    yield f"# TYPE {METRIC_PREFIX}{name} gauge"
+    yield f"# HELP {METRIC_PREFIX}{metric_name} {meaning}"
+    yield f"# TYPE {METRIC_PREFIX}{metric_name} gauge"
     for labels, value in values:
         label_text = ",".join(
             f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items()
         )
-        yield f"{METRIC_PREFIX}{name}{{{label_text}}} {value:.13g}"
+        yield f"{METRIC_PREFIX}{metric_name}{{{label_text}}} {value:.13g}"
 
 
 def _escape_label(text: str) -> str:

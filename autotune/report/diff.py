@@ -83,9 +83,9 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     from autotune.transports.target_hosts import create_transport
 
     names_by_path: dict[str, dict[str, str]] = {}
-    for name in files:
-        placement, _, path = name.partition("/")
-        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
+    for file_name in files:
+        placement, _, path = file_name.partition("/")
+        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = file_name
     target = read_recorded_target(study.directory)
     target_file = replace(target, document=replace(target.document, path=study.target_path))
     contents_by_host = run_on_all(
@@ -94,51 +94,55 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     ).unwrap()
     catalogue = catalogue_of(study.target)
     return {
-        name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
+        file_name: mask_changed_lines(
+            content, files[file_name], _find_outliner(catalogue, file_name, path)
+        )
         for host, contents in contents_by_host.items()
         for path, content in contents.items()
-        for name in (names_by_path[host][path],)
+        for file_name in (names_by_path[host][path],)
     }
 
 
-def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The ``name`` of the file starts with
+def _find_outliner(catalogue: Catalogue, file_name: str, path: str) -> Outliner:
+    """Return the function that masks a file's secrets. The ``file_name`` of the file starts with
     ``tier.host.service``.
     """
-    services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
+    services = catalogue.list_by_name(file_name.partition("/")[0].rpartition(".")[2])
     return next(
         filter(None, (find_outliner(service, path) for service in services)), outline_unknown_syntax
     )
 
 
-def find_trial(state: State, name: str) -> Trial:
+def find_trial(state: State, trial_name: str) -> Trial:
     """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
-    if name in ("baseline", "best"):
+    if trial_name in ("baseline", "best"):
         sides = find_conclusion(state).sides
-        if name not in sides:
-            names = [side for side in ("baseline", "best") if side in sides]
+        if trial_name not in sides:
+            side_names = [side for side in ("baseline", "best") if side in sides]
             raise AutotuneError(
-                f"no configuration of this study is its {name}",
-                hint=_format_configuration_names(state, names),
+                f"no configuration of this study is its {trial_name}",
+                hint=_format_configuration_names(state, side_names),
             )
-        return sides[name].trial
+        return sides[trial_name].trial
     for trial in state.trials:
-        if str(trial.number) == name.removeprefix("#"):
+        if str(trial.number) == trial_name.removeprefix("#"):
             return trial
-    similar_name = find_nearest_name(name, ("baseline", "best"))
+    similar_name = find_nearest_name(trial_name, ("baseline", "best"))
     hint = (
         f"did you mean {similar_name!r}? {_format_configuration_names(state)}"
         if similar_name
         else _format_configuration_names(state)
     )
-    raise UsageError(f"unknown trial {name!r}", hint=hint)
+    raise UsageError(f"unknown trial {trial_name!r}", hint=hint)
 
 
-def _format_configuration_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
+def _format_configuration_names(
+    state: State, side_names: Sequence[str] = ("baseline", "best")
+) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
         return "the study has no trials yet"
-    return f"expected one of: {', '.join([*names, f'{min(numbers)} to {max(numbers)}'])}"
+    return f"expected one of: {', '.join([*side_names, f'{min(numbers)} to {max(numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:

@@ -70,13 +70,13 @@ def build_explanation_json(
         "configurations": explanation.configurations,
         "changes": [
             {
-                "parameter": name,
+                "parameter": change_name,
                 "loss": cost.loss,
                 "sd": cost.sd,
                 "distinguishable": cost.is_distinguishable,
                 "measured": cost.is_measured,
             }
-            for name, cost in explanation.costs.items()
+            for change_name, cost in explanation.costs.items()
         ],
         "importance": [
             {
@@ -139,8 +139,8 @@ def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
         return
     yield ""
     yield f"Change of the {view.units.quantity_name} if one setting is reverted (90 % interval):"
-    for name, cost in explanation.costs.items():
-        yield f"  {name:{NAME_WIDTH}} {format_reversal_cost(cost, view.units, view.best_peak)}"
+    for change_name, cost in explanation.costs.items():
+        yield f"  {change_name:{NAME_WIDTH}} {format_reversal_cost(cost, view.units, view.best_peak)}"
 
 
 def _format_effects(explanation: Explanation) -> Iterator[str]:
@@ -148,8 +148,8 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
     yield ""
     yield f"Effect over the searched range (model of {explanation.configurations} configurations):"
     for row in explanation.effects:
-        name = " + ".join(row.names)
-        yield f"  {name:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
+        joined_names = " + ".join(row.names)
+        yield f"  {joined_names:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
     if explanation.model.pairs:
         yield ""
         yield "Interactions:"
@@ -177,6 +177,6 @@ def _format_minimal_changes(view: StudyView) -> Iterator[str]:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return
     yield f"{format_reduction(minimal_changes)}:"
-    yield from (f"  {name}" for name in minimal_changes.kept)
+    yield from (f"  {change_name}" for change_name in minimal_changes.kept)
     if minimal_changes.trial is not None:
         yield f"`autotune export {view.name} --minimal --out DIR` writes only those."

@@ -60,9 +60,13 @@ def build_importance_rows(
 def _build_importance_row(
     group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> ImportanceRow:
-    names = tuple(effect.parameter for effect in group)
+    parameter_names = tuple(effect.parameter for effect in group)
     sds = [effect.sd for effect in group]
     half_width = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
-    baseline_value = baseline.effective_settings.get(names[0]) if baseline else None
-    change_count = sum(trial.effective_settings.get(names[0]) != baseline_value for trial in trials)
-    return ImportanceRow(names, sum(effect.effect for effect in group), half_width, change_count)
+    baseline_value = baseline.effective_settings.get(parameter_names[0]) if baseline else None
+    change_count = sum(
+        trial.effective_settings.get(parameter_names[0]) != baseline_value for trial in trials
+    )
+    return ImportanceRow(
+        parameter_names, sum(effect.effect for effect in group), half_width, change_count
+    )

@@ -205,11 +205,11 @@ class PanelSpace:
         ]
         return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
 
-    def choose_title(self, name: str, objective: str, progress_text: str) -> str:
+    def choose_title(self, target_name: str, objective: str, progress_text: str) -> str:
         """Return the title. On a narrow terminal, the title omits the objective or the name."""
         titles = (
-            f"{name} · {objective} · {progress_text}",
-            f"{name} · {progress_text}",
+            f"{target_name} · {objective} · {progress_text}",
+            f"{target_name} · {progress_text}",
             progress_text,
         )
         return next((title for title in titles if len(title) <= self._width - 2), "")

@@ -185,9 +185,9 @@ def format_measurement(
     sides = {"configuration": measurement.trials}
     if measurement.against:
         sides = {measurement.against.name: measurement.comparison_trials, **sides}
-    for name, trials in sides.items():
+    for side_name, trials in sides.items():
         if lines := list(_format_side(trials, study)):
-            report_lines += ["", *([name] if measurement.against else []), *lines]
+            report_lines += ["", *([side_name] if measurement.against else []), *lines]
     return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
 
 

@@ -111,7 +111,7 @@ class MemoryModel:
 
         The result is ``None`` unless memory rules cover all of these hosts, before and after the change.
         """
-        tiers = {ParameterName.parse(name).tier for name in parameter_names}
+        tiers = {ParameterName.parse(parameter_name).tier for parameter_name in parameter_names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
         old_bytes, new_bytes = (
             {

@@ -182,15 +182,15 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     )
     search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
-        *((name, text) for name, text in rows if text),
+        *((row_label, text) for row_label, text in rows if text),
         ("budget", f"{trials}, {time_text}; {search_text}"),
     ]
 
 
 def _describe_hosts(study: Study) -> Iterator[str]:
-    for name, facts in study.start.facts.items():
+    for host_name, facts in study.start.facts.items():
         memory = f", {facts.memory / 2**30:.1f} GB" if facts.memory else ""
-        yield f"{name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
+        yield f"{host_name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
 
 
 def group_changes_by_tier(
@@ -214,10 +214,10 @@ def group_changes_by_tier(
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 
-def _build_change_row(view: StudyView, change: SettingChange, name: str) -> ChangeRow:
+def _build_change_row(view: StudyView, change: SettingChange, parameter_name: str) -> ChangeRow:
     before, after = change.texts
     return ChangeRow(
-        name=name,
+        name=parameter_name,
         before=before,
         after=after,
         action="" if view.target.command is not None else select_change_action(change),
@@ -228,10 +228,10 @@ def _build_change_row(view: StudyView, change: SettingChange, name: str) -> Chan
     )
 
 
-def _format_cost(view: StudyView, name: str) -> str:
+def _format_cost(view: StudyView, change_name: str) -> str:
     minimal_changes = view.state.minimal_changes or MinimalChanges()
-    if name in minimal_changes.dropped:
+    if change_name in minimal_changes.dropped:
         return DROPPED_LABEL
-    if name in minimal_changes.kept and name not in view.reversal_costs:
+    if change_name in minimal_changes.kept and change_name not in view.reversal_costs:
         return KEPT_LABEL
-    return format_reversal_cost(view.reversal_costs.get(name), view.units, view.best_peak)
+    return format_reversal_cost(view.reversal_costs.get(change_name), view.units, view.best_peak)

@@ -90,18 +90,18 @@ def list_catalogue_entries(
         service_kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
-            name: _merge_service_kinds(services)
-            for name, services in service_kinds.items()
+            listed_name: _merge_service_kinds(services)
+            for listed_name, services in service_kinds.items()
             if services[0].parameters
         }
     deployable_service = catalogue.deployable.get(service_name)
-    name = deployable_service.name if deployable_service else service_name
-    if name not in service_kinds:
+    listed_name = deployable_service.name if deployable_service else service_name
+    if listed_name not in service_kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}",
             hint=suggest_name(service_name, sorted(service_kinds)),
         )
-    return {name: _merge_service_kinds(service_kinds[name])}
+    return {listed_name: _merge_service_kinds(service_kinds[listed_name])}
 
 
 def _merge_service_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
@@ -201,8 +201,8 @@ def format_presets(parameter: Parameter) -> str:
     presets = {"stock": parameter.stock, "recommended": parameter.recommended}
     presets |= {f"published for {role}": value for role, value in parameter.published.items()}
     return ", ".join(
-        f"{name} {fmt.format_setting(value, parameter.unit)}"
-        for name, value in presets.items()
+        f"{preset_name} {fmt.format_setting(value, parameter.unit)}"
+        for preset_name, value in presets.items()
         if value is not None
     )
 
@@ -266,7 +266,7 @@ def find_declared_parameters(target: Target) -> DeclaredParameters:
 
 
 def find_parameter(
-    name: str,
+    full_name: str,
     settings: Settings = NO_SETTINGS,
     declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> Parameter | None:
@@ -275,18 +275,18 @@ def find_parameter(
     Two kinds of a service can have the same name, such as Apache with processes or threads. The entry
     then comes from the kind with the most parameters in ``settings``.
     """
-    if rule := declared_parameters.rules.get(name):
+    if rule := declared_parameters.rules.get(full_name):
         return Parameter(
-            name=name,
+            name=full_name,
             stock="",
             action=Action.NONE,
             meaning=rule.meaning or "",
             source="the target",
             unit=rule.unit or "",
         )
-    if is_deployment_choice(name):
+    if is_deployment_choice(full_name):
         return DEPLOYMENT_PARAMETER
-    parameter_name = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(full_name)
     services_by_parameter = _index_by_parameter(declared_parameters.catalogue.services)
     service_kinds = services_by_parameter.get(parameter_name.name_within_tier)
     if not service_kinds:
@@ -306,8 +306,8 @@ def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Servic
     kinds_by_parameter: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
-            name = f"{service.name}.{parameter.name}"
-            kinds_by_parameter[name] = (*kinds_by_parameter.get(name, ()), service)
+            full_name = f"{service.name}.{parameter.name}"
+            kinds_by_parameter[full_name] = (*kinds_by_parameter.get(full_name, ()), service)
     return kinds_by_parameter
 
 
@@ -319,20 +319,22 @@ def list_active_parameters(
 
 
 def has_effect(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
+    full_name: str,
+    settings: Settings,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> bool:
     """True if the parameter has an effect under ``settings``."""
     return (
-        _are_rule_conditions_met(name, settings, declared_parameters)
+        _are_rule_conditions_met(full_name, settings, declared_parameters)
         if declared_parameters.rules
-        else _are_catalogue_conditions_met(name, settings, declared_parameters)
+        else _are_catalogue_conditions_met(full_name, settings, declared_parameters)
     )
 
 
 def _are_rule_conditions_met(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters
+    full_name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
-    rule = declared_parameters.rules.get(name)
+    rule = declared_parameters.rules.get(full_name)
     conditions = (rule.when or {}) if rule else {}
     return all(
         settings.get(other_name) in values
@@ -342,13 +344,13 @@ def _are_rule_conditions_met(
 
 
 def _are_catalogue_conditions_met(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters
+    full_name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
     """True if the parameter's conditions are met and the tier's deployment uses the service."""
-    parameter = find_parameter(name, settings, declared_parameters)
-    if parameter is None or is_deployment_choice(name):
+    parameter = find_parameter(full_name, settings, declared_parameters)
+    if parameter is None or is_deployment_choice(full_name):
         return True
-    parameter_name = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(full_name)
     if any(
         settings.get(f"{parameter_name.service_prefix}.{other_name}") not in values
         for other_name, values in parameter.when

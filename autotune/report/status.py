@@ -275,17 +275,19 @@ def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str
 
 def _format_running_trial(trial: RunningTrial, units: Units, *, is_running: bool) -> str:
     repeat_text = f" of trial {trial['of']}" if trial["of"] is not None else ""
-    name = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
+    trial_text = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
     if not is_running:
-        return f"{name} was interrupted; `resume` repeats it"
+        return f"{trial_text} was interrupted; `resume` repeats it"
     if isinstance(units, ValueUnits):
-        return f"{name} is running the command, {format_count(trial['readings'], 'call')} so far"
+        return (
+            f"{trial_text} is running the command, {format_count(trial['readings'], 'call')} so far"
+        )
     if not trial["deployed"]:
-        return f"{name} is being deployed"
+        return f"{trial_text} is being deployed"
     if not trial["readings"]:
-        return f"{name} is warming up, {format_count(trial['windows'], 'window')} so far"
+        return f"{trial_text} is warming up, {format_count(trial['windows'], 'window')} so far"
     readings = format_count(trial["readings"], "reading")
-    return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
+    return f"{trial_text} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
 def _format_peak(side: StatusSide | None, units: Units, no_result: str) -> str:

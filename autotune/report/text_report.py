@@ -41,8 +41,8 @@ def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     latencies = estimate_latency_at(view, rate)
-    for name, latency in latencies.items():
-        yield f"  {name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
+    for side_name, latency in latencies.items():
+        yield f"  {side_name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
     if not latencies:
         yield "  unknown: too few readings", ""
 
@@ -110,7 +110,8 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
             for trial in measured_trials
         ),
         "Bottleneck": (
-            f"{name:9}{describe_bottleneck(finding)}" for name, finding in view.bottlenecks.items()
+            f"{side_name:9}{describe_bottleneck(finding)}"
+            for side_name, finding in view.bottlenecks.items()
         ),
         select_change_title(view): _format_changes(view, width),
         "Apply": _format_apply_steps(view),
@@ -177,30 +178,31 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
 
 def _format_sides(view: StudyView) -> Iterator[str]:
     units = view.units
-    for name, side in _list_shown_sides(view).items():
-        capacity, readings = view.capacities[name], view.deciding_readings[name]
+    for side_name, side in _list_shown_sides(view).items():
+        capacity, readings = view.capacities[side_name], view.deciding_readings[side_name]
         trial_text = f"trial {side.trial.number}"
         evidence = f", {readings.text}" if readings.text else ""
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound_text = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}{evidence}"
+            limit_text = f"(limited by {side.best_estimate.limit})"
+            yield f"{side_name:9}{bound_text} {limit_text}  {trial_text}{evidence}"
         elif units.has_value(capacity.peak):
             interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
             repeats = f", {format_count(side.repeat_count, 'repeat')}" if side.repeated_peak else ""
             yield (
-                f"{name:9}{units.format_amount(capacity.peak)} {interval}  "
+                f"{side_name:9}{units.format_amount(capacity.peak)} {interval}  "
                 f"{trial_text}{repeats}{evidence}"
             )
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
-                f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
+                f"{side_name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
                 f"only)  {trial_text}{evidence}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts) or readings.failure_text
             outcome = format_no_result(side, units)
-            yield f"{name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
+            yield f"{side_name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
 
 def _format_running_trial(view: StudyView) -> Iterator[str]:
@@ -261,13 +263,13 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
     )
 
 
-def format_change_memory(view: StudyView, name: str) -> str:
+def format_change_memory(view: StudyView, parameter_name: str) -> str:
     """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
 
     The text is empty for all changes if none of them is known to need memory.
     """
     costs = view.memory_costs
-    change = costs.by_change.get(name)
+    change = costs.by_change.get(parameter_name)
     if not costs.has_memory_changes or (change is not None and abs(change) < MIN_SHOWN_BYTES):
         return ""
     return format_memory_change(change)
@@ -323,10 +325,10 @@ def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
         )
         unread_names = sorted(settings - set(best.latest_trial.effective))
         if unread_names:
-            names = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
+            names_text = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
             yield (
                 f"{len(unread_names)} of {len(settings)} values cannot be read back from the software: "
-                f"{names}"
+                f"{names_text}"
             )
         if target.simulated is None:
             load = target.load.command[0] if target.load.command else target.load.generator

@@ -250,13 +250,13 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
 
 def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
     if pages := view.state.pages_without_reference:
-        name, reason = next(iter(pages.items()))
+        page_name, reason = next(iter(pages.items()))
         yield _build_warning(
             "pages-not-checked",
             len(pages),
             0,
             f"responses of {format_count(len(pages), 'rarely requested page')} were not compared, "
-            f"because they were incorrect before the first trial, such as {name} ({reason})",
+            f"because they were incorrect before the first trial, such as {page_name} ({reason})",
         )
 
 
@@ -380,7 +380,8 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     differences = [
         line
         for line in best.latest_trial.differences
-        if (name := line.partition(":")[0], best.trial.settings.get(name)) not in unchanged_settings
+        if (parameter_name := line.partition(":")[0], best.trial.settings.get(parameter_name))
+        not in unchanged_settings
     ]
     if differences:
         yield _build_warning(

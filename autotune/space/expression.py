@@ -267,8 +267,8 @@ def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
             return ValueError(f"{word!r} is unexpected in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
-            names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
-            return ValueError(f"unknown function {function!r}: expected one of {names}")
+            function_names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
+            return ValueError(f"unknown function {function!r}: expected one of {function_names}")
         expects_value = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if open_parentheses else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

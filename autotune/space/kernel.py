@@ -46,17 +46,19 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
 
 def find_kernel_parameter(target: Target, host: str, key: str) -> str:
     """Return the full name that the parameter for this kernel setting has if it is tuned on the host."""
-    tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
+    tier = next(tier_name for tier_name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
 
 
 def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
     """Return the kernel values that these settings set, by host."""
     kernel_values: dict[str, dict[str, str]] = {}
-    for name, tier in target.tiers.items():
-        prefix = f"{name}.{Sysctl.name}."
+    for tier_name, tier in target.tiers.items():
+        prefix = f"{tier_name}.{Sysctl.name}."
         values_by_key = {
-            n.removeprefix(prefix): str(v) for n, v in settings.items() if n.startswith(prefix)
+            parameter_name.removeprefix(prefix): str(value)
+            for parameter_name, value in settings.items()
+            if parameter_name.startswith(prefix)
         }
         for host in tier.hosts:
             kernel_values[host] = {**values_by_key, **kernel_values.get(host, {})}
@@ -71,9 +73,9 @@ def find_unsettable_settings(
     If several tiers are on a host, the host's kernel is tuned as part of the first tier.
     """
     tier_by_host: dict[str, str] = {}
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         for host in tier.hosts:
-            tier_by_host.setdefault(host, name)
+            tier_by_host.setdefault(host, tier_name)
     kernel_settings = [dimension for dimension in dimensions if _is_kernel_setting(dimension)]
     kept_settings, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in kernel_settings:

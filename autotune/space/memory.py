@@ -40,9 +40,11 @@ class HostMemory:
 
 def find_rule_host(rule: Rule) -> str | None:
     """Return the host whose memory a built-in rule limits, or ``None``."""
-    names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
+    memory_facts = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
     return (
-        names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
+        memory_facts[0].removeprefix("memory(").removesuffix(")")
+        if rule.is_built_in and memory_facts
+        else None
     )
 
 
@@ -58,7 +60,11 @@ def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
     """True if each process that a rule counts would fit into its host on its own."""
     if (host := find_rule_host(rule)) is None:
         return True
-    sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
+    sizes = (
+        facts[size_name]
+        for size_name in rule.comparison.left.names()
+        if size_name.startswith("rss(")
+    )
     return max(sizes, default=0.0) <= facts[f"memory({host})"]
 
 
@@ -104,16 +110,20 @@ class MemoryCheck:
             for name in given_names
             if self._find_value_key(name)
         }
-        names = self._compute_lowest_values() | values
+        values_by_name = self._compute_lowest_values() | values
         mistakes = TargetErrorCollector()
         for rule in self.rules:
             memory_expression, host = rule.comparison.left, find_rule_host(rule)
             concerned_names = sorted(values.keys() & set(memory_expression.names()))
             memory = self.facts[f"memory({host})"]
-            if not concerned_names or (needed := memory_expression.evaluate(names)) <= memory:
+            if (
+                not concerned_names
+                or (needed := memory_expression.evaluate(values_by_name)) <= memory
+            ):
                 continue
             parameter = min(
-                concerned_names, key=lambda name: memory_expression.evaluate({**names, name: 0.0})
+                concerned_names,
+                key=lambda name: memory_expression.evaluate({**values_by_name, name: 0.0}),
             )
             with mistakes.collect():
                 raise self.file.document.build_error(
@@ -142,17 +152,17 @@ class MemoryCheck:
                 limit_by_parameter[name] = high
         return limit_by_parameter
 
-    def _find_value_key(self, name: str) -> str | None:
+    def _find_value_key(self, parameter_name: str) -> str | None:
         """Return the key with which the target sets a parameter's value; ``None`` if there is none."""
-        rule = self.file.target.parameters[name]
+        rule = self.file.target.parameters[parameter_name]
         return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
-    def _compute_lowest_target_value(self, name: str) -> float:
+    def _compute_lowest_target_value(self, parameter_name: str) -> float:
         """Return the default, or else the lowest value that the target allows for a parameter, in base
         units.
         """
-        dimension = self.dimensions[name]
-        has_default = self.file.target.parameters[name].default is not None
+        dimension = self.dimensions[parameter_name]
+        has_default = self.file.target.parameters[parameter_name].default is not None
         number = dimension.baseline if has_default else _compute_lowest_value(dimension)
         return 0.0 if isinstance(number, str) else float(number) * dimension.unit_factor
 

@@ -116,7 +116,7 @@ class _RepairState:
         raise InfeasibleRule(arithmetic, requested_rule)
 
     def _list_movable_parameters(
-        self, names: Iterable[str], bound_index: int
+        self, side_names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
         """Return the numeric parameters that are not yet at bound ``bound_index``, each with that bound
         (0: lowest, 1: highest).
@@ -131,7 +131,7 @@ class _RepairState:
             return larger_number / max(smaller_number, 1e-9)
 
         named_dimensions = [
-            self.dimensions[n] for n in dict.fromkeys(names) if n in self.dimensions
+            self.dimensions[n] for n in dict.fromkeys(side_names) if n in self.dimensions
         ]
         movable_pairs = [(d, d.bounds[bound_index]) for d in named_dimensions if not d.choices]
         return sorted(

@@ -200,8 +200,8 @@ class RuleVocabulary:
             lambda part: self._expand_size(part, deployments)
         )
         comparison = comparison.with_replacements(self._expand_derived)
-        names = sorted(comparison.names())
-        for name in names:
+        compared_names = sorted(comparison.names())
+        for name in compared_names:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
             if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
@@ -211,9 +211,9 @@ class RuleVocabulary:
             for tier, deployment in deployments.items()
             if len(self._target.tiers[tier].service) > 1
         ]
-        for name in names:
+        for name in compared_names:
             conditions += self._conditions.get(ParameterName.parse(name).service_prefix, ())
-        is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
+        is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in compared_names)
         return Rule(target_comparison.text, comparison, tuple(dict.fromkeys(conditions)), is_size)
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:
@@ -234,13 +234,15 @@ class RuleVocabulary:
         """Return a resource need of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
-        name, _, size = operand.name.partition(".")
-        if name not in deployments or size not in SIZE_NAMES:
+        tier_name, _, size = operand.name.partition(".")
+        if tier_name not in deployments or size not in SIZE_NAMES:
             return None
-        services = catalogue_of(self._target).list_tier_services(name, self._target.tiers[name])
+        services = catalogue_of(self._target).list_tier_services(
+            tier_name, self._target.tiers[tier_name]
+        )
         if not any(find_size_expressions(tier_service, size) for tier_service in services):
             raise KeyError(operand.name)
-        settings = {choice_name(name): deployments[name]}
+        settings = {choice_name(tier_name): deployments[tier_name]}
         terms: list[Expression] = [
             parse_expression(
                 qualify_expression(need_expression, f"{tier_service.name}.", self._dimensions)
@@ -264,7 +266,10 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
         alternatives.setdefault(service.name, []).append(service.when)
-    return {name: _join_alternatives(conditions) for name, conditions in alternatives.items()}
+    return {
+        service_name: _join_alternatives(conditions)
+        for service_name, conditions in alternatives.items()
+    }
 
 
 def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
@@ -275,8 +280,11 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
     for conditions in alternatives:
         if not conditions:
             return ()
-        for name, values in conditions:
-            joined_conditions[name] = (*joined_conditions.get(name, ()), *values)
+        for parameter_name, values in conditions:
+            joined_conditions[parameter_name] = (
+                *joined_conditions.get(parameter_name, ()),
+                *values,
+            )
     return tuple(joined_conditions.items())
 
 
@@ -301,18 +309,18 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
 
 def format_bytes(size: float) -> str:
     """Return a size in bytes as text with a unit, to three digits."""
-    for name in ("TB", "GB", "MB", "KB"):
-        if size >= SIZE_UNITS[name]:
-            return f"{size / SIZE_UNITS[name]:.3g} {name}"
+    for unit_name in ("TB", "GB", "MB", "KB"):
+        if size >= SIZE_UNITS[unit_name]:
+            return f"{size / SIZE_UNITS[unit_name]:.3g} {unit_name}"
     return f"{size:.0f} B"
 
 
 def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
     """Return an expression with full names in place of the short names of a service's own parameters."""
-    names = frozenset(parameters)
+    parameter_names = frozenset(parameters)
 
     def qualify_name(match: re.Match[str]) -> str:
-        return prefix + match[0] if prefix + match[0] in names else match[0]
+        return prefix + match[0] if prefix + match[0] in parameter_names else match[0]
 
     return _NAME_PATTERN.sub(qualify_name, expression_text)
 
@@ -336,32 +344,35 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
     tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     fact_values: dict[str, float] = {}
-    for name, tier in target.tiers.items():
-        fact_values[f"count({name})"] = fact_values[f"count({name}.hosts)"] = len(tier.hosts)
+    for host_name, tier in target.tiers.items():
+        fact_values[f"count({host_name})"] = fact_values[f"count({host_name}.hosts)"] = len(
+            tier.hosts
+        )
         for fact in ("memory", "cpus", "nofile"):
             values = [getattr(facts[host], fact) for host in tier.hosts]
-            fact_values[f"{name}.{fact}"] = min(values)
+            fact_values[f"{host_name}.{fact}"] = min(values)
             for function in (sum, min, max):
-                fact_values[f"{function.__name__}({name}.{fact})"] = function(values)
-        fact_values[f"nofile({name})"] = fact_values[f"{name}.nofile"]
+                fact_values[f"{function.__name__}({host_name}.{fact})"] = function(values)
+        fact_values[f"nofile({host_name})"] = fact_values[f"{host_name}.nofile"]
     for tier_service in list_target_services(target):
         fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss
-    for name, host_facts in facts.items():
-        fact_values[f"memory({name})"] = host_facts.memory
+    for host_name, host_facts in facts.items():
+        fact_values[f"memory({host_name})"] = host_facts.memory
     return fact_values
 
 
-def list_order_rules(target: Target, names: Collection[str]) -> Iterator[Comparison]:
+def list_order_rules(target: Target, parameter_names: Collection[str]) -> Iterator[Comparison]:
     """Yield the rules about the order of values that the software itself requires, for the parameters
-    in ``names``.
+    in ``parameter_names``.
     """
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
             smaller_name, larger_name = (
-                qualify_expression(side, f"{tier_service.name}.", names) for side in name_pair
+                qualify_expression(side, f"{tier_service.name}.", parameter_names)
+                for side in name_pair
             )
             order = parse_comparison(f"{smaller_name} <= {larger_name}")
-            if order.names() <= {*names}:
+            if order.names() <= {*parameter_names}:
                 yield order
 
 
@@ -379,11 +390,13 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
     yield from map(parse_comparison, (*_list_memory_rules(target), *_list_connection_rules(target)))
     # The kernel limits the descriptors that one process opens.
     for tier_service in list_target_services(target):
-        names = [
+        qualified_names = [
             f"{tier_service.name}.{parameter.name}" for parameter in tier_service.service.parameters
         ]
         for need_expression in find_size_expressions(tier_service, "descriptors"):
-            qualified_limit = qualify_expression(need_expression, f"{tier_service.name}.", names)
+            qualified_limit = qualify_expression(
+                need_expression, f"{tier_service.name}.", qualified_names
+            )
             yield parse_comparison(f"{qualified_limit} <= nofile({tier_service.tier})")
 
 

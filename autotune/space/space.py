@@ -178,14 +178,16 @@ class SearchSpace:
         self, preset_names: Iterable[str] = PRESET_NAMES
     ) -> Iterator[tuple[str, Settings]]:
         """Yield the name and the settings of each preset, for every deployment."""
-        for name in preset_names:
+        for preset_name in preset_names:
             for deployment in self.deployments:
-                yield name, self.preset_settings(name, deployment)
+                yield preset_name, self.preset_settings(preset_name, deployment)
 
-    def without_choice(self, name: str, choice: Value) -> SearchSpace:
-        """Return the space in which the parameter ``name`` cannot have the value ``choice``."""
+    def without_choice(self, parameter_name: str, choice: Value) -> SearchSpace:
+        """Return the space in which the parameter ``parameter_name`` cannot have the value ``choice``."""
         dimensions = tuple(
-            replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
+            replace(d, choices=tuple(c for c in d.choices if c != choice))
+            if d.name == parameter_name
+            else d
             for d in self.dimensions
         )
         return replace(self, dimensions=dimensions)
@@ -209,11 +211,11 @@ class SearchSpace:
 
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
-        measured_sizes = {f"rss({name})": float(size) for name, size in rss.items()}
+        measured_sizes = {f"rss({size_name})": float(size) for size_name, size in rss.items()}
         sizes = {
-            name: limit_measured_size(self.facts[name], size)
-            for name, size in measured_sizes.items()
-            if name in self.facts
+            size_name: limit_measured_size(self.facts[size_name], size)
+            for size_name, size in measured_sizes.items()
+            if size_name in self.facts
         }
         facts = {**self.facts, **sizes}
         # Sizes may come from an export, and an implausible size must not allow candidates to break
@@ -300,16 +302,16 @@ class SearchSpace:
             for name, value in settings.items()
         }
 
-    def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
+    def has_same_effect(self, parameter_name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect unchanged, and is also the effective value of the parameter
         under ``settings``.
         """
-        current_value = settings.get(name)
-        if current_value == value or name not in self.caps or isinstance(value, str):
+        current_value = settings.get(parameter_name)
+        if current_value == value or parameter_name not in self.caps or isinstance(value, str):
             return current_value == value
         effective_values = (
-            self.caps[name].compute_effective_value(float(v), settings)
-            for v in (value, settings[name])
+            self.caps[parameter_name].compute_effective_value(float(v), settings)
+            for v in (value, settings[parameter_name])
         )
         return all(effective_value == float(value) for effective_value, _ in effective_values)
 
@@ -343,18 +345,23 @@ class SearchSpace:
         derived_dimensions = [d for d in self.dimensions if d.expression is not None]
         if not derived_dimensions:
             return {}
-        names = self.to_names(settings)
-        return {d.name: derived_values.compute_derived_value(d, names) for d in derived_dimensions}
+        values_by_name = self.to_names(settings)
+        return {
+            d.name: derived_values.compute_derived_value(d, values_by_name)
+            for d in derived_dimensions
+        }
 
 
-def _describe_value_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
-    """Return the reason why the parameter ``name`` cannot have this value, or an empty text."""
-    if name not in dimensions:
-        return f"it has no {name!r}"
+def _describe_value_problem(
+    dimensions: Mapping[str, Dimension], parameter_name: str, value: Value
+) -> str:
+    """Return the reason why the parameter ``parameter_name`` cannot have this value, or an empty text."""
+    if parameter_name not in dimensions:
+        return f"it has no {parameter_name!r}"
     try:
-        dimensions[name].convert(value)
+        dimensions[parameter_name].convert(value)
     except ValueError as error:
-        return str(error) or f"{name} cannot have this value"
+        return str(error) or f"{parameter_name} cannot have this value"
     return ""
 
 
@@ -405,8 +412,8 @@ def build_space(
 
 def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
     """True if the rules concern only tiers whose baselines come from the user's own files."""
-    names = (name for rule in rules for name in rule.names())
-    tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
+    compared_names = (name for rule in rules for name in rule.names())
+    tiers = {ParameterName.parse(name).tier for name in compared_names} & target.tiers.keys()
     return all(
         target.edits_host_files(tier) or target.tiers[tier].templates is not None for tier in tiers
     )
@@ -446,13 +453,16 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
         return ["constraints"]
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
-        name: parameter_rule
-        for name, parameter_rule in file.target.parameters.items()
-        if name in rule_names
+        parameter_name: parameter_rule
+        for parameter_name, parameter_rule in file.target.parameters.items()
+        if parameter_name in rule_names
     }:
         return [
             "parameters",
-            max(named_rules, key=lambda name: named_rules[name].fixed is not None),
+            max(
+                named_rules,
+                key=lambda parameter_name: named_rules[parameter_name].fixed is not None,
+            ),
         ]
     tier, _, _ = next(iter(deployment), "").partition(".")
     return ["tiers", tier, "service"] if tier else ["constraints"]
@@ -501,10 +511,11 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     dimensions = tuple(
         replace(d, high=limits[d.name]) if d.name in limits else d for d in space.dimensions
     )
+    limited_dimensions = [(space.dimensions_by_name[name], limits[name]) for name in limits]
     lines = (
-        f"{name}: the range ends at {high} {space.dimensions_by_name[name].parameter.unit} instead of "
-        f"{space.dimensions_by_name[name].high}, because the memory of the hosts cannot hold more"
-        for name, high in limits.items()
+        f"{dimension.name}: the range ends at {high} {dimension.parameter.unit} instead of "
+        f"{dimension.high}, because the memory of the hosts cannot hold more"
+        for dimension, high in limited_dimensions
     )
     return replace(space, dimensions=dimensions, excluded=(*space.excluded, *lines))
 
@@ -528,10 +539,12 @@ def _parse_rule(
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     except KeyError as error:
-        name = str(error.args[0])
-        nearest_name = find_nearest_name(name, vocabulary.known_names)
+        unknown_name = str(error.args[0])
+        nearest_name = find_nearest_name(unknown_name, vocabulary.known_names)
         hint = f"did you mean {nearest_name!r}?" if nearest_name else CONSTRAINT_NAMES_HINT
-        raise file.document.build_error(location, f"unknown name {name!r}", hint=hint) from None
+        raise file.document.build_error(
+            location, f"unknown name {unknown_name!r}", hint=hint
+        ) from None
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -591,16 +604,16 @@ def _apply_target_rules(
     for location, pattern in list_unmatched_patterns(file.target, by_name):
         with mistakes.collect():
             raise unknown_parameter_error(file.document, location, by_name, pattern)
-    for name, rule in file.target.parameters.items():
-        if not is_wildcard(name):
+    for parameter_name, rule in file.target.parameters.items():
+        if not is_wildcard(parameter_name):
             with mistakes.collect():
-                changed_dimensions[name] = _apply_parameter_rule(
-                    file, by_name, name, rule, adopted_values
+                changed_dimensions[parameter_name] = _apply_parameter_rule(
+                    file, by_name, parameter_name, rule, adopted_values
                 )
     mistakes.raise_all()
-    for name, dimension in {**by_name, **changed_dimensions}.items():
-        if is_excluded(file.target, name):
-            changed_dimensions[name] = dimension.fix_at_value(dimension.baseline)
+    for parameter_name, dimension in {**by_name, **changed_dimensions}.items():
+        if is_excluded(file.target, parameter_name):
+            changed_dimensions[parameter_name] = dimension.fix_at_value(dimension.baseline)
     return changed_dimensions
 
 
@@ -626,23 +639,28 @@ def _collect_advised_values(
 def _apply_parameter_rule(
     file: TargetFile,
     by_name: Mapping[str, Dimension],
-    name: str,
+    parameter_name: str,
     rule: ParameterRule,
     adopted_values: AdoptedValues,
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
-    if name not in by_name:
-        raise unknown_parameter_error(file.document, ["parameters", name], by_name)
-    if name in adopted_values.skipped and (rule.fixed is not None or rule.derive is not None):
-        reason = f"{name} cannot be set on these hosts: {adopted_values.skipped[name]}"
+    if parameter_name not in by_name:
+        raise unknown_parameter_error(file.document, ["parameters", parameter_name], by_name)
+    if parameter_name in adopted_values.skipped and (
+        rule.fixed is not None or rule.derive is not None
+    ):
+        skip_reason = adopted_values.skipped[parameter_name]
+        reason = f"{parameter_name} cannot be set on these hosts: {skip_reason}"
         hint = "leave it out of `parameters:`"
-        raise file.document.build_error(["parameters", name], reason, hint=hint)
-    if rule.drop or name in adopted_values.skipped:
+        raise file.document.build_error(["parameters", parameter_name], reason, hint=hint)
+    if rule.drop or parameter_name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
-        return by_name[name].fix_at_value(by_name[name].baseline)
+        return by_name[parameter_name].fix_at_value(by_name[parameter_name].baseline)
     if rule.derive is not None:
-        return derived_values.derive_dimension_by_rule(file, by_name, by_name[name], rule.derive)
-    adjusted_dimension = _restrict_dimension(file, by_name[name], rule)
+        return derived_values.derive_dimension_by_rule(
+            file, by_name, by_name[parameter_name], rule.derive
+        )
+    adjusted_dimension = _restrict_dimension(file, by_name[parameter_name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
     # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
@@ -658,28 +676,28 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
     runtime.
     """
     catalogue = catalogue_of(file.target)
-    for name, tier in file.target.tiers.items():
+    for tier_name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
             if deployment not in catalogue.deployments:
                 yield file.document.build_error(
-                    ["tiers", name, "service", index],
+                    ["tiers", tier_name, "service", index],
                     f"unknown service {deployment!r}",
                     hint=catalogue.suggest_deployment(deployment),
                 )
             elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
-                yield from _find_data_mismatch(file, name, tier, deployment)
+                yield from _find_data_mismatch(file, tier_name, tier, deployment)
             elif not tier.installed and not all(
                 service.can_run_privately for service, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
-                    ["tiers", name, "service", index],
+                    ["tiers", tier_name, "service", index],
                     f"{deployment} can run only as a unit of its hosts",
                     hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
                 )
-        yield from _find_name_clashes(file, name, tier)
+        yield from _find_name_clashes(file, tier_name, tier)
 
 
-def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
+def _find_name_clashes(file: TargetFile, tier_name: str, tier: Tier) -> Iterator[TargetError]:
     """Yield an error for a choice between two services with the same name. Parameters are called
     ``tier.service.parameter``, so different parameters would have the same name.
     """
@@ -693,21 +711,21 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
             for service, _ in catalogue.services_of(first):
                 if keys_by_name.get(service.name, service.key) != service.key:
                     yield file.document.build_error(
-                        ["tiers", name, "service", index],
+                        ["tiers", tier_name, "service", index],
                         f"{first} and {other} cannot be alternatives in one tier: both have "
                         f"parameters called"
-                        f" {name}.{service.name}.…, but these differ",
+                        f" {tier_name}.{service.name}.…, but these differ",
                         hint=f"use `service: {first}`, or a separate target for each",
                     )
 
 
 def _find_data_mismatch(
-    file: TargetFile, name: str, tier: Tier, deployment: str
+    file: TargetFile, tier_name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
-    location, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
+    location, message = ["tiers", tier_name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
-        names = runtimes.format_runtime_names(installed=True)
-        hint = f"`runtime: {names}` tunes the services of the host"
+        runtime_names = runtimes.format_runtime_names(installed=True)
+        hint = f"`runtime: {runtime_names}` tunes the services of the host"
         yield file.document.build_error(
             location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
@@ -719,13 +737,13 @@ def _find_data_mismatch(
 
 
 def build_tier_dimensions(
-    name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
+    tier_name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
 ) -> Iterator[Dimension]:
     """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
-    deployment_choice = build_deployment_choice(name, tier)
+    deployment_choice = build_deployment_choice(tier_name, tier)
     if deployment_choice:
         yield deployment_choice
-    for tier_service in catalogue.list_tier_services(name, tier):
+    for tier_service in catalogue.list_tier_services(tier_name, tier):
         for parameter in tier_service.service.parameters:
             if parameter.roles is None or tier_service.role in parameter.roles:
                 dimension = _build_dimension(tier_service, parameter, facts)

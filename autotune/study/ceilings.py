@@ -87,8 +87,8 @@ def build_ceiling_request(
         )
     catalogue = catalogue_of(target)
     caches = [
-        name
-        for name, tier in target.tiers.items()
+        tier_name
+        for tier_name, tier in target.tiers.items()
         if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
     if cache_tier not in caches:
@@ -161,20 +161,20 @@ def _measure_stack(
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
     """Return the first installed closed-loop generator that the target permits. Raises LoadError."""
     generators = {
-        name: generator
-        for name, generator in CLOSED_LOOP_GENERATORS.items()
+        generator_name: generator
+        for generator_name, generator in CLOSED_LOOP_GENERATORS.items()
         if generator.is_paced or allow_unpaced
     }
-    for name, generator in generators.items():
-        if _has_program(host, name):
+    for generator_name, generator in generators.items():
+        if _has_program(host, generator_name):
             return generator
     packages = " or ".join(
         package for generator in generators.values() for package in generator.packages
     )
     unpaced_names = [
-        name
-        for name in CLOSED_LOOP_GENERATORS
-        if name not in generators and _has_program(host, name)
+        generator_name
+        for generator_name in CLOSED_LOOP_GENERATORS
+        if generator_name not in generators and _has_program(host, generator_name)
     ]
     alternative = (
         f", or allow {' and '.join(unpaced_names)} without rate control: {ALLOW_UNPACED_SETTING}"
@@ -197,7 +197,9 @@ def _measure_caches(
     """Measure the peak of the whole stack, then the memcached hosts of one tier alone."""
     # Load hosts are identified by the address at which other hosts reach them; the default is this
     # machine.
-    addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
+    addresses = [target.hosts[load_host_name].address for load_host_name in target.load.hosts] or [
+        "127.0.0.1"
+    ]
     hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     _check_paced_generator(hosts, allow_unpaced=request.allow_unpaced)
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)

@@ -57,9 +57,11 @@ def find_common_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     }
 
 
-def _is_refuted(name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
+def _is_refuted(parameter_name: str, clamp: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
     """True if a value beyond the limit took effect."""
-    values = (trial.effective[name] for trial in trials if name in trial.effective)
+    values = (
+        trial.effective[parameter_name] for trial in trials if parameter_name in trial.effective
+    )
     return any(not clamp.allows(value) for value in values)
 
 

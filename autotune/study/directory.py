@@ -27,45 +27,48 @@ LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
 
 def find_study(
-    name: str,
+    study_name: str,
     root: Path = STUDIES_DIRECTORY,
     fallback_hint: str = "`--studies DIRECTORY` selects another directory",
 ) -> Path:
-    """Return the directory of the study ``name`` under ``root``, or of the study at the path ``name``.
+    """Return the directory of the study ``study_name`` under ``root``, or of the study at the path
+    ``study_name``.
 
     Raises AutotuneError if no such study exists. The hint is the nearest name, a list of the studies
     under ``root``, or ``fallback_hint``.
     """
-    for directory in (root / name, Path(name)):
+    for directory in (root / study_name, Path(study_name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
             return directory.resolve()
     study_names = list_study_names(root)
     hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
-    if nearest_name := find_nearest_name(Path(name).name, study_names):
+    if nearest_name := find_nearest_name(Path(study_name).name, study_names):
         hint = f"did you mean {nearest_name!r}?"
-    raise AutotuneError(f"unknown study {name!r}", hint=hint)
+    raise AutotuneError(f"unknown study {study_name!r}", hint=hint)
 
 
-def find_free_directory(root: Path, name: str) -> Path:
+def find_free_directory(root: Path, directory_name: str) -> Path:
     """Return ``root/name``, or else the first free name among ``name-2``, ``name-3`` …"""
     return next(
         directory
-        for directory in iterate_candidate_directories(root, name)
+        for directory in iterate_candidate_directories(root, directory_name)
         if not directory.exists()
     )
 
 
-def iterate_candidate_directories(root: Path, name: str) -> Iterator[Path]:
+def iterate_candidate_directories(root: Path, directory_name: str) -> Iterator[Path]:
     """Yield ``root/name``, then ``name-2``, ``name-3`` …"""
-    yield root / name
+    yield root / directory_name
     for number in itertools.count(2):
-        yield root / f"{name}-{number}"
+        yield root / f"{directory_name}-{number}"
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
     """Return the names of the studies under ``root``."""
-    names = foreign_files.list_names(root)
-    return tuple(name for name in names if foreign_files.has_file(root / name, EVENTS_FILE))
+    directory_names = foreign_files.list_names(root)
+    return tuple(
+        name for name in directory_names if foreign_files.has_file(root / name, EVENTS_FILE)
+    )
 
 
 class StudyLock:

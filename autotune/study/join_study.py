@@ -45,18 +45,18 @@ def create_shared_study(
     """Create a study in a shared database, with a name that is free both there and in ``root``."""
     target_text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
-        name = directory.name
+        study_name = directory.name
         records = [
             # The study's beds are recorded when they join.
             {
-                **build_first_record(name, **{**environment_fields, "beds": {}}),
+                **build_first_record(study_name, **{**environment_fields, "beds": {}}),
                 "shared": True,
                 "space": collect_parameter_limits(environment.space),
             },
             {"event": "session", "at": format_current_timestamp(), "versions": collect_versions()},
         ]
-        if not directory.exists() and database.create_study(name, target_text, records):
-            return database.find_study(name)
+        if not directory.exists() and database.create_study(study_name, target_text, records):
+            return database.find_study(study_name)
     raise AssertionError("the candidate names are unlimited")
 
 
@@ -117,16 +117,19 @@ def prepare_joining_beds(
             f"{__version__}",
             hint="all workers of a study need the same version: install that version here",
         )
-    target_file, names = _adapt_target(target_file, study), select_beds(target_file.target, beds)
+    target_file, bed_names = (
+        _adapt_target(target_file, study),
+        select_beds(target_file.target, beds),
+    )
     adopted_by_bed = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
     environment = prepare_beds(
-        target_file, names, {name: adopted_by_bed.get(name) for name in names}
+        target_file, bed_names, {bed_name: adopted_by_bed.get(bed_name) for bed_name in bed_names}
     )
     parameter_limits = collect_parameter_limits(environment.space)
     difference_lines = [
         f"  {line}"
         for line in list_limit_differences(
-            "the study", study.first_record["space"], names[0], parameter_limits
+            "the study", study.first_record["space"], bed_names[0], parameter_limits
         )
     ]
     if difference_lines:

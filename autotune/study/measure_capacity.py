@@ -297,9 +297,9 @@ def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:
     An export contains effective values. Such a value counts as applied even if the trial requested
     another value that was clamped to the effective value.
     """
-    names = {
+    unapplied_names = {
         name
         for name in trial.clamped_parameters
         if name in settings and trial.effective_settings[name] != settings[name]
     }
-    return [line for line in trial.differences if line.partition(":")[0] in names]
+    return [line for line in trial.differences if line.partition(":")[0] in unapplied_names]

@@ -49,7 +49,9 @@ class RecordedReading:
     @cached_property
     def reading(self) -> Reading:
         """Return the reading without its trial and hosts."""
-        fields = {name: getattr(self, name) for name in Reading.__dataclass_fields__}
+        fields = {
+            field_name: getattr(self, field_name) for field_name in Reading.__dataclass_fields__
+        }
         histogram = {float(edge) / 1000: count for edge, count in self.histogram.items()}
         return Reading(**{**fields, "histogram": histogram})
 
@@ -71,7 +73,9 @@ def record_reading(
     trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
 ) -> RecordedReading:
     """Return the record of a reading, with the bin edges in milliseconds."""
-    fields = {name: getattr(reading, name) for name in Reading.__dataclass_fields__}
+    fields = {
+        field_name: getattr(reading, field_name) for field_name in Reading.__dataclass_fields__
+    }
     histogram = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
     return RecordedReading(trial, at, purpose, **{**fields, "histogram": histogram, "hosts": hosts})
 

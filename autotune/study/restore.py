@@ -90,9 +90,9 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     file = read_addresses(target)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
     candidates = [
-        root / name
-        for name in foreign_files.list_names(root)
-        if _read_target_path(root / name) == target.resolve()
+        root / directory_name
+        for directory_name in foreign_files.list_names(root)
+        if _read_target_path(root / directory_name) == target.resolve()
     ]
     studies = [study for study in candidates if ownership.is_own_study(study)]
     foreign_studies = [study for study in candidates if study not in studies]
@@ -138,7 +138,7 @@ def _stop_private_servers(directory: Path) -> list[str]:
         return []
     stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
-    return [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
+    return [*(f"stopped {server_name}" for server_name in stopped_servers), "run directory removed"]
 
 
 def _list_directories(study: Path) -> list[Path]:
@@ -188,13 +188,19 @@ def _restore_bed(
     manager = managers[0] if managers and None not in managers else None
     if manager is None:
         return []
-    load_hosts = (name for name in target.load.hosts if target.hosts[name].transport != "local")
+    load_hosts = (
+        host_name for host_name in target.load.hosts if target.hosts[host_name].transport != "local"
+    )
     changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
     transports = create_transports(file)
     try:
         lines = restore_hosts(
             study,
-            {name: transports[name] for name in transports if name in changed_hosts},
+            {
+                host_name: transports[host_name]
+                for host_name in transports
+                if host_name in changed_hosts
+            },
             manager,
             partial(await_correct_entries, file, transports),
             prefers_host_copies=prefers_host_copies,

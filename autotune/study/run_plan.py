@@ -96,7 +96,7 @@ def encode_host_changes(
     """Return, by host, files with their diff, kernel values (from → to), and units with action and
     reasons.
     """
-    return {name: _encode_changes(change) for name, change in changes.items()}
+    return {host_name: _encode_changes(change) for host_name, change in changes.items()}
 
 
 def _encode_changes(changes: HostChanges) -> plan_documents.HostChangesObject:
@@ -122,8 +122,8 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
             hosts.setdefault((unit_change["action"], unit, *unit_change["because"]), []).append(
                 host
             )
-    for (action, unit, *reasons), names in hosts.items():
-        yield f"  {action} {unit} on {_format_hosts(names)}, for {', '.join(reasons)}"
+    for (action, unit, *reasons), host_names in hosts.items():
+        yield f"  {action} {unit} on {_format_hosts(host_names)}, for {', '.join(reasons)}"
     for host, change in changes.items():
         for key, (old, new) in change["sysctls"].items():
             yield f"  {host}: {key} {old} → {new}"
@@ -253,7 +253,9 @@ def _format_actions(plan: Plan) -> Iterator[str]:
     if "hosts" not in plan:
         yield "From the baseline to the recommended settings:"
         yield from (
-            f"  {action}: {', '.join(names)}" for action, names in plan["actions"].items() if names
+            f"  {action}: {', '.join(service_names)}"
+            for action, service_names in plan["actions"].items()
+            if service_names
         )
         return
     yield "Changes from the current state of the hosts to the recommended settings:"
@@ -297,7 +299,9 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"
     for number, deployment in enumerate(deployments):
         services = deployment["services"]
-        services_text = ", ".join(f"{name} {value}" for name, value in services.items())
+        services_text = ", ".join(
+            f"{service_name} {value}" for service_name, value in services.items()
+        )
         note = " (the baseline's)" if number == 0 else ""
         servers, service_count = ", ".join(deployment["servers"]), deployment["parameters"]
         yield f"  {services_text}{note}: {servers}; {format_count(service_count, 'parameter')}"
@@ -321,7 +325,7 @@ def _group_services_by_action(
             )
     return {
         action.name.lower(): sorted(
-            name for name, minimum in action_by_service.items() if minimum is action
+            service_name for service_name, minimum in action_by_service.items() if minimum is action
         )
         for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }

@@ -353,7 +353,7 @@ def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings
 
 
 def _list_preset_settings(space: SearchSpace) -> list[tuple[Phase, Settings]]:
-    presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
+    presets = ((Phase(preset_name), settings) for preset_name, settings in space.iterate_presets())
     return [(Phase.BASELINE, space.baseline), *presets]
 
 
@@ -676,9 +676,9 @@ def _plan_reversal(
     uncertain_names = _list_uncertain_changes(state)
     if len(reversals) >= len(uncertain_names):
         return None
-    winner, name = state.find_trial(number), uncertain_names[len(reversals)]
+    winner, reverted_name = state.find_trial(number), uncertain_names[len(reversals)]
     settings = space.replace_impossible_values(winner.effective_settings, winner.settings)
-    return MeasureStep(Phase.EXPLAIN, {**settings, name: space.baseline[name]})
+    return MeasureStep(Phase.EXPLAIN, {**settings, reverted_name: space.baseline[reverted_name]})
 
 
 def _list_uncertain_changes(state: State) -> list[str]:
@@ -688,8 +688,8 @@ def _list_uncertain_changes(state: State) -> list[str]:
         for name, cost in state.reversal_costs.items()
         if not cost.is_distinguishable
     }
-    names = sorted(possible_losses, key=lambda name: -possible_losses[name])
-    return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
+    ranked_names = sorted(possible_losses, key=lambda name: -possible_losses[name])
+    return [name for name in ranked_names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
 def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:

@@ -100,20 +100,20 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
     `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
     """
-    state, name = load_state(directory), shlex.quote(directory.name)
+    state, quoted_name = load_state(directory), shlex.quote(directory.name)
     if state.purpose:
         commands = {
-            APPLY_PURPOSE: f"autotune restore {name}",
+            APPLY_PURPOSE: f"autotune restore {quoted_name}",
             MEASURE_PURPOSE: "autotune measure TARGET",
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose, f"autotune report {name}"),
+            hint=commands.get(state.purpose, f"autotune report {quoted_name}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {name}",
+            hint=f"autotune report {quoted_name}",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)
@@ -159,13 +159,15 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
             f"study {directory.name} does not use test beds",
             hint="omit `--beds`",
         )
-    names = select_beds(target_file.target, beds) if beds else tuple(bed_names)
-    if unknown_names := [name for name in names if name not in bed_names]:
+    selected_names = select_beds(target_file.target, beds) if beds else tuple(bed_names)
+    if unknown_names := [name for name in selected_names if name not in bed_names]:
         raise AutotuneError(
             f"bed {unknown_names[0]} is not a bed of study {directory.name}",
             hint=f"its beds: {', '.join(bed_names)}",
         )
-    return prepare_beds(target_file, names, {name: bed_names[name].adopted for name in names})
+    return prepare_beds(
+        target_file, selected_names, {name: bed_names[name].adopted for name in selected_names}
+    )
 
 
 def _prepare_joined_bed(target_file: TargetFile, directory: Path) -> Environment:
@@ -222,7 +224,7 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
 def create_searcher(
     environment: Environment | RecordedEnvironment,
-    name: str,
+    study_name: str,
     storage: BaseStorage,
     *,
     is_condensed: bool = False,
@@ -231,7 +233,7 @@ def create_searcher(
     target = environment.file.target
     return Searcher(
         storage,
-        name,
+        study_name,
         environment.space,
         target.search.sampler,
         target.search.seed,
@@ -297,9 +299,9 @@ def _read_current_target(directory: Path) -> TargetFile:
         recorded_digests = study_start.asked
         current_digests = compute_request_digests(current_target) if recorded_digests else {}
         breaking_changes = [
-            f"{name}: the requests have changed"
-            for name in recorded_digests
-            if current_digests[name] != recorded_digests[name]
+            f"{request_file}: the requests have changed"
+            for request_file in recorded_digests
+            if current_digests[request_file] != recorded_digests[request_file]
         ]
     if breaking_changes:
         differences = "\n".join(f"  {change}" for change in breaking_changes)

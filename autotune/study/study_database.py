@@ -308,7 +308,7 @@ class StudyDatabase:
         )
         return tuple(row.name for row in rows)
 
-    def find_study(self, name: str) -> SharedStudy:
+    def find_study(self, study_name: str) -> SharedStudy:
         """Return the study with this name. Raises AutotuneError, with the nearest name as a hint."""
         row = self.run_transaction(
             lambda c: c.execute(
@@ -316,20 +316,22 @@ class StudyDatabase:
                     "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
                     " WHERE name = :name AND number = 1"
                 ),
-                {"name": name},
+                {"name": study_name},
             ).first()
         )
         if row is not None:
-            return SharedStudy(row.id, name, row.target, decompress_record(row.record))
-        nearest_name = find_nearest_name(name, self.list_study_names())
+            return SharedStudy(row.id, study_name, row.target, decompress_record(row.record))
+        nearest_name = find_nearest_name(study_name, self.list_study_names())
         raise AutotuneError(
-            f"unknown study {name!r} in {self.display_url}",
+            f"unknown study {study_name!r} in {self.display_url}",
             hint=f"did you mean {nearest_name!r}?"
             if nearest_name
             else "`autotune run TARGET --storage URL` starts one",
         )
 
-    def create_study(self, name: str, target: str, records: Sequence[Mapping[str, object]]) -> bool:
+    def create_study(
+        self, study_name: str, target: str, records: Sequence[Mapping[str, object]]
+    ) -> bool:
         """Create a study with its first records. Return ``False`` if this database or Optuna already
         uses the name.
         """
@@ -338,13 +340,16 @@ class StudyDatabase:
             _acquire_lock(connection, 0)
             query = "SELECT 1 FROM autotune_studies WHERE name = :name"
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
-            if name in optuna_names or connection.execute(text(query), {"name": name}).first():
+            if (
+                study_name in optuna_names
+                or connection.execute(text(query), {"name": study_name}).first()
+            ):
                 return False
             row = connection.execute(
                 text(
                     "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
                 ),
-                {"name": name, "target": target},
+                {"name": study_name, "target": target},
             ).one()
             connection.execute(
                 text("INSERT INTO autotune_heads VALUES (:study, 0)"), {"study": row.id}
@@ -395,8 +400,8 @@ class StudyDatabase:
         """Copy the rendered files of trials that are missing in ``directory``."""
         missing_paths: dict[str, list[Path]] = {}
         for record in records:
-            for name, digest in _list_file_digests(record):
-                path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
+            for file_name, digest in _list_file_digests(record):
+                path = _resolve_below(directory / "configs", f"{record.get('trial')}/{file_name}")
                 if not path.exists():
                     missing_paths.setdefault(digest, []).append(path)
         rows = (
@@ -616,7 +621,7 @@ def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     files = record.get("files")
     if record.get("event") != "deployed" or not isinstance(files, Mapping):
         return []
-    return [(name, digest) for name, digest in files.items() if isinstance(digest, str)]
+    return [(file_name, digest) for file_name, digest in files.items() if isinstance(digest, str)]
 
 
 def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
@@ -655,12 +660,12 @@ def _decompress(content: bytes, max_bytes: int) -> bytes:
     return plain_content
 
 
-def _resolve_below(directory: Path, name: str) -> Path:
+def _resolve_below(directory: Path, relative_path: str) -> Path:
     """Return ``directory / name``. Raises AutotuneError for a path outside of ``directory``."""
-    path = directory / name
-    if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
+    path = directory / relative_path
+    if "\0" in relative_path or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
-            f"invalid file name {name!r} in the database: it is outside of {directory}",
+            f"invalid file name {relative_path!r} in the database: it is outside of {directory}",
             hint=COMPROMISED_HINT,
         )
     return path
@@ -688,7 +693,7 @@ def _parse_url(url: str) -> URL:
             "--storage must be the URL of a PostgreSQL database",
             hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
-    if parsed_url.password or any("password" in name for name in parsed_url.query):
+    if parsed_url.password or any("password" in option_name for option_name in parsed_url.query):
         raise AutotuneError(
             "the password in --storage is visible to everyone who can list processes",
             hint="put the password in ~/.pgpass (mode 0600) or in PGPASSWORD",

@@ -116,8 +116,8 @@ class Trial:
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
         """Return the parameters whose effective value differs from the requested one."""
-        names = (line.partition(":")[0] for line in self.differences)
-        return tuple(n for n in names if n in self.effective and n in self.settings)
+        differing_names = (line.partition(":")[0] for line in self.differences)
+        return tuple(n for n in differing_names if n in self.effective and n in self.settings)
 
     @cached_property
     def effective_settings(self) -> Settings:
@@ -461,7 +461,9 @@ def _apply_bed_join(record: records.BedJoined, state: State) -> State:
     """Return the state after a test bed joins, or joins again."""
     bed = record.bed
     missed_seconds = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
-    reasons = {name: reason for name, reason in state.exclusion_reasons.items() if name != bed}
+    reasons = {
+        bed_name: reason for bed_name, reason in state.exclusion_reasons.items() if bed_name != bed
+    }
     return replace(
         state,
         beds=tuple(dict.fromkeys((*state.beds, bed))),
@@ -528,7 +530,9 @@ def _apply_deployment(record: records.DeployedTrial, state: State) -> State:
 
 @_apply_record.register
 def _apply_peak(record: records.MeasuredPeak, state: State) -> State:
-    peak = Peak(**{name: getattr(record, name) for name in Peak.__dataclass_fields__})
+    peak = Peak(
+        **{field_name: getattr(record, field_name) for field_name in Peak.__dataclass_fields__}
+    )
     return _replace_trial(state, record.trial, peak=peak, ended_at=record.at)
 
 
@@ -583,7 +587,10 @@ def _apply_capacities(record: records.Capacities, state: State) -> State:
 
 @_apply_record.register
 def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
-    largest_sizes = {name: max(size, state.rss.get(name, 0)) for name, size in record.rss.items()}
+    largest_sizes = {
+        service_name: max(size, state.rss.get(service_name, 0))
+        for service_name, size in record.rss.items()
+    }
     return replace(state, rss={**state.rss, **largest_sizes})
 
 

@@ -186,10 +186,16 @@ class StudyStore:
         self._record_event(
             "deployed",
             trial=trial.number,
-            actions={name: action.name.lower() for name, action in deploy_result.actions.items()},
+            actions={
+                host_name: action.name.lower()
+                for host_name, action in deploy_result.actions.items()
+            },
             effective=dict(deploy_result.effective),
             differences=[str(difference) for difference in deploy_result.mismatches],
-            hosts={name: dataclasses.asdict(host) for name, host in deploy_result.hosts.items()},
+            hosts={
+                host_name: dataclasses.asdict(host)
+                for host_name, host in deploy_result.hosts.items()
+            },
             files=digests,
         )
 
@@ -280,7 +286,9 @@ class StudyStore:
         parameters affect the capacity.
         """
         if capacities:
-            capacity_lists = {name: list(capacity) for name, capacity in capacities.items()}
+            capacity_lists = {
+                instance_name: list(capacity) for instance_name, capacity in capacities.items()
+            }
             self._record_event("capacities", trial=trial.number, parts=capacity_lists)
 
     def record_memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
@@ -311,8 +319,8 @@ class StudyStore:
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
         """Record the modelled cost of reverting each change of the winner ``trial``."""
         rounded_costs = [
-            {"parameter": name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
-            for name, cost in costs.items()
+            {"parameter": change_name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
+            for change_name, cost in costs.items()
         ]
         self._record_event("reversal-costs", trial=trial.number, costs=rounded_costs)
 

@@ -192,10 +192,12 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
         "overrides": file.overrides,
         "adopted": file.adopted,
         "asked": compute_request_digests(file),
-        "facts": {name: dict(facts.to_names()) for name, facts in environment.facts.items()},
+        "facts": {
+            bed_name: dict(facts.to_names()) for bed_name, facts in environment.facts.items()
+        },
         "beds": {
-            name: {"adopted": bed_environment.file.adopted}
-            for name, bed_environment in find_test_beds(environment).items()
+            bed_name: {"adopted": bed_environment.file.adopted}
+            for bed_name, bed_environment in find_test_beds(environment).items()
         },
     }
 
@@ -214,7 +216,9 @@ def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
     for run_directory in run_directories.list_run_directories(root):
         study = find_study_directory(run_directory.study)
         if not is_locked(study / "lock"):
-            stopped_servers += [f"{study.name}: {name}" for name in stop_orphaned(run_directory)]
+            stopped_servers += [
+                f"{study.name}: {server_name}" for server_name in stop_orphaned(run_directory)
+            ]
             run_directories.remove_run_directory(run_directory.study)
     return tuple(stopped_servers)
 

@@ -385,12 +385,18 @@ def _collect_capacity_evidence(
         for capacity in trial_capacities.values()
     }
     evidence = []
-    for name in sorted({name for trial_capacities in capacities for name in trial_capacities}):
+    for part_name in sorted(
+        {part_name for trial_capacities in capacities for part_name in trial_capacities}
+    ):
         rows = np.array(
-            [row for row, trial_capacities in enumerate(capacities) if name in trial_capacities],
+            [
+                row
+                for row, trial_capacities in enumerate(capacities)
+                if part_name in trial_capacities
+            ],
             np.intp,
         )
-        own_capacities = [capacities[row][name] for row in rows]
+        own_capacities = [capacities[row][part_name] for row in rows]
         direct_tiers = {tier for capacity in own_capacities for tier in capacity.tiers}
         related_tiers = {
             tier for group in tier_groups if group & direct_tiers for tier in group

@@ -154,11 +154,11 @@ class ParameterGrid:
         index_by_name = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
-            for name, allowed in axis.dimension.conditions:
-                if name in index_by_name:
-                    parent = axes[index_by_name[name]]
+            for parent_name, allowed in axis.dimension.conditions:
+                if parent_name in index_by_name:
+                    parent = axes[index_by_name[parent_name]]
                     is_active = np.array([value in allowed for value in parent.values])
-                    conditions.append((child, index_by_name[name], is_active))
+                    conditions.append((child, index_by_name[parent_name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective_settings)
 

@@ -132,13 +132,13 @@ class MoveHistory:
             for failure in self.list_failures(move.axis)
         )
 
-    def is_refuted(self, move: Move, name: str) -> bool:
+    def is_refuted(self, move: Move, parameter_name: str) -> bool:
         """True if the move would revert an earlier change that brought a gain without being
         recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
-        opposite_move = f"{name}{'-' if move.direction > 0 else '+'}"
+        opposite_move = f"{parameter_name}{'-' if move.direction > 0 else '+'}"
         return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
     def limit_step_levels(self, move: Move, step: int) -> int:

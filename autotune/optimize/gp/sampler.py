@@ -229,8 +229,8 @@ class SearchRegion:
         """
         if not space.searches_core_first:
             return cls.from_grid(grid)
-        names = {dimension.name for dimension in space.core_dimensions}
-        axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in names]
+        core_names = {dimension.name for dimension in space.core_dimensions}
+        axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in core_names]
         low, high = zip(*(axis.safe_levels for axis in grid.axes), strict=True)
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 

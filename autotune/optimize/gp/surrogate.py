@@ -216,8 +216,8 @@ def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, floa
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared_sds = np.zeros((len(trials), len(beds)))
-    for column, (name, sd) in enumerate(sorted(beds.items())):
-        shared_sds[[bed == name for bed in trial_beds], column] = sd
+    for column, (bed_name, sd) in enumerate(sorted(beds.items())):
+        shared_sds[[bed == bed_name for bed in trial_beds], column] = sd
     return shared_sds
 
 
@@ -229,8 +229,8 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
     capacity_records = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     extra_shift = shift if BED_KEY in trial.user_attrs else 0.0
     return {
-        name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
-        for name, (log, sd, tiers) in capacity_records.items()
+        part_name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
+        for part_name, (log, sd, tiers) in capacity_records.items()
     }
 
 
