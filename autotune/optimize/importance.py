@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.estimate import SDS_WITHIN_90
-from autotune.optimize.gp.gaussian_process import solve
+from autotune.optimize.gp.gaussian_process import solve_linear_system
 from autotune.optimize.gp.grid import GridAxis, GridPoints
 from autotune.optimize.gp.scale import decompress_log_peaks
 from autotune.optimize.gp.surrogate import SurrogateModel
@@ -66,7 +66,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
             * process.covariance_tables[d][axis_levels[:, None], axis_levels[None, :]]
         )
         cross_covariance = covariance @ direction
-        variance = direction @ own_covariance @ direction - cross_covariance @ solve(
+        variance = direction @ own_covariance @ direction - cross_covariance @ solve_linear_system(
             process.cholesky_factor, cross_covariance
         )
         sds[parameter_name] = float(np.sqrt(max(float(variance), 0.0)))

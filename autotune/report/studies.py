@@ -23,7 +23,7 @@ from autotune.study.reading_records import (
     READINGS_FILE,
     RecordedCall,
     RecordedReading,
-    load_records,
+    load_reading_records,
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
 from autotune.target.model import Target
@@ -105,7 +105,7 @@ class Study:
     @cached_property
     def _all_readings(self) -> tuple[RecordedReading | RecordedCall, ...]:
         with _wrap_read_errors(self.directory / READINGS_FILE):
-            return tuple(load_records(self.directory))
+            return tuple(load_reading_records(self.directory))
 
     @cached_property
     def reading_counts(self) -> dict[int, ReadingCounts]:

@@ -78,7 +78,7 @@ def compute_memory_use(
         if (host := find_rule_host(rule)) is not None and rule.applies(settings):
             share_bytes, baseline_excess = (
                 rule.comparison.right.evaluate(values_by_name),
-                rule.allowed_excess(values_by_name),
+                rule.compute_allowed_excess(values_by_name),
             )
             yield HostMemory(
                 host,

@@ -344,16 +344,16 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
     tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
     fact_values: dict[str, float] = {}
-    for host_name, tier in target.tiers.items():
-        fact_values[f"count({host_name})"] = fact_values[f"count({host_name}.hosts)"] = len(
+    for tier_name, tier in target.tiers.items():
+        fact_values[f"count({tier_name})"] = fact_values[f"count({tier_name}.hosts)"] = len(
             tier.hosts
         )
         for fact in ("memory", "cpus", "nofile"):
             values = [getattr(facts[host], fact) for host in tier.hosts]
-            fact_values[f"{host_name}.{fact}"] = min(values)
+            fact_values[f"{tier_name}.{fact}"] = min(values)
             for function in (sum, min, max):
-                fact_values[f"{function.__name__}({host_name}.{fact})"] = function(values)
-        fact_values[f"nofile({host_name})"] = fact_values[f"{host_name}.nofile"]
+                fact_values[f"{function.__name__}({tier_name}.{fact})"] = function(values)
+        fact_values[f"nofile({tier_name})"] = fact_values[f"{tier_name}.nofile"]
     for tier_service in list_target_services(target):
         fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss
     for host_name, host_facts in facts.items():

@@ -187,8 +187,8 @@ class StudyStore:
             "deployed",
             trial=trial.number,
             actions={
-                host_name: action.name.lower()
-                for host_name, action in deploy_result.actions.items()
+                service_name: action.name.lower()
+                for service_name, action in deploy_result.actions.items()
             },
             effective=dict(deploy_result.effective),
             differences=[str(difference) for difference in deploy_result.mismatches],

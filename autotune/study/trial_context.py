@@ -26,7 +26,7 @@ from autotune.space.space import SearchSpace
 from autotune.study import ownership
 from autotune.study.directory import StudyLock, is_locked
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.reading_records import load_records
+from autotune.study.reading_records import load_reading_records
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
@@ -193,7 +193,7 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
         "adopted": file.adopted,
         "asked": compute_request_digests(file),
         "facts": {
-            bed_name: dict(facts.to_names()) for bed_name, facts in environment.facts.items()
+            host_name: dict(facts.to_names()) for host_name, facts in environment.facts.items()
         },
         "beds": {
             bed_name: {"adopted": bed_environment.file.adopted}
@@ -230,7 +230,7 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
     trial_numbers = {trial.number for trial in state.trials if bed in (None, trial.bed)}
     readings = [
         record
-        for record in load_records(store.directory)
+        for record in load_reading_records(store.directory)
         if bed is None or record.trial in trial_numbers
     ]
     return MeasurementHistory(
