@@ -102,8 +102,8 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
     range_edges, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
         parameter_name
-        for parameter_name, e in compute_effects(surrogate).items()
-        if e > SDS_WITHIN_90 * sds[parameter_name]
+        for parameter_name, effect in compute_effects(surrogate).items()
+        if effect > SDS_WITHIN_90 * sds[parameter_name]
     }
     for d, axis in enumerate(surrogate.grid.axes):
         is_unmoved = best_point[d] == surrogate.grid.baseline[d]
@@ -116,9 +116,11 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         ):
             if not is_at_end:
                 continue
-            inner_point, size = best_point.copy(), len(axis.values)
-            step = max(1, round(MIN_EDGE_SLOPE * size))
-            inner_point[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
+            inner_point, level_count = best_point.copy(), len(axis.values)
+            step = max(1, round(MIN_EDGE_SLOPE * level_count))
+            inner_point[d] = np.clip(
+                best_point[d] + (step if end == "low" else -step), 0, level_count - 1
+            )
             mean, _ = surrogate.predict(np.array([best_point, inner_point]))
             if mean[0] > mean[1]:
                 range_edges.append(_suggest_wider_range(axis, best_point[d], end))
@@ -133,9 +135,11 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     else:
         bounds = (low / WIDENING_FACTOR if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes cannot be negative, and a count of workers cannot be below one.
-    minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
-    numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
-    return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
+    lowest_bound = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
+    clipped_bounds = [dimension.to_number(max(lowest_bound, bound)) for bound in bounds]
+    return RangeEdge(
+        dimension.name, axis.values[level], end, (clipped_bounds[0], clipped_bounds[1])
+    )
 
 
 def _list_distinct_configurations(surrogate: SurrogateModel) -> GridPoints:

@@ -65,12 +65,12 @@ class SkoptSampler(SpaceSampler):
             [_encode_value(d, d.clip(params[d.name])) for d in dimensions]
             for params in complete_settings
         ]
-        values = [t.value for t in completed_trials if t.value is not None]
+        measured_values = [t.value for t in completed_trials if t.value is not None]
         with warnings.catch_warnings():
             # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
-                points, [-float(log_value) for log_value in compute_log_values(values)]
+                points, [-float(log_value) for log_value in compute_log_values(measured_values)]
             )
         return {
             d.name: _decode_value(d, value)
@@ -111,12 +111,12 @@ class SkoptSampler(SpaceSampler):
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
-        values = {
+        settings = {
             d.name: _decode_value(d, value)
             for d, value in zip(space.tunable_dimensions, point, strict=True)
         }
         try:
-            return not space.build_candidate(values).repairs
+            return not space.build_candidate(settings).repairs
         except InfeasibleRule:
             return False
 
@@ -166,8 +166,10 @@ class CoreFirstSampler(NarrowingSampler):
     ) -> dict[str, Any]:
         inner_space = self._inner.infer_relative_search_space(study, trial)
         core_space = {name: inner_space[name] for name in inner_space if name in self._core}
-        values = self._inner.sample_relative(study, trial, core_space)
-        core_values = {name: values[name] for name in self._core if name in values}
+        suggested_values = self._inner.sample_relative(study, trial, core_space)
+        core_values = {
+            name: suggested_values[name] for name in self._core if name in suggested_values
+        }
         for name in sorted(self._core - set(core_values)):
             core_values[name] = self._inner.sample_independent(
                 study, trial, name, search_space[name]

@@ -100,7 +100,7 @@ class Searcher:
     names the sampler. ``has_several_beds`` is true if several configurations are measured concurrently.
     With ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
     parameters and the changes from the baseline. These values suffice to inspect a study, but not to
-    continue the search. Raises AutotuneError for an unknown ``kind`` of sampler.
+    continue the search. Raises AutotuneError for an unknown ``sampler_name``.
     """
 
     def __init__(
@@ -108,17 +108,17 @@ class Searcher:
         storage: BaseStorage,
         study_name: str,
         space: SearchSpace,
-        kind: str,
+        sampler_name: str,
         seed: int,
-        trials: int = 40,
+        trial_budget: int = 40,
         *,
         has_several_beds: bool = False,
         is_condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._condensed = is_condensed
-        self._use_sampler(SamplerTask(space, trials, seed, has_several_beds))
-        self.chosen = choose_sampler(kind, self._task)
+        self._use_sampler(SamplerTask(space, trial_budget, seed, has_several_beds))
+        self.chosen = choose_sampler(sampler_name, self._task)
         # Maps a trial's number in the study to Optuna's trial number, for suggestions from other
         # processes.
         self._numbers_elsewhere: dict[int, int] = {}
@@ -173,13 +173,13 @@ class Searcher:
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
         suggested_values = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective_settings(suggested_values)
-        number = (
+        effective_values = self._task.space.get_effective_settings(suggested_values)
+        suggestion_number = (
             trial.number
-            if values == suggested_values
-            else self._replace_suggestion(trial.number, values)
+            if effective_values == suggested_values
+            else self._replace_suggestion(trial.number, effective_values)
         )
-        return Suggestion(number, values, probability)
+        return Suggestion(suggestion_number, effective_values, probability)
 
     def _replace_suggestion(self, suggestion_number: int, values: Settings) -> int:
         """Replace a suggestion by a pending one with these values; return Optuna's number of the new
@@ -189,18 +189,20 @@ class Searcher:
         return self._add_pending_suggestion(values)
 
     def _add_pending_suggestion(self, values: Settings) -> int:
-        number = len(self._study.get_trials(deepcopy=False))
+        pending_number = len(self._study.get_trials(deepcopy=False))
         self._study.add_trial(self._build_trial(values, state=TrialState.RUNNING))
-        return number
+        return pending_number
 
     def compute_posterior_peaks(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
         """Return the model's peak estimate for each measured configuration, and the model's noise."""
         surrogate = self.fit_surrogate(drift)
         best_log_peak = surrogate.observations.log_peaks.max()
-        numbers = surrogate.observations.trial_numbers
+        trial_numbers = surrogate.observations.trial_numbers
         peaks = {
-            number: Estimate(float(best_log_peak + mean), float(sd))
-            for number, mean, sd in zip(numbers, *surrogate.estimate_measured(), strict=True)
+            trial_number: Estimate(float(best_log_peak + mean), float(sd))
+            for trial_number, mean, sd in zip(
+                trial_numbers, *surrogate.estimate_measured(), strict=True
+            )
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
@@ -224,7 +226,8 @@ class Searcher:
     def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` for the samplers of all processes, but only if the drift changed."""
         shifts_by_trial = {
-            str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
+            str(trial_number): [shift.log_mean, shift.sd]
+            for trial_number, shift in drift.shifts.items()
         }
         for attribute_name, attribute_value in (
             (DRIFT_KEY, shifts_by_trial),
@@ -301,10 +304,12 @@ class Searcher:
 
         The model uses its predictions as the results of these suggestions.
         """
-        for number in self._numbers_elsewhere.keys() - pending_settings.keys():
-            self.discard_trial(self._numbers_elsewhere.pop(number))
-        for number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
-            self._numbers_elsewhere[number] = self._add_pending_suggestion(pending_settings[number])
+        for trial_number in self._numbers_elsewhere.keys() - pending_settings.keys():
+            self.discard_trial(self._numbers_elsewhere.pop(trial_number))
+        for trial_number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
+            self._numbers_elsewhere[trial_number] = self._add_pending_suggestion(
+                pending_settings[trial_number]
+            )
 
     def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
         """Return an Optuna trial for values that the sampler did not suggest."""

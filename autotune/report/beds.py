@@ -57,7 +57,9 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
         return None
     offset = state.offsets[bed]
     half_width = SDS_WITHIN_90 * offset.sd
-    ratio, low, high = (round(exp(offset.log + end), 4) for end in (0.0, -half_width, half_width))
+    ratio, low, high = (
+        round(exp(offset.log + log_ratio), 4) for log_ratio in (0.0, -half_width, half_width)
+    )
     return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
 
 

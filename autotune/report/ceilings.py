@@ -188,5 +188,5 @@ def _format_latencies(ceiling: StackCeiling) -> str:
 
 
 def _format_error_counts(ceiling: StackCeiling) -> list[str]:
-    counts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
-    return [*counts, ceiling.example] if ceiling.example else counts
+    count_texts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
+    return [*count_texts, ceiling.example] if ceiling.example else count_texts

@@ -166,16 +166,18 @@ def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
 def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> list[EffectRow]:
     """Return effects in per cent with their 90 % intervals (``null`` if no interval was recorded)."""
     baseline = view.conclusion.baseline
-    rows = build_importance_rows(
+    importance_rows = build_importance_rows(
         effects, list_measured_trials(view.state), baseline.trial if baseline else None
     )
     return [
         {
-            "names": list(row.names),
-            "effect": round(100 * row.effect, 2),
-            "half": None if row.half_width is None else round(100 * row.half_width, 2),
+            "names": list(importance_row.names),
+            "effect": round(100 * importance_row.effect, 2),
+            "half": None
+            if importance_row.half_width is None
+            else round(100 * importance_row.half_width, 2),
         }
-        for row in rows
+        for importance_row in importance_rows
     ]
 
 
@@ -192,12 +194,14 @@ def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
     for setting_name in setting_names:
-        values = [
+        column_values = [
             trial.effective_settings.get(setting_name) if setting_name in active_in_trial else None
             for trial, active_in_trial in zip(trials, active_names, strict=True)
         ]
-        if len({value for value in values if value is not None}) > 1:
-            columns.append(_build_parameter_column(setting_name, values, declared_parameters))
+        if len({value for value in column_values if value is not None}) > 1:
+            columns.append(
+                _build_parameter_column(setting_name, column_values, declared_parameters)
+            )
     ranks = _rank_settings(view)
     columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
@@ -255,13 +259,13 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
     declared_parameters = find_declared_parameters(view.target)
-    rows = []
+    trial_rows = []
     for trial in view.state.trials:
         capacity, finding = (
             build_trial_capacity(trial, view.units),
             view.state.bottlenecks.get(trial.number),
         )
-        row: TrialRow = {
+        trial_row: TrialRow = {
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.source_trial,
@@ -281,13 +285,13 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             changes = list_setting_changes(
                 baseline.effective_settings, trial.effective_settings, declared_parameters
             )
-            row["changes"] = [[change.name, *change.texts] for change in changes]
+            trial_row["changes"] = [[change.name, *change.texts] for change in changes]
             trial_files = _read_trial_files(view.study, trial)
-            row["diff"] = format_file_diff(
+            trial_row["diff"] = format_file_diff(
                 baseline_files, trial_files, "baseline", f"trial-{trial.number}"
             )
-        rows.append(row)
-    return rows
+        trial_rows.append(trial_row)
+    return trial_rows
 
 
 def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:

@@ -118,13 +118,17 @@ class Conclusion:
     @property
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
         """The sides ``baseline`` and ``best``, if they exist."""
-        return {label: side for label, side in self.configurations.items() if label != "preset"}
+        return {
+            side_name: side
+            for side_name, side in self.configurations.items()
+            if side_name != "preset"
+        }
 
     @property
     def configurations(self) -> Mapping[str, MeasuredConfiguration]:
         """The configurations ``baseline``, ``preset`` and ``best``, if they exist."""
         sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
-        return {label: side for label, side in sides.items() if side is not None}
+        return {side_name: side for side_name, side in sides.items() if side is not None}
 
 
 def find_conclusion(state: State) -> Conclusion:
@@ -144,18 +148,18 @@ def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredCo
     preset = ranking.find_best_preset(state)
     if preset is None:
         return None
-    number = state.find_configuration_number(preset)
-    if best is not None and best.trial.number in (preset.number, number):
+    preset_number = state.find_configuration_number(preset)
+    if best is not None and best.trial.number in (preset.number, preset_number):
         return best
-    repeats = ranking.list_final_trials(state, number)
+    repeats = ranking.list_final_trials(state, preset_number)
     trials = [_remove_bed_offset(state, trial) for trial in (preset, *repeats)]
     return MeasuredConfiguration(trials[0], tuple(trials[1:]))
 
 
-def _build_configuration(state: State, number: int | None) -> MeasuredConfiguration | None:
-    if number is None:
+def _build_configuration(state: State, trial_number: int | None) -> MeasuredConfiguration | None:
+    if trial_number is None:
         return None
-    trials = (state.find_trial(number), *list_repeats(state, number))
+    trials = (state.find_trial(trial_number), *list_repeats(state, trial_number))
     trial, *repeats = (_remove_bed_offset(state, trial) for trial in trials)
     return MeasuredConfiguration(trial, tuple(repeats))
 
@@ -169,7 +173,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     return replace(trial, peak=replace(peak, **scaled_values))
 
 
-def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
+def list_repeats(state: State, trial_number: int) -> tuple[Trial, ...]:
     """Return the finished measurements of a trial's settings after its selection.
 
     The measurements come from the confirmation, or from the finals if no confirmation took place.
@@ -178,11 +182,11 @@ def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     # used, too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
     repeats = [
-        t for t in state.list_finished_trials(*map(Phase, phases)) if t.source_trial == number
+        t for t in state.list_finished_trials(*map(Phase, phases)) if t.source_trial == trial_number
     ]
     return tuple(
         repeats
-        or (t for t in state.list_finished_trials(Phase.FINALIST) if t.source_trial == number)
+        or (t for t in state.list_finished_trials(Phase.FINALIST) if t.source_trial == trial_number)
     )
 
 

@@ -93,12 +93,12 @@ def format_metrics(view: StudyView) -> str:
     The node exporter's textfile collector also reads this format. Capacities are in requests/s, or in
     the unit of a command's value.
     """
-    lines = [
+    metric_lines = [
         line
         for family in _list_metric_families(view)
         for line in _format_metric_family(view.name, *family)
     ]
-    return "\n".join([*lines, "# EOF", ""])
+    return "\n".join([*metric_lines, "# EOF", ""])
 
 
 def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples]]:
@@ -111,7 +111,10 @@ def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples
         (
             "trials",
             "Finished trials in the budget.",
-            [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()],
+            [
+                ({"outcome": outcome}, trial_count)
+                for outcome, trial_count in view.trial_counts.items()
+            ],
         ),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
         (
@@ -181,12 +184,12 @@ def _format_metric_family(
     study: str, metric_name: str, meaning: str, samples: MetricSamples
 ) -> Iterator[str]:
     """Yield the lines of a metric, or no line if the metric has no value."""
-    values = [(labels, value) for labels, value in samples if value is not None]
-    if not values:
+    known_samples = [(labels, value) for labels, value in samples if value is not None]
+    if not known_samples:
         return
     yield f"# HELP {METRIC_PREFIX}{metric_name} {meaning}"
     yield f"# TYPE {METRIC_PREFIX}{metric_name} gauge"
-    for labels, value in values:
+    for labels, value in known_samples:
         label_text = ",".join(
             f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items()
         )

@@ -58,11 +58,11 @@ def format_diff(
     before, after = find_trial(study.state, before_name), find_trial(study.state, after_name)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
-    files = (
+    compared_files = (
         read_rendered_files(study.directory, before),
         read_rendered_files(study.directory, after),
     )
-    return format_file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
+    return format_file_diff(*compared_files, f"trial-{before.number}", f"trial-{after.number}")
 
 
 def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
@@ -139,10 +139,10 @@ def find_trial(state: State, trial_name: str) -> Trial:
 def _format_configuration_names(
     state: State, side_names: Sequence[str] = ("baseline", "best")
 ) -> str:
-    numbers = [trial.number for trial in state.trials]
-    if not numbers:
+    trial_numbers = [trial.number for trial in state.trials]
+    if not trial_numbers:
         return "the study has no trials yet"
-    return f"expected one of: {', '.join([*side_names, f'{min(numbers)} to {max(numbers)}'])}"
+    return f"expected one of: {', '.join([*side_names, f'{min(trial_numbers)} to {max(trial_numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
@@ -151,12 +151,12 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if the digest of a file differs from the recorded one.
     """
-    for number in (trial.number, trial.source_trial):
-        config_directory = PurePath("configs", str(number))
-        if number is not None and foreign_files.exists(directory, config_directory):
-            contents = _read_files_below(directory, config_directory)
-            _check_digests(trial, directory / config_directory, contents)
-            return {path: mask_secret_bytes(content) for path, content in contents.items()}
+    for trial_number in (trial.number, trial.source_trial):
+        config_directory = PurePath("configs", str(trial_number))
+        if trial_number is not None and foreign_files.exists(directory, config_directory):
+            content_by_path = _read_files_below(directory, config_directory)
+            _check_digests(trial, directory / config_directory, content_by_path)
+            return {path: mask_secret_bytes(content) for path, content in content_by_path.items()}
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",
@@ -168,24 +168,24 @@ def _read_files_below(study: Path, directory: PurePath) -> dict[str, bytes]:
     """Return the files below a directory of a study. Their total size is limited, because the study may
     come from someone else.
     """
-    contents, size = dict[str, bytes](), 0
+    content_by_path, total_size = dict[str, bytes](), 0
     for path in foreign_files.list_files_below(study, directory):
-        contents[path] = foreign_files.read_bytes(
+        content_by_path[path] = foreign_files.read_bytes(
             study, directory / path, foreign_files.MAX_TEMPLATE_BYTES
         )
-        size += len(contents[path])
-        if size > foreign_files.MAX_RECORD_BYTES:
+        total_size += len(content_by_path[path])
+        if total_size > foreign_files.MAX_RECORD_BYTES:
             raise ForeignFileError(
                 study / directory, f"is larger than {foreign_files.MAX_RECORD_BYTES:,} bytes"
             )
-    return contents
+    return content_by_path
 
 
-def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:
+def _check_digests(trial: Trial, directory: Path, content_by_path: FileContents) -> None:
     """Raise AutotuneError if a file is missing or has changed since the trial was measured."""
     for path, digest in sorted(trial.files.items()):
-        if path not in contents or sha256(contents[path]).hexdigest() != digest:
-            problem = "differs from the deployed file" if path in contents else "is missing"
+        if path not in content_by_path or sha256(content_by_path[path]).hexdigest() != digest:
+            problem = "differs from the deployed file" if path in content_by_path else "is missing"
             raise AutotuneError(
                 f"{directory / path} {problem} (trial {trial.number} recorded its digest)",
                 hint="restore the study's directory from a copy. `autotune diff --parameters` and "
@@ -197,16 +197,16 @@ def format_parameter_diff(
     before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> str:
     """Return the settings that differ and have an effect in ``after``, as diff lines."""
-    lines = []
+    diff_lines = []
     for change in list_setting_changes(
         before.effective_settings, after.effective_settings, declared_parameters
     ):
         if change.before is not None:
-            lines.append(f"-{change.name}: {fmt.format_setting(change.before, change.unit)}\n")
-        lines.append(f"+{change.name}: {fmt.format_setting(change.after, change.unit)}\n")
-    if not lines:
+            diff_lines.append(f"-{change.name}: {fmt.format_setting(change.before, change.unit)}\n")
+        diff_lines.append(f"+{change.name}: {fmt.format_setting(change.after, change.unit)}\n")
+    if not diff_lines:
         return ""
-    return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(lines)
+    return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(diff_lines)
 
 
 def style_diff_lines(text: str) -> Iterator[StyledLine]:

@@ -123,15 +123,18 @@ def _encode_minimal(minimal: MinimalChanges | None) -> documents.MinimalChangesO
 
 def format_explanation(view: StudyView, explanation: Explanation) -> str:
     """Return the explanation as text."""
-    lines = [f"Study {view.name}, trial {explanation.trial}."]
+    explanation_lines = [f"Study {view.name}, trial {explanation.trial}."]
     if explanation.configurations < MIN_CONFIGURATIONS:
-        count = format_count(explanation.configurations, "configuration")
-        lines += ["", f"{count} measured: too few to estimate the effect of single settings."]
+        configurations_text = format_count(explanation.configurations, "configuration")
+        explanation_lines += [
+            "",
+            f"{configurations_text} measured: too few to estimate the effect of single settings.",
+        ]
     else:
-        lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
+        explanation_lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
     if minimal_lines := list(_format_minimal_changes(view)):
-        lines += ["", *minimal_lines]
-    return "\n".join(lines)
+        explanation_lines += ["", *minimal_lines]
+    return "\n".join(explanation_lines)
 
 
 def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:

@@ -95,8 +95,8 @@ class StudyFigures:
         readings.
         """
         return {
-            label: sum_deciding_readings(self.study.readings, side.deciding_trials)
-            for label, side in self.conclusion.configurations.items()
+            side_name: sum_deciding_readings(self.study.readings, side.deciding_trials)
+            for side_name, side in self.conclusion.configurations.items()
         }
 
     @cached_property
@@ -110,10 +110,10 @@ class StudyFigures:
         Raises AutotuneError for damaged readings.
         """
         return {
-            label: [
+            side_name: [
                 reading for reading in self.study.readings if reading.trial in side.trial_numbers
             ]
-            for label, side in self.conclusion.sides.items()
+            for side_name, side in self.conclusion.sides.items()
         }
 
 
@@ -133,7 +133,8 @@ def build_study_figures(study: Study) -> StudyFigures:
     }
     baseline_peak = estimates["baseline"]
     findings = {
-        label: _find_newest_bottleneck(state, side) for label, side in conclusion.sides.items()
+        side_name: _find_newest_bottleneck(state, side)
+        for side_name, side in conclusion.sides.items()
     }
     declared_parameters = find_declared_parameters(study.target)
     return StudyFigures(
@@ -141,10 +142,11 @@ def build_study_figures(study: Study) -> StudyFigures:
         conclusion=conclusion,
         outlook=outlook,
         capacities={
-            label: build_capacity(estimate, outlook.units) for label, estimate in estimates.items()
+            side_name: build_capacity(estimate, outlook.units)
+            for side_name, estimate in estimates.items()
         },
         gain=outlook.units.build_gain(gain, baseline_peak.peak) if gain and baseline_peak else None,
-        bottlenecks={label: finding for label, finding in findings.items() if finding},
+        bottlenecks={side_name: finding for side_name, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
         changes=list_setting_changes(
             baseline.trial.effective_settings, best.trial.effective_settings, declared_parameters
@@ -173,7 +175,9 @@ def _split_gain_into_shares(state: State, conclusion: Conclusion) -> GainShares:
 def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> RecordedBottleneck | None:
     """Return the newest finding about a configuration, from any of its measurements."""
     findings = [
-        state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks
+        state.bottlenecks[trial_number]
+        for trial_number in side.trial_numbers
+        if trial_number in state.bottlenecks
     ]
     return findings[-1] if findings else None
 

@@ -46,7 +46,7 @@ def _format_verdict(view: StudyFigures) -> str:
     """
     match view.verdict:
         case "improved" if view.gain:
-            text = _format_gain(view)
+            verdict_text = _format_gain(view)
         case "improved":
             # Without a capacity of the baseline, no ratio can be computed.
             is_stack = isinstance(view.units, RequestUnits)
@@ -54,17 +54,21 @@ def _format_verdict(view: StudyFigures) -> str:
             if view.conclusion.baseline and view.conclusion.baseline.trial.failure:
                 problem = "could not be measured"
             best_text = view.units.format_amount(view.capacities["best"].peak)
-            text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
+            verdict_text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
-            text = _format_no_improvement(view)
+            verdict_text = _format_no_improvement(view)
         case "unmeetable":
-            text = _format_unmeetable(view)
+            verdict_text = _format_unmeetable(view)
         case _ if view.state.purpose:
             suffix = view.units.objective_suffix
-            text = f"no verdict: {view.name} compared no configurations{suffix}"
+            verdict_text = f"no verdict: {view.name} compared no configurations{suffix}"
         case _:
-            text = f"unfinished: no verdict for {view.name} yet"
-    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
+            verdict_text = f"unfinished: no verdict for {view.name} yet"
+    return (
+        f"{verdict_text} (simulated; no host was touched)"
+        if view.target.simulated
+        else verdict_text
+    )
 
 
 def _format_no_improvement(view: StudyFigures) -> str:

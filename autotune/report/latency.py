@@ -90,7 +90,7 @@ class TodayLatency:
     def sides(self) -> Mapping[str, LatencyEstimate]:
         """The known latencies of ``baseline`` and ``best``."""
         sides = {"baseline": self.baseline, "best": self.best}
-        return {label: side for label, side in sides.items() if side is not None}
+        return {side_name: side for side_name, side in sides.items() if side is not None}
 
     @property
     def rate_text(self) -> str:
@@ -116,7 +116,7 @@ class TodayLatency:
     @property
     def reasons(self) -> list[str]:
         """The reasons for bounds: ``baseline above the capacity of 350/s``."""
-        return [f"{label} {side.why}" for label, side in self.sides.items() if side.why]
+        return [f"{side_name} {side.why}" for side_name, side in self.sides.items() if side.why]
 
 
 @dataclass(frozen=True)
@@ -187,11 +187,11 @@ def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, Latenc
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     latencies = {
-        label: bound_by_capacity(rate, sides[label].best_estimate, slo.limit)
+        side_name: bound_by_capacity(rate, sides[side_name].best_estimate, slo.limit)
         or measure_latency(readings, rate, slo, timeout)
-        for label, readings in figures.readings_by_side().items()
+        for side_name, readings in figures.readings_by_side().items()
     }
-    return {label: latency for label, latency in latencies.items() if latency is not None}
+    return {side_name: latency for side_name, latency in latencies.items() if latency is not None}
 
 
 def measure_latency(
@@ -236,10 +236,10 @@ def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     curves = {
-        label: fit_curve(readings, slo, timeout, sides[label].best_estimate)
-        for label, readings in figures.readings_by_side().items()
+        side_name: fit_curve(readings, slo, timeout, sides[side_name].best_estimate)
+        for side_name, readings in figures.readings_by_side().items()
     }
-    return {label: curve for label, curve in curves.items() if curve is not None}
+    return {side_name: curve for side_name, curve in curves.items() if curve is not None}
 
 
 def fit_curve(
@@ -261,8 +261,8 @@ def fit_curve(
     capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
     log_rate_grid = [
-        lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
-        for step in range(GRID_RATES)
+        lowest_log_rate + (highest_log_rate - lowest_log_rate) * grid_index / (GRID_RATES - 1)
+        for grid_index in range(GRID_RATES)
     ]
     rng = Random(len(points))  # noqa: S311  # a sample, not a secret
     sample_size = max(MIN_READINGS, len(points) // 2)
@@ -362,5 +362,5 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 def estimate_latency_at(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
     """Return each side's percentile at ``rate`` (requests/s): as measured, or else from the curve."""
     curves = fit_latency_curves(figures)
-    estimates = {label: curve.estimate_at(rate) for label, curve in curves.items()}
+    estimates = {side_name: curve.estimate_at(rate) for side_name, curve in curves.items()}
     return {**estimates, **find_known_latencies(figures, rate)}

@@ -115,7 +115,10 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
 
 
 def _average_usages(usages: Sequence[HostUsage]) -> dict[str, float]:
-    return {key: round(fmean(getattr(usage, key) for usage in usages), 3) for key in HOST_METRICS}
+    return {
+        metric: round(fmean(getattr(usage, metric) for usage in usages), 3)
+        for metric in HOST_METRICS
+    }
 
 
 def has_host_usage(readings: ReadingRecords) -> bool:

@@ -186,8 +186,8 @@ def format_measurement(
     if measurement.against:
         sides = {measurement.against.name: measurement.comparison_trials, **sides}
     for side_name, trials in sides.items():
-        if lines := list(_format_side(trials, study)):
-            report_lines += ["", *([side_name] if measurement.against else []), *lines]
+        if side_lines := list(_format_side(trials, study)):
+            report_lines += ["", *([side_name] if measurement.against else []), *side_lines]
     return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
 
 
@@ -225,9 +225,9 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
 
 
-def _format_capacity(number: int, peak: Peak, study: Study, units: Units) -> str:
+def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) -> str:
     """Return a capacity as text, with the number of requests behind it."""
-    readings = sum_deciding_readings(study.readings, [number])
+    readings = sum_deciding_readings(study.readings, [trial_number])
     evidence = f", {readings.text}" if readings.text else ""
     if peak.is_load_limited:
         return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
@@ -291,8 +291,8 @@ def _list_errors(step: LoadStep) -> dict[str, int]:
 
 
 def _select_readings(trials: Iterable[Trial], study: Study) -> list[RecordedReading]:
-    numbers = {trial.number for trial in trials}
-    return [reading for reading in study.readings if reading.trial in numbers]
+    trial_numbers = {trial.number for trial in trials}
+    return [reading for reading in study.readings if reading.trial in trial_numbers]
 
 
 def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:

@@ -47,24 +47,24 @@ class MemoryCosts:
     def text(self) -> str:
         """Return the costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
         costs_by_source = {"modelled": self.modelled, "measured at capacity": self.measured}
-        texts = [
-            f"about {format_memory_change(change)} ({source})"
-            for source, change in costs_by_source.items()
-            if change is not None
+        cost_texts = [
+            f"about {format_memory_change(byte_change)} ({source})"
+            for source, byte_change in costs_by_source.items()
+            if byte_change is not None
         ]
-        return ", ".join(texts)
+        return ", ".join(cost_texts)
 
 
 NO_MEMORY_COSTS = MemoryCosts()
 
 
-def format_memory_change(change: float | None) -> str:
+def format_memory_change(byte_change: float | None) -> str:
     """Return a change in bytes as text, ``+1.9 GB``; a dash if it is unknown."""
-    if change is None:
+    if byte_change is None:
         return "–"
-    if abs(change) < MIN_SHOWN_BYTES:
+    if abs(byte_change) < MIN_SHOWN_BYTES:
         return "±0 MB"
-    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+    return f"{'+' if byte_change > 0 else '-'}{format_bytes(abs(byte_change))}"
 
 
 def compute_memory_costs(
@@ -151,6 +151,9 @@ def _measure_memory_change(
         if not usages or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
             return None
         memory_in_use.append(
-            sum(usages[host]["memory"] * (size or 0.0) for host, size in memory_sizes.items())
+            sum(
+                usages[host]["memory"] * (memory_size or 0.0)
+                for host, memory_size in memory_sizes.items()
+            )
         )
     return memory_in_use[1] - memory_in_use[0]

@@ -45,10 +45,13 @@ class StudyOutlook:
     @property
     def lead_text(self) -> str:
         """Return the leader's gain over the baseline so far; empty while the baseline leads."""
-        before, best = select_feasible_peak(self.baseline), select_feasible_peak(self.leader)
-        if not before or not best or self.is_baseline_leading:
+        baseline_peak, leader_peak = (
+            select_feasible_peak(self.baseline),
+            select_feasible_peak(self.leader),
+        )
+        if not baseline_peak or not leader_peak or self.is_baseline_leading:
             return ""
-        return self.units.format_change(best / before, before)
+        return self.units.format_change(leader_peak / baseline_peak, baseline_peak)
 
     def __str__(self) -> str:
         """Return the best result so far, its gain over the baseline, and the time left."""
@@ -62,8 +65,8 @@ class StudyOutlook:
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead_text = f", {self.lead_text}" if self.lead_text else ""
-            count = self.leader.repeat_count
-            repeats = f", re-measured {count}×" if self.leader.repeated_peak else ""
+            repeat_count = self.leader.repeat_count
+            repeats = f", re-measured {repeat_count}×" if self.leader.repeated_peak else ""
             amount = self.units.format_short(self.units.from_peak(peak))
             best = f"best {amount} (#{self.leader.trial.number}{lead_text}{repeats})"
         return best

@@ -71,8 +71,8 @@ def encode_json(document: Mapping[str, object]) -> str:
     The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
     element that contains it.
     """
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    json_text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(json_text.encode(), mtime=0)).decode()
 
 
 @cache

@@ -68,7 +68,10 @@ def build_cards(view: StudyView) -> list[Card]:
         "best": "After" if view.verdict == "improved" else select_best_label(view),
     }
     return [
-        *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
+        *(
+            _build_capacity_card(view, side_name, sides.get(side_name), title)
+            for side_name, title in titles.items()
+        ),
         _build_gain_card(view),
         *_build_latency_cards(view),
         *_build_memory_cards(view),
@@ -77,12 +80,12 @@ def build_cards(view: StudyView) -> list[Card]:
 
 
 def _build_capacity_card(
-    view: StudyView, label: str, side: MeasuredConfiguration | None, title: str
+    view: StudyView, side_name: str, side: MeasuredConfiguration | None, title: str
 ) -> Card:
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats_text = view.capacities[label], format_count(side.repeat_count, "repeat")
+    capacity, repeats_text = view.capacities[side_name], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
@@ -92,7 +95,7 @@ def _build_capacity_card(
             interval,
             f"trial {side.trial.number}",
             repeats_text if side.repeated_peak else "",
-            view.deciding_readings[label].text,
+            view.deciding_readings[side_name].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
@@ -153,26 +156,30 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     study, target, budget = view.study, view.target, view.target.budget
     provenance = study.provenance
     versions = provenance.versions
-    dates = [at[:16].split("T") for at in (provenance.started, provenance.concluded) if at]
+    dates = [
+        timestamp[:16].split("T")
+        for timestamp in (provenance.started, provenance.concluded)
+        if timestamp
+    ]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
         dates[1] = dates[1][1:]  # two equal dates are shown once
-    rows = [
+    labelled_texts = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {provenance.autotune}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
     ]
     if not target.simulated:
-        kernel = " ".join(versions.get(key, "") for key in ("kernel", "machine"))
-        rows.append(("kernel", kernel.strip()))
+        kernel = " ".join(versions.get(version_key, "") for version_key in ("kernel", "machine"))
+        labelled_texts.append(("kernel", kernel.strip()))
     if target.command is not None:
-        rows.append(("command", " ".join(target.command)))
+        labelled_texts.append(("command", " ".join(target.command)))
     else:
         load = target.load
         generator = load.command[0] if load.command else load.generator
         model_note = " (simulated; no host was touched)" if target.simulated else ""
-        rows.append(("load", f"{generator} on {load.page_text}{model_note}"))
+        labelled_texts.append(("load", f"{generator} on {load.page_text}{model_note}"))
         if any(tier.app for tier in target.tiers.values()):
-            rows.append(("data", f"{target.data.pairs:,} pairs"))
+            labelled_texts.append(("data", f"{target.data.pairs:,} pairs"))
     time_text = (
         f"{fmt.format_duration(view.state.elapsed_seconds)} of {fmt.format_duration(budget.time)}"
     )
@@ -182,7 +189,7 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
     )
     search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
-        *((row_label, text) for row_label, text in rows if text),
+        *((row_label, text) for row_label, text in labelled_texts if text),
         ("budget", f"{trials}, {time_text}; {search_text}"),
     ]
 
@@ -215,11 +222,11 @@ def group_changes_by_tier(
 
 
 def _build_change_row(view: StudyView, change: SettingChange, parameter_name: str) -> ChangeRow:
-    before, after = change.texts
+    before_text, after_text = change.texts
     return ChangeRow(
         name=parameter_name,
-        before=before,
-        after=after,
+        before=before_text,
+        after=after_text,
         action="" if view.target.command is not None else select_change_action(change),
         cost=_format_cost(view, change.name),
         memory=format_change_memory(view, change.name),

@@ -167,13 +167,13 @@ def format_catalogue(
 
     Raises AutotuneError for an unknown service.
     """
-    lines: list[str] = []
+    catalogue_lines: list[str] = []
     for service, entries in list_catalogue_entries(service_name, catalogue).items():
-        lines += [service, "=" * len(service)]
+        catalogue_lines += [service, "=" * len(service)]
         for entry in entries:
-            lines += _format_entry(entry, width)
-        lines.append("")
-    return "\n".join(lines)
+            catalogue_lines += _format_entry(entry, width)
+        catalogue_lines.append("")
+    return "\n".join(catalogue_lines)
 
 
 def _format_entry(entry: CatalogueEntry, width: int) -> Iterator[str]:
@@ -291,13 +291,16 @@ def find_parameter(
     service_kinds = services_by_parameter.get(parameter_name.name_within_tier)
     if not service_kinds:
         return None
-    kind = service_kinds[0]
+    service_kind = service_kinds[0]
     if len(service_kinds) > 1:
         service_settings = select_service_settings(settings, parameter_name.service_prefix)
-        kind = max(
-            service_kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters)
+        service_kind = max(
+            service_kinds,
+            key=lambda service_kind: sum(
+                p.name in service_settings for p in service_kind.parameters
+            ),
         )
-    return next(p for p in kind.parameters if p.name == parameter_name.parameter)
+    return next(p for p in service_kind.parameters if p.name == parameter_name.parameter)
 
 
 @lru_cache(maxsize=8)

@@ -148,7 +148,9 @@ class PlainProgress:
         steal.
         """
         counts_by_outcome = Counter(_format_trial_outcome(trial) for trial in self._unreported)
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in counts_by_outcome.items())
+        counts_text = ", ".join(
+            f"{count} {outcome}" for outcome, count in counts_by_outcome.items()
+        )
         steal_text = (
             f"CPU steal in {format_count(self._steal_readings, 'reading')}"
             if self._steal_readings
@@ -156,7 +158,7 @@ class PlainProgress:
         )
         return [
             fragment
-            for fragment in (f"(since last line: {counts})" if counts else "", steal_text)
+            for fragment in (f"(since last line: {counts_text})" if counts_text else "", steal_text)
             if fragment
         ]
 
@@ -300,7 +302,9 @@ def format_deployed_line(deploy_result: DeployResult) -> str:
     ones.
     """
     actions = [
-        f"{a.name.lower()} {n}" for n, a in deploy_result.actions.items() if a is not Action.NONE
+        f"{action.name.lower()} {service_name}"
+        for service_name, action in deploy_result.actions.items()
+        if action is not Action.NONE
     ]
     differences = [str(difference) for difference in deploy_result.mismatches]
     return "deployed: " + "; ".join([", ".join(actions) or "no reload or restart", *differences])

@@ -51,5 +51,5 @@ def format_reversal_cost(cost: ReversalCost | None, units: Units, best_peak: flo
         return "–"
     if not cost.is_distinguishable:
         return INDISTINGUISHABLE_TEXT
-    text = format_ratio(cost.ratio, units, best_peak)
-    return f"{text}, measured" if cost.is_measured else text
+    ratio_text = format_ratio(cost.ratio, units, best_peak)
+    return f"{ratio_text}, measured" if cost.is_measured else ratio_text

@@ -80,11 +80,11 @@ def build_status(view: StudyView) -> StudyStatus:
 
 
 def _summarize_trials(view: StudyView) -> TrialProgress:
-    counts = view.trial_counts
+    trial_counts = view.trial_counts
     return {
-        "complete": counts["complete"],
-        "failed": counts["failed"],
-        "screened": counts["screened"],
+        "complete": trial_counts["complete"],
+        "failed": trial_counts["failed"],
+        "screened": trial_counts["screened"],
         "done": view.outlook.trial_count,
         "budget": view.target.budget.trials,
     }
@@ -105,11 +105,20 @@ def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
 
 def summarize_answers(study: Study) -> CheckedAnswers:
     """Return the number of responses checked under load, the number of wrong ones, and an example."""
-    counts = study.reading_counts.values()
+    reading_counts = study.reading_counts.values()
     return {
-        "looked_at": sum(count.checked_count for count in counts),
-        "wrong": sum(count.wrong for count in counts),
-        "example": next((count.example for count in counts if count.example), None),
+        "looked_at": sum(
+            trial_reading_counts.checked_count for trial_reading_counts in reading_counts
+        ),
+        "wrong": sum(trial_reading_counts.wrong for trial_reading_counts in reading_counts),
+        "example": next(
+            (
+                trial_reading_counts.example
+                for trial_reading_counts in reading_counts
+                if trial_reading_counts.example
+            ),
+            None,
+        ),
     }
 
 
@@ -118,15 +127,15 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTr
     last_trial = trials[-1] if trials else None
     if last_trial is None or last_trial.is_finished:
         return None
-    counts = study.reading_counts.get(last_trial.number)
-    reading = counts.last if counts else None
+    reading_counts = study.reading_counts.get(last_trial.number)
+    reading = reading_counts.last if reading_counts else None
     return {
         "trial": last_trial.number,
         "phase": str(last_trial.phase),
         "of": last_trial.source_trial,
-        "deployed": bool(last_trial.effective) or counts is not None,
-        "windows": counts.warmed if counts else 0,
-        "readings": counts.readings if counts else 0,
+        "deployed": bool(last_trial.effective) or reading_counts is not None,
+        "windows": reading_counts.warmed if reading_counts else 0,
+        "readings": reading_counts.readings if reading_counts else 0,
         "rate": reading.rate if reading else None,
     }
 

@@ -86,8 +86,15 @@ class Study:
     @property
     def dated_events(self) -> list[DatedEvent]:
         """Return all events with a date, in the order recorded."""
-        dated_records = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
-        return [DatedEvent(kind, str(at)) for kind, at in dated_records if at]
+        dated_records = [
+            (str(record["event"]), record.get("at") or record.get("started"))
+            for record in self.records
+        ]
+        return [
+            DatedEvent(event_kind, str(timestamp))
+            for event_kind, timestamp in dated_records
+            if timestamp
+        ]
 
     def _list_records(self, event: str) -> list[Mapping[str, Any]]:
         return [record for record in self.records if record["event"] == event]

@@ -74,7 +74,7 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 
 def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
-    counts, seconds = view.trial_counts, view.seconds_by_activity
+    trial_counts, seconds = view.trial_counts, view.seconds_by_activity
     return {
         "schema": 1,
         "study": view.name,
@@ -95,9 +95,9 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
         "next": _summarize_next_steps(view.next_steps),
         "trials": {
-            "complete": counts["complete"],
-            "failed": counts["failed"],
-            "screened": counts["screened"],
+            "complete": trial_counts["complete"],
+            "failed": trial_counts["failed"],
+            "screened": trial_counts["screened"],
         },
         "seconds": {
             "total": seconds["total"],
@@ -182,16 +182,16 @@ def _summarize_optional_parts(view: StudyView) -> documents.OptionalKeys:
     return document
 
 
-def _summarize_side(view: StudyView, label: str) -> documents.Configuration | None:
-    return _summarize_configuration(view, label, view.conclusion.sides.get(label))
+def _summarize_side(view: StudyView, side_name: str) -> documents.Configuration | None:
+    return _summarize_configuration(view, side_name, view.conclusion.sides.get(side_name))
 
 
 def _summarize_configuration(
-    view: StudyView, label: str, side: MeasuredConfiguration | None
+    view: StudyView, side_name: str, side: MeasuredConfiguration | None
 ) -> documents.Configuration | None:
     if side is None:
         return None
-    capacity, readings = view.capacities[label], view.deciding_readings[label]
+    capacity, readings = view.capacities[side_name], view.deciding_readings[side_name]
     return {
         "trial": side.trial.number,
         "peak": capacity.peak,
@@ -234,8 +234,8 @@ def _summarize_gain_shares(view: StudyView) -> documents.GainSharesObject | None
     }
 
 
-def _round_change_bytes(change: float | None) -> int | None:
-    return None if change is None else round(change)
+def _round_change_bytes(byte_change: float | None) -> int | None:
+    return None if byte_change is None else round(byte_change)
 
 
 def _encode_gain_ratio(gain: GainFigures) -> documents.Ratio | None:

@@ -74,9 +74,15 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     ]
     if more_count := len(_list_proven_changes(view)) - len(change_texts):
         change_texts.append(f"{more_count} more")
-    changes = [f"change   {', '.join(change_texts)}"] if change_texts else []
+    change_lines = [f"change   {', '.join(change_texts)}"] if change_texts else []
     report = f"report   autotune report {view.name} (add --open for the browser)"
-    lines = (*_format_capacities(view), *findings, *changes, *_format_brief_warnings(view), report)
+    lines = (
+        *_format_capacities(view),
+        *findings,
+        *change_lines,
+        *_format_brief_warnings(view),
+        report,
+    )
     for line in lines:
         yield f"  {line}", ""
     next_command = view.next_steps.commands[0]
@@ -133,15 +139,15 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
 
 def select_change_title(view: StudyView) -> str:
     """Return the title of the list of changes."""
-    number = view.conclusion.best.trial.number if view.conclusion.best else None
-    count = format_count(len(view.changes), "setting")
+    best_number = view.conclusion.best.trial.number if view.conclusion.best else None
+    settings_text = format_count(len(view.changes), "setting")
     match view.verdict:
         case "improved":
-            return f"Change {count} (trial {number})"
+            return f"Change {settings_text} (trial {best_number})"
         case "no-improvement":
             return "Change nothing"
         case _:
-            return f"{select_best_label(view)}: {count} changed (trial {number})"
+            return f"{select_best_label(view)}: {settings_text} changed (trial {best_number})"
 
 
 def select_best_label(view: StudyView) -> str:
@@ -224,17 +230,23 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     """
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
-            count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial
+            settings_text, trial = (
+                format_count(len(view.changes), "setting"),
+                view.conclusion.best.trial,
+            )
             is_likely = view.gain is not None and view.units.is_gain(view.gain)
             outcome = "Its gain is not proven." if is_likely else "No measurable gain."
-            yield f"best candidate: trial {trial.number} ({count} changed). {outcome}"
+            yield f"best candidate: trial {trial.number} ({settings_text} changed). {outcome}"
         return
-    rows = [_build_change_row(view, change) for change in sort_changes(view)]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
-    for row, change in zip(rows, sort_changes(view), strict=True):
+    change_rows = [_build_change_row(view, change) for change in sort_changes(view)]
+    widths = [
+        max((len(change_row[column]) for change_row in change_rows), default=0)
+        for column in range(5)
+    ]
+    for change_row, change in zip(change_rows, sort_changes(view), strict=True):
         columns = [
             f"{cell:{column_width}}"
-            for cell, column_width in zip(row, widths, strict=True)
+            for cell, column_width in zip(change_row, widths, strict=True)
             if column_width
         ]
         line = "  ".join(columns)
@@ -269,10 +281,12 @@ def format_change_memory(view: StudyView, parameter_name: str) -> str:
     The text is empty for all changes if none of them is known to need memory.
     """
     costs = view.memory_costs
-    change = costs.by_change.get(parameter_name)
-    if not costs.has_memory_changes or (change is not None and abs(change) < MIN_SHOWN_BYTES):
+    byte_change = costs.by_change.get(parameter_name)
+    if not costs.has_memory_changes or (
+        byte_change is not None and abs(byte_change) < MIN_SHOWN_BYTES
+    ):
         return ""
-    return format_memory_change(change)
+    return format_memory_change(byte_change)
 
 
 def _shorten_text(text: str, max_width: int) -> str:
@@ -282,8 +296,8 @@ def _shorten_text(text: str, max_width: int) -> str:
 
 
 def _format_trials(view: StudyView) -> Iterator[str]:
-    count = sum(view.trial_counts.values())
-    if not count:
+    trial_count = sum(view.trial_counts.values())
+    if not trial_count:
         return
     outcome_texts = ", ".join(
         count_text
@@ -292,14 +306,14 @@ def _format_trials(view: StudyView) -> Iterator[str]:
     )
     measurements = format_count(len(view.state.list_finished_trials()), "measurement")
     outcomes = f": {outcome_texts}" if outcome_texts else ""
-    yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
+    yield f"{trial_count} of {view.target.budget.trials} in {measurements}{outcomes}"
     if view.state.stop_reason:
         yield f"search finished: {view.state.stop_reason}"
     for failure in group_failures(view.state, view.study.reading_counts):
         trial_noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
-        numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
+        numbers_text = fmt.format_first_numbers(failure.trials)
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers_text})"
 
 
 def _format_time_shares(view: StudyView) -> Iterator[str]:

@@ -92,9 +92,9 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
 def compute_derived_value(dimension: Dimension, values_by_name: NameValues) -> Value:
     """Return the value of a derived dimension, which is infinite if its expression divides by zero."""
     assert dimension.expression is not None
-    number = dimension.expression.evaluate(values_by_name) / dimension.unit_factor
-    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(number)
-    return int(number) if is_whole else number
+    computed_number = dimension.expression.evaluate(values_by_name) / dimension.unit_factor
+    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(computed_number)
+    return int(computed_number) if is_whole else computed_number
 
 
 def _qualify_names(
@@ -113,14 +113,14 @@ def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]
     sources = [dimensions[name] for name in dict.fromkeys(dimension.expression.names())]
 
     def compute_preset(preset: str) -> Value | None:
-        values = [getattr(source, preset) for source in sources]
-        if all(value is None for value in values):
+        source_values = [getattr(source, preset) for source in sources]
+        if all(value is None for value in source_values):
             return None
-        numbers = {
+        values_by_name = {
             source.name: float(source.baseline if value is None else value) * source.unit_factor
-            for source, value in zip(sources, values, strict=True)
+            for source, value in zip(sources, source_values, strict=True)
         }
-        return compute_derived_value(dimension, numbers)
+        return compute_derived_value(dimension, values_by_name)
 
     baseline = compute_preset("baseline")
     assert baseline is not None

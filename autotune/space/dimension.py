@@ -207,6 +207,6 @@ def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value],
         (d.baseline, *(c for c in d.choices if c != d.baseline)) for d in deployment_choices
     ]
     return tuple(
-        {d.name: value for d, value in zip(deployment_choices, values, strict=True)}
-        for values in product(*ordered_choices)
+        {d.name: value for d, value in zip(deployment_choices, chosen_values, strict=True)}
+        for chosen_values in product(*ordered_choices)
     )

@@ -111,7 +111,11 @@ class Operation:
 
     def evaluate(self, values_by_name: NameValues) -> float:
         """Return the result of the operation; a division by zero gives infinity."""
-        return float(_OPERATIONS[self.symbol]([o.evaluate(values_by_name) for o in self.operands]))
+        return float(
+            _OPERATIONS[self.symbol](
+                [operand.evaluate(values_by_name) for operand in self.operands]
+            )
+        )
 
     def names(self) -> Iterator[str]:
         for operand in self.operands:
@@ -124,17 +128,21 @@ class Operation:
         """Return the operation as text in the usual notation. ``format_leaf`` formats each number and
         name.
         """
-        texts = []
+        operand_texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
                 binds_looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
-                text = operand.format_with_leaves(format_leaf)
-                texts.append(f"({text})" if binds_looser else text)
+                operand_text = operand.format_with_leaves(format_leaf)
+                operand_texts.append(f"({operand_text})" if binds_looser else operand_text)
             else:
-                texts.append(format_leaf(operand))
+                operand_texts.append(format_leaf(operand))
         if self.symbol in FUNCTIONS:
-            return f"{self.symbol}({', '.join(texts)})"
-        return f" {self.symbol} ".join(texts) if len(texts) > 1 else f"{self.symbol}{texts[0]}"
+            return f"{self.symbol}({', '.join(operand_texts)})"
+        return (
+            f" {self.symbol} ".join(operand_texts)
+            if len(operand_texts) > 1
+            else f"{self.symbol}{operand_texts[0]}"
+        )
 
 
 Expression = Number | Name | Operation
@@ -202,9 +210,9 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     """Return the syntax tree and the list of words. In the tree, the name ``_3`` replaces word 3."""
     words: list[str] = []
     python_words: list[str] = []
-    location = 0
-    while rest := text[location:].strip():
-        word = _WORD_PATTERN.match(text, location)
+    word_start = 0
+    while rest := text[word_start:].strip():
+        word = _WORD_PATTERN.match(text, word_start)
         if word is None:
             raise ValueError(_describe_invalid_mark(text, rest[0]))
         if len(words) == MAX_WORDS:
@@ -217,7 +225,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         else:
             python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
-        location = word.end()
+        word_start = word.end()
     try:
         with _PARSE_LOCK:
             return ast.parse(" ".join(python_words), mode="eval").body, words

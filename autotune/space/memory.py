@@ -60,12 +60,12 @@ def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
     """True if each process that a rule counts would fit into its host on its own."""
     if (host := find_rule_host(rule)) is None:
         return True
-    sizes = (
+    process_sizes = (
         facts[size_name]
         for size_name in rule.comparison.left.names()
         if size_name.startswith("rss(")
     )
-    return max(sizes, default=0.0) <= facts[f"memory({host})"]
+    return max(process_sizes, default=0.0) <= facts[f"memory({host})"]
 
 
 def compute_memory_use(
@@ -105,16 +105,16 @@ class MemoryCheck:
         For parameters without a value in the target, the lowest value is assumed.
         """
         given_names = self.file.target.parameters.keys() & self.dimensions.keys()
-        values = {
+        given_values = {
             name: self._compute_lowest_target_value(name)
             for name in given_names
             if self._find_value_key(name)
         }
-        values_by_name = self._compute_lowest_values() | values
+        values_by_name = self._compute_lowest_values() | given_values
         mistakes = TargetErrorCollector()
         for rule in self.rules:
             memory_expression, host = rule.comparison.left, find_rule_host(rule)
-            concerned_names = sorted(values.keys() & set(memory_expression.names()))
+            concerned_names = sorted(given_values.keys() & set(memory_expression.names()))
             memory = self.facts[f"memory({host})"]
             if (
                 not concerned_names
@@ -175,8 +175,10 @@ class MemoryCheck:
 
 
 def _compute_lowest_value(dimension: Dimension) -> float:
-    values: list[Value] = list(dimension.choices or (dimension.bounds[0],))
-    return min((float(value) for value in values if not isinstance(value, str)), default=0.0)
+    allowed_values: list[Value] = list(dimension.choices or (dimension.bounds[0],))
+    return min(
+        (float(value) for value in allowed_values if not isinstance(value, str)), default=0.0
+    )
 
 
 def _find_highest_value(

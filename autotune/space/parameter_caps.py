@@ -77,12 +77,14 @@ class ParameterCap:
         """Return the largest value that takes effect under these settings, and the reason for this
         limit.
         """
-        limits = [
+        limits_with_reasons = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
         ]
-        limits += [(float(settings[name]), name) for name in self.tuned_by]
-        return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
+        limits_with_reasons += [(float(settings[name]), name) for name in self.tuned_by]
+        return min(
+            [*limits_with_reasons, (self.observed_clamp.maximum, "the limit found in a deployment")]
+        )
 
     def compute_effective_value(self, value: float, settings: Settings) -> tuple[float, str]:
         """Return the value that takes effect if ``value`` is set, and the reason if the two values
@@ -128,9 +130,11 @@ def find_caps(
     return caps
 
 
-def _list_somaxconn_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
+def _list_somaxconn_values(
+    kernel_key: str, facts: Mapping[str, HostFacts]
+) -> Iterator[tuple[str, int]]:
     for host, host_facts in facts.items():
-        if key == SOMAXCONN and host_facts.somaxconn:
+        if kernel_key == SOMAXCONN and host_facts.somaxconn:
             yield host, host_facts.somaxconn
 
 
@@ -146,8 +150,8 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     minimum = clamp.minimum if low > 0 else -inf
     low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
     low, high = (
-        dimension.to_number(dimension.round_towards(direction, number))
-        for direction, number in ((inf, low), (-inf, high))
+        dimension.to_number(dimension.round_towards(direction, bound))
+        for direction, bound in ((inf, low), (-inf, high))
     )
     return replace(dimension, low=low, high=high).widen_to_include(dimension.baseline)
 
@@ -166,11 +170,15 @@ def list_capped_values(
         requested_value, cap = settings[dimension.name], caps[dimension.name]
         if isinstance(requested_value, str):
             continue
-        value, reason = cap.compute_effective_value(float(requested_value), settings)
+        effective_value, reason = cap.compute_effective_value(float(requested_value), settings)
         effective_baseline, baseline_reason = cap.compute_effective_value(
             float(dimension.baseline), settings
         )
-        clamped_value = dimension.baseline if value == effective_baseline else dimension.clip(value)
+        clamped_value = (
+            dimension.baseline
+            if effective_value == effective_baseline
+            else dimension.clip(effective_value)
+        )
         if clamped_value != requested_value:
             repairs.append(
                 RepairedValue(

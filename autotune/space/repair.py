@@ -54,13 +54,13 @@ def repair_settings(
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
-        state = tuple(repair_state.settings.values())
-        if state in seen_states:
+        current_values = tuple(repair_state.settings.values())
+        if current_values in seen_states:
             break
         broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
         if broken_rule is None:
             return repair_state.settings, repair_state.list_repairs()
-        seen_states.add(state)
+        seen_states.add(current_values)
         repair_state.satisfy_rule(broken_rule)
     raise InfeasibleRule(
         f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]

@@ -224,8 +224,8 @@ class RuleVocabulary:
             case Operation(symbol=symbol, operands=(Name(name=name),)):
                 if f"{symbol}({name})" in self._facts:
                     return Name(f"{symbol}({name})")
-                count = Name(f"count({name.partition('.')[0]})")
-                return Operation("*", (Name(name), count)) if symbol == "sum" else Name(name)
+                host_count = Name(f"count({name.partition('.')[0]})")
+                return Operation("*", (Name(name), host_count)) if symbol == "sum" else Name(name)
         return None
 
     def _expand_size(
@@ -234,13 +234,13 @@ class RuleVocabulary:
         """Return a resource need of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
-        tier_name, _, size = operand.name.partition(".")
-        if tier_name not in deployments or size not in SIZE_NAMES:
+        tier_name, _, size_name = operand.name.partition(".")
+        if tier_name not in deployments or size_name not in SIZE_NAMES:
             return None
         services = catalogue_of(self._target).list_tier_services(
             tier_name, self._target.tiers[tier_name]
         )
-        if not any(find_size_expressions(tier_service, size) for tier_service in services):
+        if not any(find_size_expressions(tier_service, size_name) for tier_service in services):
             raise KeyError(operand.name)
         settings = {choice_name(tier_name): deployments[tier_name]}
         terms: list[Expression] = [
@@ -249,7 +249,7 @@ class RuleVocabulary:
             )
             for tier_service in services
             if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
-            for need_expression in find_size_expressions(tier_service, size)
+            for need_expression in find_size_expressions(tier_service, size_name)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -288,13 +288,13 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
     return tuple(joined_conditions.items())
 
 
-def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
+def find_size_expressions(tier_service: TierService, size_name: str) -> list[str]:
     """Return a service's expressions (over its own parameters) for one of `SIZE_NAMES`; empty if the
     service declares none.
     """
     resource_needs = tier_service.service.needs
-    if size != OCCUPIED_MEMORY:
-        return [need_expression] if (need_expression := getattr(resource_needs, size)) else []
+    if size_name != OCCUPIED_MEMORY:
+        return [need_expression] if (need_expression := getattr(resource_needs, size_name)) else []
     process_memory = (
         f"({resource_needs.processes}) * rss({tier_service.name})"
         if resource_needs.processes
@@ -307,12 +307,12 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
     ]
 
 
-def format_bytes(size: float) -> str:
+def format_bytes(byte_count: float) -> str:
     """Return a size in bytes as text with a unit, to three digits."""
     for unit_name in ("TB", "GB", "MB", "KB"):
-        if size >= SIZE_UNITS[unit_name]:
-            return f"{size / SIZE_UNITS[unit_name]:.3g} {unit_name}"
-    return f"{size:.0f} B"
+        if byte_count >= SIZE_UNITS[unit_name]:
+            return f"{byte_count / SIZE_UNITS[unit_name]:.3g} {unit_name}"
+    return f"{byte_count:.0f} B"
 
 
 def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
@@ -371,9 +371,9 @@ def list_order_rules(target: Target, parameter_names: Collection[str]) -> Iterat
                 qualify_expression(side, f"{tier_service.name}.", parameter_names)
                 for side in name_pair
             )
-            order = parse_comparison(f"{smaller_name} <= {larger_name}")
-            if order.names() <= {*parameter_names}:
-                yield order
+            order_rule = parse_comparison(f"{smaller_name} <= {larger_name}")
+            if order_rule.names() <= {*parameter_names}:
+                yield order_rule
 
 
 def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
@@ -429,7 +429,7 @@ def _list_connection_rules(target: Target) -> Iterator[str]:
             yield f"{workers} <= {called_tier}.connections"
 
 
-def _declares_need(target: Target, tier: str, size: str) -> bool:
+def _declares_need(target: Target, tier: str, size_name: str) -> bool:
     """True if any deployment of a tier declares this resource need."""
     services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
-    return any(find_size_expressions(tier_service, size) for tier_service in services)
+    return any(find_size_expressions(tier_service, size_name) for tier_service in services)

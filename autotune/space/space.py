@@ -266,8 +266,8 @@ class SearchSpace:
             for d in self.dimensions
         )
         clamped_caps = {
-            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
-            for name, c in applicable_clamps.items()
+            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=new_clamp)
+            for name, new_clamp in applicable_clamps.items()
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **clamped_caps})
 
@@ -423,8 +423,8 @@ def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
     """Raise TargetError if the baseline breaks a rule, or if the rules allow no settings for a
     combination of deployments.
     """
-    changes: list[Settings] = [{}, *space.deployments]
-    for deployment in changes:
+    tried_settings: list[Settings] = [{}, *space.deployments]
+    for deployment in tried_settings:
         try:
             broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
@@ -507,17 +507,20 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
     check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
     check.check()
-    limits = check.find_range_limits()
+    limit_by_parameter = check.find_range_limits()
     dimensions = tuple(
-        replace(d, high=limits[d.name]) if d.name in limits else d for d in space.dimensions
+        replace(d, high=limit_by_parameter[d.name]) if d.name in limit_by_parameter else d
+        for d in space.dimensions
     )
-    limited_dimensions = [(space.dimensions_by_name[name], limits[name]) for name in limits]
-    lines = (
+    limited_dimensions = [
+        (space.dimensions_by_name[name], limit_by_parameter[name]) for name in limit_by_parameter
+    ]
+    excluded_lines = (
         f"{dimension.name}: the range ends at {high} {dimension.parameter.unit} instead of "
         f"{dimension.high}, because the memory of the hosts cannot hold more"
         for dimension, high in limited_dimensions
     )
-    return replace(space, dimensions=dimensions, excluded=(*space.excluded, *lines))
+    return replace(space, dimensions=dimensions, excluded=(*space.excluded, *excluded_lines))
 
 
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
@@ -571,12 +574,12 @@ def build_dimensions(
                 # The service has two roles in the tier, and the parameter has an effect in both. Each
                 # list starts with the condition on the deployment; the parameter's own conditions
                 # follow.
-                (choice_name, values), (_, more_values) = (
+                (choice_name, allowed_values), (_, more_values) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
                 )
                 merged_conditions = (
-                    (choice_name, (*values, *more_values)),
+                    (choice_name, (*allowed_values, *more_values)),
                     *known_dimension.conditions[1:],
                 )
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)

@@ -42,13 +42,14 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
         if not space.has_same_effect(name, value, candidate.settings)
     }
     if repaired_settings:
-        values = ", ".join(
+        repaired_text = ", ".join(
             f"{name} = {value} would be {candidate.settings.get(name)}"
             for name, value in repaired_settings.items()
         )
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
-            f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
+            f"{export} does not fit these hosts: {repaired_text}"
+            + (f" ({rules})" if rules else ""),
             hint="start a study with this target to find settings that fit these hosts",
         )
     if inactive_names := _find_inactive_settings(space, export, candidate.settings, settings):

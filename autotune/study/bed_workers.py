@@ -133,13 +133,19 @@ class BedWorkers:
         ]
         if unexpected_errors:
             raise next(
-                (bug for bug in unexpected_errors if not isinstance(bug, KeyboardInterrupt)),
+                (
+                    unexpected_error
+                    for unexpected_error in unexpected_errors
+                    if not isinstance(unexpected_error, KeyboardInterrupt)
+                ),
                 unexpected_errors[0],
             )
         if self.store.state.verdict is None:
-            lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
+            error_lines = "\n".join(
+                f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items()
+            )
             raise AutotuneError(
-                f"no test bed is usable:\n{lines}",
+                f"no test bed is usable:\n{error_lines}",
                 hint="fix one of the test beds, then continue with `autotune resume`",
             )
 

@@ -40,7 +40,9 @@ class StackCeiling:
             rate=round(result.rate, 1),
             requests=result.requests,
             errors=dict(result.errors),
-            percentiles={f"p{at:g}": value for at, value in sorted(result.percentiles.items())},
+            percentiles={
+                f"p{percent:g}": value for percent, value in sorted(result.percentiles.items())
+            },
             failed=result.failure,
             limited=result.is_rate_limited,
             example=result.example,

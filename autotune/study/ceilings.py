@@ -101,10 +101,14 @@ def build_ceiling_request(
 
 def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     try:
-        client_counts = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
+        client_counts = tuple(
+            parse_uint(client_count.strip()) for client_count in concurrency.split(",")
+        )
     except ValueError:
         client_counts = ()
-    if not client_counts or not all(1 <= number <= MAX_CLIENTS for number in client_counts):
+    if not client_counts or not all(
+        1 <= client_count <= MAX_CLIENTS for client_count in client_counts
+    ):
         raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",

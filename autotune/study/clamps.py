@@ -97,9 +97,9 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
         if any(trial.clamped_parameters or trial.capped_parameters for trial in g)
     )
     return {
-        trial.number: first.number
+        trial.number: representative.number
         for group in clamped_groups
-        for first in [next((t for t in group if t.is_feasible), group[0])]
+        for representative in [next((t for t in group if t.is_feasible), group[0])]
         for trial in group
-        if trial is not first
+        if trial is not representative
     }

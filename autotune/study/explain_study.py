@@ -156,12 +156,12 @@ class _AblationTrials:
 
 def find_baseline_and_winner(state: State) -> tuple[Trial, Trial]:
     baseline = find_baseline(state)
-    number = state.verdict.best if state.verdict else find_best_trial(state)
-    if baseline is None or number is None:
+    winner_number = state.verdict.best if state.verdict else find_best_trial(state)
+    if baseline is None or winner_number is None:
         raise AutotuneError(
             "the study has no winner to explain", hint="`autotune status` shows its state"
         )
-    return baseline, state.find_trial(number)
+    return baseline, state.find_trial(winner_number)
 
 
 def _get_proven_log_gain(state: State) -> float:

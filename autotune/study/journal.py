@@ -40,7 +40,7 @@ class Journal:
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
-        size, written_bytes = os.fstat(self._file).st_size, 0
+        old_size, written_bytes = os.fstat(self._file).st_size, 0
         try:
             with durable_files.set_error_path(self.path):
                 while written_bytes < len(content):
@@ -48,7 +48,7 @@ class Journal:
                 os.fsync(self._file)
         except OSError:
             # A full disk leaves an incomplete line, and the next record must start on a new line.
-            os.ftruncate(self._file, size)
+            os.ftruncate(self._file, old_size)
             raise
 
     def close(self) -> None:
@@ -62,9 +62,9 @@ class Journal:
             )
         except FileNotFoundError:
             return
-        size = content.rfind(b"\n") + 1
-        if size < len(content):
-            os.truncate(self.path, size)
+        complete_size = content.rfind(b"\n") + 1
+        if complete_size < len(content):
+            os.truncate(self.path, complete_size)
 
 
 def encode_record(record: Mapping[str, object]) -> bytes:
@@ -100,8 +100,8 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """
     try:
         with open_journal(path) as journal:
-            for number, content in enumerate(read_lines(path, journal), start=1):
-                yield parse_record(f"{path}:{number}", content)
+            for line_number, content in enumerate(read_lines(path, journal), start=1):
+                yield parse_record(f"{path}:{line_number}", content)
     except FileNotFoundError:
         return
 

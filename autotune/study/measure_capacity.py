@@ -245,16 +245,16 @@ def _measure_alternately(
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
         is_configuration = confirmation.is_winner_turn(index)
         settings = request.settings if is_configuration else against.settings
-        label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
-        trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], label)
+        side_label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
+        trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], side_label)
         if peak.is_load_limited:
             raise AutotuneError(
-                f"{label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
+                f"{side_label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
                 f"{peak.limit}), so no gain can be measured",
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
         if not peak.is_feasible:
-            raise AutotuneError(f"{label}: the objective is not met at any rate tried")
+            raise AutotuneError(f"{side_label}: the objective is not met at any rate tried")
         trials_by_side[is_configuration].append(trial)
         measurements.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
@@ -267,7 +267,7 @@ def _measure_alternately(
 
 
 def _measure_once(
-    context: TrialContext, settings: Settings, earlier_trials: list[Trial], label: str
+    context: TrialContext, settings: Settings, earlier_trials: list[Trial], side_label: str
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier_trials if trial.peak and trial.peak.is_feasible]
     expected_peak = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
@@ -282,10 +282,10 @@ def _measure_once(
     trial = trials.run_trial(step, context, expected_peak, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"{label} cannot be used: {trial.failure}")
+        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}")
     if differences := find_unapplied_settings(trial, settings):
         raise AutotuneError(
-            f"{label} took effect with different values: {'; '.join(differences)}",
+            f"{side_label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak

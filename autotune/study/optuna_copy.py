@@ -66,15 +66,15 @@ def _copy_outcomes(
     with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return
-        searcher, state, number = create_searcher(tables), State(), 0
+        searcher, state, record_count = create_searcher(tables), State(), 0
         searcher.discard_pending_suggestions()
         while True:
             is_last = stop_event.is_set()
             read_new_records = partial(
-                study_database.read_records_after, study=study.study_id, number=number
+                study_database.read_records_after, study=study.study_id, last_number=record_count
             )
             records = database.run_transaction(read_new_records)
-            state, number = replay_records(records, state), number + len(records)
+            state, record_count = replay_records(records, state), record_count + len(records)
             sync_outcomes(searcher, state)
             if is_last:
                 return

@@ -24,11 +24,11 @@ RESTORE_TARGET_HINT = (
 )
 
 
-def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
+def seal_study(study: Path, target: bytes, first_record: Mapping[str, object]) -> None:
     """Mark a study as this account's own. The seal is on disk before the study's first record. Raises
     AutotuneError.
     """
-    seal = account_key.create_seal("study", target, journal.encode_record(first))
+    seal = account_key.create_seal("study", target, journal.encode_record(first_record))
     durable_files.write_file(
         foreign_files.check_writable_path(study, SEAL_FILE), seal.encode(), 0o600
     )

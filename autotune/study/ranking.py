@@ -78,8 +78,8 @@ def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int,
     for trial in select_feasible_trials(trials):
         trials_by_configuration.setdefault(state.find_configuration_number(trial), []).append(trial)
     return {
-        number: _pool_estimates(state, configuration_trials)
-        for number, configuration_trials in trials_by_configuration.items()
+        trial_number: _pool_estimates(state, configuration_trials)
+        for trial_number, configuration_trials in trials_by_configuration.items()
     }
 
 
@@ -123,8 +123,8 @@ def find_incumbent(state: State) -> Estimate | None:
 
 def find_incumbent_number(state: State) -> int | None:
     """Return the number of the configuration with the peak to beat."""
-    number, _ = _find_highest_trial(state)
-    return number
+    incumbent_number, _ = _find_highest_trial(state)
+    return incumbent_number
 
 
 def find_rough_incumbent(state: State) -> Trial | None:
@@ -133,13 +133,13 @@ def find_rough_incumbent(state: State) -> Trial | None:
     The best of several rough peaks is probably too high, and would prune configurations that are
     better.
     """
-    number, peak = _find_highest_trial(state)
-    if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
+    incumbent_number, peak = _find_highest_trial(state)
+    if incumbent_number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
         return None
     repeated_trials = (
-        t for t in state.list_started_trials(*COUNTED_PHASES) if t.source_trial == number
+        t for t in state.list_started_trials(*COUNTED_PHASES) if t.source_trial == incumbent_number
     )
-    trial = state.find_trial(number)
+    trial = state.find_trial(incumbent_number)
     is_rough = trial.peak is not None and trial.peak.is_rough
     return trial if is_rough and next(repeated_trials, None) is None else None
 
@@ -180,8 +180,10 @@ def is_exploring(state: State) -> bool:
         trial.number
         for trial in state.list_finished_trials(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
     }
-    earlier_peaks = [log_peak for number, log_peak in peaks if number not in last_numbers]
-    newer_peaks = [log_peak for number, log_peak in peaks if number in last_numbers]
+    earlier_peaks = [
+        log_peak for trial_number, log_peak in peaks if trial_number not in last_numbers
+    ]
+    newer_peaks = [log_peak for trial_number, log_peak in peaks if trial_number in last_numbers]
     return bool(earlier_peaks and newer_peaks) and max(newer_peaks) - max(earlier_peaks) >= log(
         EXPLORATION_FACTOR
     )
@@ -253,8 +255,8 @@ def find_best_trial(state: State) -> int | None:
     After the search, the best preset wins unless another trial is probably better. If changes without
     an effect were reverted, the result is the trial that measured the remaining changes.
     """
-    baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
-    candidates = numbers - {baseline.number} if baseline else numbers
+    baseline, trial_numbers = find_baseline(state), {trial.number for trial in state.trials}
+    candidates = trial_numbers - {baseline.number} if baseline else trial_numbers
     confirmed_trials = (
         t.source_trial
         for t in state.list_finished_trials(Phase.CONFIRM)
@@ -262,10 +264,10 @@ def find_best_trial(state: State) -> int | None:
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
-    number, simplification = find_leader(state), state.simplification
-    if number is None or simplification is None or simplification.of != number:
-        return number
-    return number if simplification.accepted is None else simplification.accepted
+    leader_number, simplification = find_leader(state), state.simplification
+    if leader_number is None or simplification is None or simplification.of != leader_number:
+        return leader_number
+    return leader_number if simplification.accepted is None else simplification.accepted
 
 
 def find_leader(state: State) -> int | None:
@@ -299,11 +301,13 @@ def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     return ranking.is_undecided(estimates[first_number], estimates[second_number])
 
 
-def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
-    """True if ``trial`` sustained clearly less than configuration ``number`` is estimated to sustain."""
+def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> bool:
+    """True if ``trial`` sustained clearly less than configuration ``configuration_number`` is estimated
+    to sustain.
+    """
     estimate = pool_peaks(
         estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
-    )[number]
+    )[configuration_number]
     return (
         compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
         >= DECIDED_PROBABILITY
@@ -321,24 +325,32 @@ def find_best_preset(state: State) -> Trial | None:
     if baseline is not None:
         presets.pop(state.find_configuration_number(baseline), None)
     estimates = {
-        number: Estimate.pool([state.normalize_peak(trial), *list_final_peaks(state, number)])
-        for number, trial in presets.items()
+        trial_number: Estimate.pool(
+            [state.normalize_peak(trial), *list_final_peaks(state, trial_number)]
+        )
+        for trial_number, trial in presets.items()
     }
-    best_number = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
+    best_number = max(
+        estimates, key=lambda trial_number: estimates[trial_number].log_mean, default=None
+    )
     return None if best_number is None else presets[best_number]
 
 
-def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
-    """Return the measurements of configuration ``number`` between the search and the proof."""
+def list_final_trials(state: State, configuration_number: int) -> tuple[Trial, ...]:
+    """Return the measurements of configuration ``configuration_number`` between the search and the
+    proof.
+    """
     final_trials = state.list_finished_trials(*FINAL_PHASES)
     return tuple(
-        trial for trial in final_trials if state.find_configuration_number(trial) == number
+        trial
+        for trial in final_trials
+        if state.find_configuration_number(trial) == configuration_number
     )
 
 
-def list_final_peaks(state: State, number: int) -> list[Estimate]:
+def list_final_peaks(state: State, configuration_number: int) -> list[Estimate]:
     """Return the peaks from ``list_final_trials``."""
-    trials = select_feasible_trials(list_final_trials(state, number))
+    trials = select_feasible_trials(list_final_trials(state, configuration_number))
     return [state.normalize_peak(trial) for trial in trials]
 
 
@@ -359,15 +371,15 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
     """Return the final measurements, with the noise of a single measurement added."""
     repeats = _group_repeats(state, *phases)
     return {
-        number: [_add_study_noise(state, peak) for peak in repeated_peaks]
-        for number, repeated_peaks in repeats.items()
+        trial_number: [_add_study_noise(state, peak) for peak in repeated_peaks]
+        for trial_number, repeated_peaks in repeats.items()
     }
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     repeats: dict[int, list[Estimate]] = {}
-    for number, peak in estimate_peaks(state, state.list_finished_trials(*phases)):
-        repeats.setdefault(number, []).append(peak)
+    for configuration_number, peak in estimate_peaks(state, state.list_finished_trials(*phases)):
+        repeats.setdefault(configuration_number, []).append(peak)
     return repeats
 
 
@@ -406,8 +418,10 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     """
     log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
     for trial in select_feasible_trials(state.list_finished_trials(*phases)):
-        key = (trial.bed, state.find_configuration_number(trial))
-        log_peaks_by_key.setdefault(key, []).append(state.normalize_peak(trial).log_mean)
+        bed_and_configuration = (trial.bed, state.find_configuration_number(trial))
+        log_peaks_by_key.setdefault(bed_and_configuration, []).append(
+            state.normalize_peak(trial).log_mean
+        )
     log_differences = [
         later_log_peak - earlier_log_peak
         for log_peaks in log_peaks_by_key.values()
@@ -464,7 +478,7 @@ def estimate_study_drift(state: State) -> StudyDrift:
     return replace(
         strongest_drift,
         bed_sds={bed: state.get_bed_offset(bed).sd for bed in state.beds},
-        shifts={number: shift for number, shift in shifts.items() if shift != NO_SHIFT},
+        shifts={trial_number: shift for trial_number, shift in shifts.items() if shift != NO_SHIFT},
     )
 
 

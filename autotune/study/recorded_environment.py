@@ -46,7 +46,7 @@ def rebuild_environment(
     """Return the environment of a study from its records and trials; see ``read_environment``."""
     if not trials:
         raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
-    start = decode_valid_record(StudyStart, records[0])
+    study_start = decode_valid_record(StudyStart, records[0])
     target_file, settings = read_recorded_target(directory), trials[0].settings
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:
@@ -54,7 +54,9 @@ def rebuild_environment(
     adopted_record = find_adopted_record(records, bed)
     skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
     facts = (
-        {} if target_file.target.command else _read_host_facts(start.facts, target_file, settings)
+        {}
+        if target_file.target.command
+        else _read_host_facts(study_start.facts, target_file, settings)
     )
     full_space = space.build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
@@ -86,9 +88,9 @@ def _read_host_facts(
     recorded_facts: Mapping[str, RecordedFacts], target_file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""
-    values = kernel.list_kernel_values(target_file.target, settings)
+    kernel_values = kernel.list_kernel_values(target_file.target, settings)
     hosts = [host for tier in target_file.target.tiers.values() for host in tier.hosts]
     return {
-        host: recorded_facts[host].to_host_facts(values.get(host, {}))
+        host: recorded_facts[host].to_host_facts(kernel_values.get(host, {}))
         for host in dict.fromkeys(hosts)
     }

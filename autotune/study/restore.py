@@ -194,7 +194,7 @@ def _restore_bed(
     changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
     transports = create_transports(file)
     try:
-        lines = restore_hosts(
+        action_lines = restore_hosts(
             study,
             {
                 host_name: transports[host_name]
@@ -205,7 +205,7 @@ def _restore_bed(
             partial(await_correct_entries, file, transports),
             prefers_host_copies=prefers_host_copies,
         )
-        return [f"{prefix}{line}" for line in lines]
+        return [f"{prefix}{line}" for line in action_lines]
     finally:
         for transport in transports.values():
             transport.close()

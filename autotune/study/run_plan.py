@@ -78,8 +78,8 @@ def _add_differences(
     to the baseline.
     """
     if preview.compute_changes is None:
-        files = preview.render_files(baseline), preview.render_files(recommended)
-        plan["diff"] = format_file_diff(*files, "baseline", "recommended")
+        rendered_files = preview.render_files(baseline), preview.render_files(recommended)
+        plan["diff"] = format_file_diff(*rendered_files, "baseline", "recommended")
         return
     changes = preview.compute_changes(recommended)
     plan["diff"] = "".join(change.diff for change in changes.values())
@@ -125,8 +125,8 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
     for (action, unit, *reasons), host_names in hosts.items():
         yield f"  {action} {unit} on {_format_hosts(host_names)}, for {', '.join(reasons)}"
     for host, change in changes.items():
-        for key, (old, new) in change["sysctls"].items():
-            yield f"  {host}: {key} {old} → {new}"
+        for kernel_setting, (old, new) in change["sysctls"].items():
+            yield f"  {host}: {kernel_setting} {old} → {new}"
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
@@ -297,12 +297,12 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
     if len(deployments) < 2:
         return
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"
-    for number, deployment in enumerate(deployments):
+    for deployment_index, deployment in enumerate(deployments):
         services = deployment["services"]
         services_text = ", ".join(
             f"{service_name} {value}" for service_name, value in services.items()
         )
-        note = " (the baseline's)" if number == 0 else ""
+        note = " (the baseline's)" if deployment_index == 0 else ""
         servers, service_count = ", ".join(deployment["servers"]), deployment["parameters"]
         yield f"  {services_text}{note}: {servers}; {format_count(service_count, 'parameter')}"
         yield from (f"    rule: {binding}" for binding in deployment["bindings"])

@@ -444,17 +444,17 @@ def _plan_reference(
 
 
 def _can_measure_references(
-    state: State, budget: Budget, elapsed_seconds: float, count: int
+    state: State, budget: Budget, elapsed_seconds: float, missing_count: int
 ) -> bool:
-    """True if the search is long enough for ``count`` measurements of the reference and for the trials
-    between them.
+    """True if the search is long enough for ``missing_count`` measurements of the reference and for the
+    trials between them.
     """
-    trials_between = (count - 1) * REFERENCE_INTERVAL_TRIALS
-    needed_seconds = (count + trials_between) * compute_average_trial_seconds(state)
+    trials_between = (missing_count - 1) * REFERENCE_INTERVAL_TRIALS
+    needed_seconds = (missing_count + trials_between) * compute_average_trial_seconds(state)
     needed_seconds /= max(1, len(state.active_beds))
     left_trials = budget.trials - len(state.list_counted_trials(include_running=True))
     left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
-    return count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
+    return missing_count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:
@@ -540,11 +540,11 @@ def compute_average_trial_seconds(state: State) -> float:
     return spent_seconds / full_count if full_count else 0.0
 
 
-def _count_measurements_per_bed(state: State, count: int) -> int:
-    """Return the number of measurements on the busiest bed if ``count`` measurements are shared among
-    the active beds.
+def _count_measurements_per_bed(state: State, measurement_count: int) -> int:
+    """Return the number of measurements on the busiest bed if ``measurement_count`` measurements are
+    shared among the active beds.
     """
-    return -(-count // max(1, len(state.active_beds)))
+    return -(-measurement_count // max(1, len(state.active_beds)))
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> float:
@@ -596,14 +596,16 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
     max_finalists = min(available_trials, MAX_FINALISTS)
     # Repeating only one finalist would decide nothing.
-    for number in (
+    for finalist_number in (
         select_finalists(state, max_finalists, MIN_FINALISTS)
         if max_finalists >= MIN_FINALISTS
         else ()
     ):
-        if number not in measured_numbers:
+        if finalist_number not in measured_numbers:
             return MeasureStep(
-                Phase.FINALIST, state.find_trial(number).settings, source_trial=number
+                Phase.FINALIST,
+                state.find_trial(finalist_number).settings,
+                source_trial=finalist_number,
             )
     return None
 
@@ -611,7 +613,7 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
 def _has_rough_finalist(state: State) -> bool:
     """True if at least one of the two best configurations has a rough peak (measured imprecisely)."""
     best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
-    peaks = [state.find_trial(number).peak for number in best_trials]
+    peaks = [state.find_trial(trial_number).peak for trial_number in best_trials]
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 
@@ -619,10 +621,10 @@ def _plan_simplification(
     state: State, budget: Budget, elapsed_seconds: float
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
-    number, simplification = find_leader(state), state.simplification
+    leader_number, simplification = find_leader(state), state.simplification
     simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if (
-        number is None
+        leader_number is None
         or state.posterior is None
         or state.list_started_trials(Phase.CONFIRM)
         or state.values
@@ -631,7 +633,7 @@ def _plan_simplification(
     if not baseline_meets_slo(state):
         return None
     if simplification is None or simplified_count > simplification.measured:
-        return SimplifyStep(number)
+        return SimplifyStep(leader_number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
     # The first block contains settings with a low documented impact. It is measured even if less time
     # remains for the proof.
@@ -647,7 +649,7 @@ def _plan_simplification(
         or elapsed_seconds + needed_seconds > latest_end
     ):
         return None
-    return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=number)
+    return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=leader_number)
 
 
 def _plan_reversal(
@@ -658,9 +660,9 @@ def _plan_reversal(
     The cost is uncertain because the parameter was rarely measured at its baseline value. The gain may
     depend on this change.
     """
-    number, reversals = find_best_trial(state), state.list_started_trials(Phase.EXPLAIN)
+    winner_number, reversals = find_best_trial(state), state.list_started_trials(Phase.EXPLAIN)
     if (
-        number is None
+        winner_number is None
         or state.posterior is None
         or state.values
         or state.list_started_trials(Phase.CONFIRM)
@@ -671,12 +673,12 @@ def _plan_reversal(
         > budget.time
     ):
         return None
-    if state.cost_trial != number:
-        return EstimateCostsStep(number)
+    if state.cost_trial != winner_number:
+        return EstimateCostsStep(winner_number)
     uncertain_names = _list_uncertain_changes(state)
     if len(reversals) >= len(uncertain_names):
         return None
-    winner, reverted_name = state.find_trial(number), uncertain_names[len(reversals)]
+    winner, reverted_name = state.find_trial(winner_number), uncertain_names[len(reversals)]
     settings = space.replace_impossible_values(winner.effective_settings, winner.settings)
     return MeasureStep(Phase.EXPLAIN, {**settings, reverted_name: space.baseline[reverted_name]})
 
@@ -789,8 +791,8 @@ def _plan_runner_up(
 def _count_started_pairs(state: State, phase: Phase) -> int:
     """Return the number of pairs that have started, including unfinished ones."""
     started_trials = state.list_started_trials(phase)
-    counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
-    return sum(-(-count // 2) for count in counts)
+    measurement_counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
+    return sum(-(-measurement_count // 2) for measurement_count in measurement_counts)
 
 
 def _plan_alternation(
@@ -813,5 +815,5 @@ def _plan_alternation(
         len(confirmations) % 2 == 0 and is_over
     ):
         return None
-    number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
-    return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)
+    next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
+    return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)

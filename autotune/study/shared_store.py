@@ -114,8 +114,8 @@ class SharedStore(StudyStore):
             database,
             heartbeat_policy or HeartbeatPolicy(),
         )
-        location = f"process {getpid()} on {socket.gethostname()}"
-        self._lease = Lease(uuid.uuid4().hex, location)
+        worker_location = f"process {getpid()} on {socket.gethostname()}"
+        self._lease = Lease(uuid.uuid4().hex, worker_location)
         self._record_count = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting_records: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
@@ -166,7 +166,7 @@ class SharedStore(StudyStore):
         self._heartbeat_task.start()
 
     def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
-        key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
+        record_key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take_bed(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
@@ -179,7 +179,7 @@ class SharedStore(StudyStore):
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
-            study_database.append_records(connection, self.study.study_id, key, [record])
+            study_database.append_records(connection, self.study.study_id, record_key, [record])
             return None
 
         while (holder := self.database.run_transaction(take_bed)) is not None:
@@ -315,18 +315,18 @@ class SharedStore(StudyStore):
         append_batch = partial(
             study_database.append_records,
             study=self.study.study_id,
-            key=uuid.uuid4().hex,
+            retry_key=uuid.uuid4().hex,
             records=records,
             files=files,
             lease=(self._lease.worker, bed),
         )
         decision = self._decision
-        number = (
+        record_number = (
             append_batch(decision)
             if decision is not None
             else self.database.run_autocommit(append_batch)
         )
-        if number == self._record_count + 1:  # no other worker has added records since
+        if record_number == self._record_count + 1:  # no other worker has added records since
             self._apply_journal_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
             self._apply_journal_lines(self._read_new_lines(decision))
@@ -335,8 +335,8 @@ class SharedStore(StudyStore):
         if decision is None:
             self._flush_journal()
 
-    def _find_bed(self, number: int | None) -> str | None:
-        return None if number is None else self.state.find_trial(number).bed
+    def _find_bed(self, trial_number: int | None) -> str | None:
+        return None if trial_number is None else self.state.find_trial(trial_number).bed
 
     def _read_new_lines(self, connection: Connection) -> list[bytes]:
         return study_database.read_lines_after(connection, self.study.study_id, self._record_count)

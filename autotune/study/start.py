@@ -83,9 +83,11 @@ def _record_earlier_leaders(
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
         estimates = ranking.estimate_candidate_peaks(state)
-        ranked_numbers = sorted(estimates, key=lambda number: -estimates[number].log_mean)
+        ranked_numbers = sorted(
+            estimates, key=lambda trial_number: -estimates[trial_number].log_mean
+        )
         configurations = transfer_settings(
-            [state.find_trial(number).effective_settings for number in ranked_numbers],
+            [state.find_trial(trial_number).effective_settings for trial_number in ranked_numbers],
             baseline.effective_settings if baseline else {},
             environment.space,
         )

@@ -523,13 +523,13 @@ def lock_record_count(connection: Connection, study: int) -> int:
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def lock_and_read_lines(connection: Connection, study: int, number: int) -> list[bytes]:
-    """Return the journal lines after record ``number``, and block other decisions until the end of this
-    transaction.
+def lock_and_read_lines(connection: Connection, study: int, last_number: int) -> list[bytes]:
+    """Return the journal lines after record ``last_number``, and block other decisions until the end of
+    this transaction.
     """
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
-        {"locks": LOCK_KEY, "study": study, "number": number},
+        {"locks": LOCK_KEY, "study": study, "number": last_number},
     )
     return _decompress_lines(rows.scalars())
 
@@ -537,7 +537,7 @@ def lock_and_read_lines(connection: Connection, study: int, number: int) -> list
 def append_records(
     connection: Connection,
     study: int,
-    key: str,
+    retry_key: str,
     records: Sequence[Mapping[str, object]],
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
@@ -545,7 +545,7 @@ def append_records(
     """Add records, and files by their digests. Return the number of the first added record, or 0 if
     none was added.
 
-    A second call with the same ``key`` adds nothing, so that callers can retry if the result is
+    A second call with the same ``retry_key`` adds nothing, so that callers can retry if the result is
     unknown. ``lease`` contains the worker's id and its bed, or ``None`` for any of its beds. Raises
     LeaseLostError if the worker has lost that lease.
     """
@@ -554,26 +554,26 @@ def append_records(
     if files:
         _insert_files(connection, study, files)
     worker, bed = lease or (None, None)
-    number: int | None = connection.execute(
+    first_number: int | None = connection.execute(
         text(
             "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
             " CAST(:contents AS bytea[]))"
         ),
         {
             "study": study,
-            "key": key,
+            "key": retry_key,
             "worker": worker,
             "bed": bed,
             "contents": [compress_record(record) for record in records],
         },
     ).scalar_one()
-    if number is None:
+    if first_number is None:
         raise LeaseLostError(
             f"{f'bed {bed}' if bed else 'this worker'} missed its heartbeats and was removed from the "
             "study",
             hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
         )
-    return number
+    return first_number
 
 
 def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
@@ -602,9 +602,11 @@ def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]
         )
 
 
-def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
+def read_records_after(
+    connection: Connection, study: int, last_number: int
+) -> list[dict[str, Any]]:
     """Return the records after this number, in order."""
-    return parse_lines(read_lines_after(connection, study, number))
+    return parse_lines(read_lines_after(connection, study, last_number))
 
 
 def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -624,22 +626,23 @@ def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(file_name, digest) for file_name, digest in files.items() if isinstance(digest, str)]
 
 
-def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
+def read_lines_after(connection: Connection, study: int, last_number: int) -> list[bytes]:
     """Return the records after this number as journal lines."""
     rows = connection.execute(
         text(
             "SELECT record FROM autotune_records"
             " WHERE study = :study AND number > :number ORDER BY number"
         ),
-        {"study": study, "number": number},
+        {"study": study, "number": last_number},
     )
     return _decompress_lines(rows.scalars())
 
 
-def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
+def _decompress_lines(compressed_records: Iterable[bytes]) -> list[bytes]:
     # Other users may insert line breaks, which are valid in JSON, but a journal record is one line.
     return [
-        _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ") for content in contents
+        _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
+        for content in compressed_records
     ]
 
 
@@ -720,9 +723,10 @@ def _is_restarting(error: BaseException) -> bool:
     )
 
 
-def _acquire_lock(connection: Connection, key: int) -> None:
+def _acquire_lock(connection: Connection, lock_key: int) -> None:
     connection.execute(
-        text("SELECT pg_advisory_xact_lock(:first, :second)"), {"first": LOCK_KEY, "second": key}
+        text("SELECT pg_advisory_xact_lock(:first, :second)"),
+        {"first": LOCK_KEY, "second": lock_key},
     )
 
 
@@ -744,10 +748,10 @@ def _migrate_tables(connection: Connection) -> None:
             f"unsupported storage version {version}: this autotune supports up to {SCHEMA_VERSION}",
             hint="install the version of autotune that the other workers use",
         )
-    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+    for table_version, statements in enumerate(MIGRATIONS[version:], version + 1):
         for statement in STATEMENT_PATTERN.findall(statements):
             connection.execute(text(statement))
-        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
+        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": table_version})
 
 
 def compress_record(record: Mapping[str, object]) -> bytes:

@@ -325,10 +325,18 @@ def predict_reversal_costs(
     return estimate_reversal_costs(surrogate, winner, baseline_settings, changed_names)
 
 
-def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
-    """Return the searched parameters that differ from ``before`` and have an effect in ``winner``."""
+def list_searched_changes(
+    space: SearchSpace, compared_settings: Settings, winner: Settings
+) -> list[str]:
+    """Return the searched parameters that differ from ``compared_settings`` and have an effect in
+    ``winner``.
+    """
     searched_names = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
-    return [name for name in winner if name in searched_names and winner[name] != before.get(name)]
+    return [
+        name
+        for name in winner
+        if name in searched_names and winner[name] != compared_settings.get(name)
+    ]
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
@@ -375,9 +383,9 @@ def _request_suggestion(
         return None
     settings = {**context.space.baseline, **suggestion.values}
     # Optuna's trial numbers differ between workers.
-    number = None if proposal else suggestion.number
+    suggestion_number = None if proposal else suggestion.number
     return MeasureStep(
-        Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values
+        Phase.SEARCH, settings, suggestion_number=suggestion_number, suggested=suggestion.values
     )
 
 

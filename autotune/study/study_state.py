@@ -325,10 +325,10 @@ class State:
     @cached_property
     def trials_by_phase(self) -> Mapping[Phase, Sequence[Trial]]:
         """Return all trials by phase, cached because decisions read many phases."""
-        groups: dict[Phase, list[Trial]] = {}
+        trials_by_phase: dict[Phase, list[Trial]] = {}
         for trial in self.trials:
-            groups.setdefault(trial.phase, []).append(trial)
-        return groups
+            trials_by_phase.setdefault(trial.phase, []).append(trial)
+        return trials_by_phase
 
     @cached_property
     def _finished_cache(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
@@ -352,8 +352,8 @@ class State:
 
     def find_configuration_number(self, trial: Trial) -> int:
         """Return the number of the first trial with the same effective values."""
-        number = trial.number if trial.source_trial is None else trial.source_trial
-        return self._first_equal_trial.get(number, number)
+        source_number = trial.number if trial.source_trial is None else trial.source_trial
+        return self._first_equal_trial.get(source_number, source_number)
 
     @cached_property
     def measured_count(self) -> int:
@@ -596,7 +596,9 @@ def _apply_process_sizes(record: records.ProcessSizes, state: State) -> State:
 
 @_apply_record.register
 def _apply_standings(record: records.Standings, state: State) -> State:
-    peaks = {number: Estimate.from_value(*peak) for number, peak in record.peaks.items()}
+    peaks = {
+        trial_number: Estimate.from_value(*peak) for trial_number, peak in record.peaks.items()
+    }
     return replace(state, posterior=PosteriorPeaks(peaks, record.noise))
 
 

@@ -154,9 +154,9 @@ class StudyStore:
         """Record and return a new trial, before the trial changes any host."""
         with self._lock:
             trials = self.state.trials
-            number = trials[-1].number + 1 if trials else 0
+            trial_number = trials[-1].number + 1 if trials else 0
             record = TrialStart(
-                number,
+                trial_number,
                 phase,
                 source_trial,
                 suggestion_number,
@@ -303,7 +303,10 @@ class StudyStore:
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:
         """Record the model's estimates for the measured configurations."""
-        peaks = {str(number): [e.value, e.sd] for number, e in posterior.peaks.items()}
+        peaks = {
+            str(trial_number): [estimate.value, estimate.sd]
+            for trial_number, estimate in posterior.peaks.items()
+        }
         self._record_event("standings", peaks=peaks, noise=posterior.noise)
 
     def record_transferred(self, study_name: str, configurations: Sequence[Settings]) -> None:

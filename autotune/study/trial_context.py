@@ -238,7 +238,8 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
         reading_count=len(readings),
         noise=Noise(noise.weights, noise.readings, noise.effects) if noise else Noise(),
         answers=tuple(
-            (state.find_trial(number).settings, values) for number, values in state.values.items()
+            (state.find_trial(trial_number).settings, trial_values)
+            for trial_number, trial_values in state.values.items()
         ),
     )
 

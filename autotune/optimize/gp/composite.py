@@ -69,12 +69,12 @@ class CapacityModel:
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
         return self.process.predict(points[:, self.axes])
 
-    def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
-        """Return the predicted mean at ``points``. The points in ``rows`` were measured, and each of
-        these points is predicted from the other trials only.
+    def predict_left_out(self, points: GridPoints, measured_rows: GridPoints) -> Array:
+        """Return the predicted mean at ``points``. The points in ``measured_rows`` were measured, and
+        each of these points is predicted from the other trials only.
         """
         mean, _ = self.predict(points)
-        mean[rows] = (
+        mean[measured_rows] = (
             self.process.values
             + self.process.level
             - self.process.compute_leave_one_out_errors()[0]
@@ -102,9 +102,12 @@ class _CapacityEvidence:
         precisions, weighted_logs = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
         np.add.at(weighted_logs, self.rows, self.logs / self.variances)
-        rows = np.flatnonzero(precisions)
-        logs, variances = weighted_logs[rows] / precisions[rows], 1.0 / precisions[rows]
-        return replace(self, rows=rows, logs=logs, variances=variances)
+        finite_rows = np.flatnonzero(precisions)
+        logs, variances = (
+            weighted_logs[finite_rows] / precisions[finite_rows],
+            1.0 / precisions[finite_rows],
+        )
+        return replace(self, rows=finite_rows, logs=logs, variances=variances)
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,18 @@ class CompositeModel:
         mean, sd = self.residual.predict(points)
         return total_draws.mean(axis=0) + mean, np.sqrt(total_draws.var(axis=0) + sd**2)
 
-    def draw_samples(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """Return ``count`` samples of the compressed log peaks at ``points``, one sample per row."""
+    def draw_samples(
+        self, points: GridPoints, sample_count: int, rng: np.random.Generator
+    ) -> Array:
+        """Return ``sample_count`` samples of the compressed log peaks at ``points``, one sample per
+        row.
+        """
         capacity_samples = [
-            p.process.draw_samples(points[:, p.axes], count, rng) for p in self.capacity_models
+            p.process.draw_samples(points[:, p.axes], sample_count, rng)
+            for p in self.capacity_models
         ]
         return self._compress_minimum(np.stack(capacity_samples)) + self.residual.draw_samples(
-            points, count, rng
+            points, sample_count, rng
         )
 
     def with_pending_points(self, points: GridPoints) -> CompositeModel:

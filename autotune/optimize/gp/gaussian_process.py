@@ -166,11 +166,11 @@ class GaussianProcess:
     def _build_covariance_effects(self, points: GridPoints) -> LevelEffects:
         """Return the covariance of each parameter's effect, between each level and each point."""
         axes = list_varied_axes(self._effect_variances, points)
-        values = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
-        for row, d in enumerate(axes):
-            table = self.covariance_tables[d]
-            values[row, : len(table)] = self.amplitudes[d] * table[:, points[:, d]]
-        return LevelEffects(axes, values, self._effect_variances)
+        covariances = np.zeros((len(axes), self._effect_variances.shape[1], len(points)))
+        for row, axis in enumerate(axes):
+            table = self.covariance_tables[axis]
+            covariances[row, : len(table)] = self.amplitudes[axis] * table[:, points[:, axis]]
+        return LevelEffects(axes, covariances, self._effect_variances)
 
     def _sum_effects(self, effects: LevelEffects, points: GridPoints) -> Array:
         """Return the prior covariance of the function between ``points`` and the columns of
@@ -204,8 +204,10 @@ class GaussianProcess:
             np.maximum(self.compute_prior_variance(points) - explained_variance, 1e-10)
         )
 
-    def draw_samples(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
-        """Return ``count`` samples of the posterior at ``points``, one sample per row."""
+    def draw_samples(
+        self, points: GridPoints, sample_count: int, rng: np.random.Generator
+    ) -> Array:
+        """Return ``sample_count`` samples of the posterior at ``points``, one sample per row."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
         total_covariance = self.covariance(points, points) - cross_covariance @ solve_linear_system(
@@ -213,7 +215,7 @@ class GaussianProcess:
         )
         eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
         covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
-        return np.asarray(mean + rng.normal(size=(count, len(points))) @ covariance_root.T)
+        return np.asarray(mean + rng.normal(size=(sample_count, len(points))) @ covariance_root.T)
 
     def with_pending_points(self, points: GridPoints) -> GaussianProcess:
         """Return the process as if ``points`` had been measured with the predicted results. The
@@ -251,7 +253,7 @@ def inflate_variances(
 def fit_process(
     covariance_tables: tuple[Array, ...],
     points: GridPoints,
-    values: Array,
+    observed_values: Array,
     variances: Array,
     priors: ProcessPriors,
     level: float | None = None,
@@ -267,12 +269,12 @@ def fit_process(
     almost the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
-    level = float(np.median(values)) if level is None else level
-    fitted_rows = _select_fitted_rows(values)
+    level = float(np.median(observed_values)) if level is None else level
+    fitted_rows = _select_fitted_rows(observed_values)
     fit_problem = _FitProblem(
         covariance_tables,
         points[fitted_rows],
-        values[fitted_rows] - level,
+        observed_values[fitted_rows] - level,
         variances[fitted_rows],
         shared_sds[fitted_rows],
         priors,
@@ -297,19 +299,19 @@ def fit_process(
         variance,
         level,
         variances + variance,
-        values - level,
+        observed_values - level,
         shared_sds,
         float(scale),
     )
 
 
-def _select_fitted_rows(values: Array) -> npt.NDArray[np.intp]:
+def _select_fitted_rows(observed_values: Array) -> npt.NDArray[np.intp]:
     """Return the indices of the observations to learn hyperparameters from, in chronological order."""
-    if len(values) <= MAX_FITTED_OBSERVATIONS:
-        return np.arange(len(values))
-    descending_rows = np.argsort(-values, kind="stable")
+    if len(observed_values) <= MAX_FITTED_OBSERVATIONS:
+        return np.arange(len(observed_values))
+    descending_rows = np.argsort(-observed_values, kind="stable")
     other_rows = np.linspace(
-        FITTED_HIGHEST, len(values) - 1, MAX_FITTED_OBSERVATIONS - FITTED_HIGHEST
+        FITTED_HIGHEST, len(observed_values) - 1, MAX_FITTED_OBSERVATIONS - FITTED_HIGHEST
     ).astype(np.intp)
     return np.sort(np.concatenate([descending_rows[:FITTED_HIGHEST], descending_rows[other_rows]]))
 
@@ -339,8 +341,10 @@ class _FitProblem:
         self.pair_multiplicities = np.where(self.pair_indices[0] == self.pair_indices[1], 1.0, 2.0)
         first_rows, second_rows = points[self.pair_indices[0]], points[self.pair_indices[1]]
         self.table_entries = np.zeros((len(self.axes), len(first_rows)))
-        for row, d in enumerate(self.axes):
-            self.table_entries[row] = covariance_tables[d][first_rows[:, d], second_rows[:, d]]
+        for row, axis in enumerate(self.axes):
+            self.table_entries[row] = covariance_tables[axis][
+                first_rows[:, axis], second_rows[:, axis]
+            ]
         self.squared_table_entries = self.table_entries**2
         self.common_covariance = (LEVEL_VARIANCE + shared_sds @ shared_sds.T)[self.pair_indices]
         self.diagonal_columns = np.flatnonzero(self.pair_multiplicities == 1.0)

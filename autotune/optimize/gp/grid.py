@@ -35,14 +35,14 @@ class GridAxis:
     @classmethod
     def from_dimension(cls, dimension: Dimension) -> GridAxis:
         if dimension.choices:
-            count = len(dimension.choices)
-            return cls(dimension, dimension.choices, np.arange(count, dtype=float))
+            level_count = len(dimension.choices)
+            return cls(dimension, dimension.choices, np.arange(level_count, dtype=float))
         assert dimension.low is not None
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
             integer_positions = np.array(
-                [compute_unit_position(dimension, value) for value in integers]
+                [compute_unit_position(dimension, integer) for integer in integers]
             )
             return cls(dimension, tuple(integers), integer_positions)
         unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
@@ -167,14 +167,14 @@ class ParameterGrid:
         """Return the number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
-    def encode(self, values: Mapping[str, Any]) -> GridPoints:
+    def encode(self, settings: Mapping[str, Any]) -> GridPoints:
         """Return the point of a configuration; missing parameters are at their baseline levels."""
         point = self.baseline.copy()
         if self.get_effective_settings is not None:
-            values = self.get_effective_settings(values)
+            settings = self.get_effective_settings(settings)
         for i, axis in enumerate(self.axes):
-            if axis.dimension.name in values:
-                point[i] = self._find_level(i, values[axis.dimension.name])
+            if axis.dimension.name in settings:
+                point[i] = self._find_level(i, settings[axis.dimension.name])
         return point
 
     def _find_level(self, index: int, value: Value) -> int:
@@ -185,13 +185,13 @@ class ParameterGrid:
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> GridPoints:
         if not configurations:
             return np.empty((0, len(self.axes)), np.intp)
-        return np.array([self._encode_cached(values) for values in configurations])
+        return np.array([self._encode_cached(settings) for settings in configurations])
 
-    def _encode_cached(self, values: Mapping[str, Any]) -> GridPoints:
-        key = tuple(values.get(axis.dimension.name) for axis in self.axes)
-        if key not in self._encoding_cache:
-            self._encoding_cache[key] = self.encode(values)
-        return self._encoding_cache[key]
+    def _encode_cached(self, settings: Mapping[str, Any]) -> GridPoints:
+        cache_key = tuple(settings.get(axis.dimension.name) for axis in self.axes)
+        if cache_key not in self._encoding_cache:
+            self._encoding_cache[cache_key] = self.encode(settings)
+        return self._encoding_cache[cache_key]
 
     def decode(self, point: GridPoints) -> dict[str, Value]:
         return {

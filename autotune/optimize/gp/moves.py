@@ -141,21 +141,23 @@ class MoveHistory:
         opposite_move = f"{parameter_name}{'-' if move.direction > 0 else '+'}"
         return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
-    def limit_step_levels(self, move: Move, step: int) -> int:
-        """Return by how many levels to change the parameter, if ``step`` levels are intended.
+    def limit_step_levels(self, move: Move, intended_levels: int) -> int:
+        """Return by how many levels to change the parameter, if ``intended_levels`` levels are intended.
 
         A repeat of the move that led to the current configuration goes twice as far. If a value in the
         move's direction failed, the move goes half the distance to that value. If two such values
         failed without harm, the move is not made.
         """
         distance_moved = self._count_levels_moved(move)
-        step = (
-            min(step, -distance_moved // 2) if distance_moved < 0 else max(step, 2 * distance_moved)
+        intended_levels = (
+            min(intended_levels, -distance_moved // 2)
+            if distance_moved < 0
+            else max(intended_levels, 2 * distance_moved)
         )
         failures_ahead = self._list_failures_ahead(move)
         if sum(not harmful for _, harmful in failures_ahead) > 1:
             return 0
-        return min([step, *(distance // 2 for distance, _ in failures_ahead)])
+        return min([intended_levels, *(distance // 2 for distance, _ in failures_ahead)])
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
         """Return the distance in levels to each failed value in the move's direction, and if it was
@@ -233,11 +235,11 @@ def _find_origin_row(points: GridPoints, log_peaks: Array, point: GridPoints) ->
     """
     if not len(points):
         return None
-    changes = (points != point).sum(axis=1)
-    min_changes = int(changes.min())
+    change_counts = (points != point).sum(axis=1)
+    min_changes = int(change_counts.min())
     if not 0 < min_changes <= MAX_DIFFERENCES:
         return None
-    nearest_rows = np.flatnonzero(changes == min_changes)
+    nearest_rows = np.flatnonzero(change_counts == min_changes)
     return int(nearest_rows[log_peaks[nearest_rows].argmax()])
 
 

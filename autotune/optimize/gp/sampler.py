@@ -239,10 +239,12 @@ class SearchRegion:
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
-    def draw_points(self, count: int, rng: np.random.Generator) -> GridPoints:
+    def draw_points(self, point_count: int, rng: np.random.Generator) -> GridPoints:
         """Return points whose levels are drawn uniformly from the region."""
-        sizes = self.high - self.low + 1
-        return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
+        level_counts = self.high - self.low + 1
+        return self.low + (rng.random((point_count, len(level_counts))) * level_counts).astype(
+            np.intp
+        )
 
 
 Array = npt.NDArray[np.float64]
@@ -289,8 +291,8 @@ class _Acquisition:
 
     def compute_penalized_score(self, points: GridPoints) -> Array:
         """Return the score minus a penalty for points with too many changes from every incumbent."""
-        changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
-        distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
+        change_counts = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
+        distance_penalty = DISTANCE_PENALTY * np.maximum(change_counts - self.max_changes, 0)
         return np.asarray(self.compute_score(points) - distance_penalty)
 
     def compute_score(self, points: GridPoints) -> Array:
@@ -466,13 +468,20 @@ def _evolve_pool(
     candidate_pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
     scores = acquisition.compute_penalized_score(candidate_pool)
     for _ in range(EVOLUTION_ROUNDS):
-        order = np.argsort(-scores)[:PARENT_COUNT]
+        parent_rows = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
-            grid, candidate_pool[order], OFFSPRING_COUNT, rng, mean_change_count=1.2, region=region
+            grid,
+            candidate_pool[parent_rows],
+            OFFSPRING_COUNT,
+            rng,
+            mean_change_count=1.2,
+            region=region,
         )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
-        candidate_pool = np.vstack([candidate_pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.compute_penalized_score(offspring)])
+        candidate_pool = np.vstack([candidate_pool[parent_rows], offspring])
+        scores = np.concatenate(
+            [scores[parent_rows], acquisition.compute_penalized_score(offspring)]
+        )
     swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
     candidate_pool, scores = (
         np.vstack([candidate_pool, swapped_points]),
@@ -572,9 +581,9 @@ def mutate_points(
     expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(copy_count, 1)) * mean_change_count
     is_mutated = draws < expected_changes / len(region.axes)
     is_mutated[np.arange(copy_count), rng.choice(region.axes, size=copy_count)] = True
-    sizes = grid.sizes
+    level_counts = grid.sizes
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
-    step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
+    step = np.rint(rng.normal(size=points.shape) * scale * level_counts).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
     # If guides recommend a direction, about two out of three steps take that direction.
     guided_signs = np.array(
@@ -588,7 +597,7 @@ def mutate_points(
     )
     is_ordered = np.array([axis.is_ordered for axis in grid.axes])
     moved_points = np.where(
-        is_ordered, moved_points, (rng.random(points.shape) * sizes).astype(np.intp)
+        is_ordered, moved_points, (rng.random(points.shape) * level_counts).astype(np.intp)
     )
     return np.where(is_mutated, moved_points, points)
 

@@ -167,8 +167,8 @@ def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
-    locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
-    return [rows[location] for location in locations]
+    row_indices = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
+    return [rows[row_index] for row_index in row_indices]
 
 
 def collect_observations(
@@ -187,7 +187,12 @@ def collect_observations(
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
     trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
-    shifts = np.array([peak_shifts.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
+    shifts = np.array(
+        [
+            peak_shifts.by_trial.get(study_trial_number, (0.0, 0.0))
+            for study_trial_number in trial_numbers
+        ]
+    )
     shifts = shifts.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
@@ -248,7 +253,8 @@ def read_shifts(study: Study) -> PeakShifts:
     """Return the recorded shifts of each trial's log peak, caused by drift and test beds."""
     attributes = study.user_attrs
     recorded_shifts = {
-        int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
+        int(trial_number): (mean, sd)
+        for trial_number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
     }
     return PeakShifts(recorded_shifts, attributes.get(BED_DRIFT_KEY, {}))
 
@@ -294,20 +300,26 @@ class SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         axes_with_levels = zip(grid.axes, leader, strict=True)
         covariance_tables = tuple(
-            EFFECT_VARIANCES[_get_effect_class(a)] * compute_axis_covariance(a, int(level))
-            for a, level in axes_with_levels
+            EFFECT_VARIANCES[_get_effect_class(grid_axis)]
+            * compute_axis_covariance(grid_axis, int(level))
+            for grid_axis, level in axes_with_levels
         )
         log_peak = _fit_log_peak(covariance_tables, observations)
         composite = _build_composite(grid, covariance_tables, observations, log_peak)
         feasibility_model = None
         if len(observations.failed_points):
             points = np.vstack([observations.points, observations.failed_points])
-            values = np.array(
+            feasibility_values = np.array(
                 [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
             )
             centred_tables = tuple(compute_axis_covariance(axis) for axis in grid.axes)
             feasibility_model = fit_process(
-                centred_tables, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
+                centred_tables,
+                points,
+                feasibility_values,
+                np.zeros(len(points)),
+                FEASIBILITY_PRIORS,
+                level=0.5,
             )
         return cls(grid, observations, log_peak, feasibility_model, composite)
 
