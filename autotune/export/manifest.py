@@ -62,7 +62,7 @@ def build_manifest(
     baseline = sides["baseline"].trial if "baseline" in sides else None
     is_command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
-    command_target = study.start.source if is_command else None
+    command_target = study.first_record.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",

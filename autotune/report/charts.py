@@ -285,7 +285,7 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             changes = list_setting_changes(
                 baseline.effective_settings, trial.effective_settings, declared_parameters
             )
-            trial_row["changes"] = [[change.name, *change.texts] for change in changes]
+            trial_row["changes"] = [[change.name, *change.value_texts] for change in changes]
             trial_files = _read_trial_files(view.study, trial)
             trial_row["diff"] = format_file_diff(
                 baseline_files, trial_files, "baseline", f"trial-{trial.number}"

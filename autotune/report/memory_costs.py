@@ -143,7 +143,7 @@ def _measure_memory_change(
     """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""
     if study.target.simulated is not None:
         return None
-    facts, slo = study.start.facts, study.target.slo.objective
+    facts, slo = study.first_record.facts, study.target.slo.objective
     memory_in_use = []
     for side in ("baseline", "best"):
         usages = average_host_usage(readings.get(side, ()), slo)

@@ -195,7 +195,7 @@ def list_provenance(view: StudyView) -> list[tuple[str, str]]:
 
 
 def _describe_hosts(study: Study) -> Iterator[str]:
-    for host_name, facts in study.start.facts.items():
+    for host_name, facts in study.first_record.facts.items():
         memory = f", {facts.memory / 2**30:.1f} GB" if facts.memory else ""
         yield f"{host_name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
 
@@ -222,7 +222,7 @@ def group_changes_by_tier(
 
 
 def _build_change_row(view: StudyView, change: SettingChange, parameter_name: str) -> ChangeRow:
-    before_text, after_text = change.texts
+    before_text, after_text = change.value_texts
     return ChangeRow(
         name=parameter_name,
         before=before_text,

@@ -250,7 +250,7 @@ class SettingChange:
         return self.parameter.meaning if self.parameter else ""
 
     @property
-    def texts(self) -> tuple[str, str]:
+    def value_texts(self) -> tuple[str, str]:
         """Return the old and the new value as text."""
         before_text = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
         return before_text, fmt.format_setting(self.after, self.unit)

@@ -63,10 +63,10 @@ class Study:
     @property
     def target_path(self) -> Path:
         """Return the target file that the study started from, which may no longer exist."""
-        return Path(self.start.source)
+        return Path(self.first_record.source)
 
     @cached_property
-    def start(self) -> StudyStart:
+    def first_record(self) -> StudyStart:
         """Return the first record of the study."""
         return decode_valid_record(StudyStart, self.records[0])
 
@@ -77,9 +77,9 @@ class Study:
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
         verdict_times = [str(record.get("at")) for record in self._list_records("verdict")]
         return Provenance(
-            self.start.autotune,
+            self.first_record.autotune,
             dict(sorted(versions.items())),
-            self.start.started,
+            self.first_record.started,
             verdict_times[-1] if verdict_times else None,
         )
 

@@ -69,7 +69,7 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
     change_texts = [
-        f"{change.name} {' → '.join(change.texts)}"
+        f"{change.name} {' → '.join(change.value_texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
     if more_count := len(_list_proven_changes(view)) - len(change_texts):
@@ -268,7 +268,7 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
     cost = view.reversal_costs.get(change.name)
     return (
         change.name,
-        f"{before_text} → {change.texts[1]}",
+        f"{before_text} → {change.value_texts[1]}",
         "" if view.target.command is not None else action,
         format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
         format_change_memory(view, change.name),

@@ -68,12 +68,12 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
         name: expressions.keys() & expression.names() for name, expression in expressions.items()
     }
 
-    def substitute(part: Expression) -> Expression | None:
+    def substitute_expression(part: Expression) -> Expression | None:
         return expressions.get(part.name) if isinstance(part, Name) else None
 
     try:
         for name in TopologicalSorter(graph).static_order():
-            expressions[name] = replace_names(expressions[name], substitute)
+            expressions[name] = replace_names(expressions[name], substitute_expression)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         location = ["parameters", name, "derive"]

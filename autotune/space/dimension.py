@@ -64,7 +64,7 @@ class Dimension:
     def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def convert(self, value: object) -> Value:
+    def convert_value(self, value: object) -> Value:
         """Return ``value`` converted to this parameter's type, even if it is outside the bounds. Raises
         ValueError.
 

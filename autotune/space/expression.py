@@ -157,7 +157,7 @@ class Comparison:
     left: Expression
     right: Expression
 
-    def holds(self, values_by_name: NameValues) -> bool:
+    def is_satisfied(self, values_by_name: NameValues) -> bool:
         return COMPARISONS[self.symbol](
             self.left.evaluate(values_by_name), self.right.evaluate(values_by_name)
         )

@@ -99,7 +99,7 @@ class MemoryCheck:
     rules: Sequence[Rule]
     facts: Mapping[str, float]
 
-    def check(self) -> None:
+    def check_values(self) -> None:
         """Raise TargetError if the target's values cannot fit into a host's memory.
 
         For parameters without a value in the target, the lowest value is assumed.

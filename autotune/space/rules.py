@@ -77,7 +77,7 @@ class Rule:
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, values_by_name: NameValues) -> bool:
-        if self.comparison.holds(values_by_name):
+        if self.comparison.is_satisfied(values_by_name):
             return True
         compute_allowed_excess = self.compute_allowed_excess(values_by_name)
         left, right = self.comparison.left, self.comparison.right

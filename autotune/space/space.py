@@ -359,7 +359,7 @@ def _describe_value_problem(
     if parameter_name not in dimensions:
         return f"it has no {parameter_name!r}"
     try:
-        dimensions[parameter_name].convert(value)
+        dimensions[parameter_name].convert_value(value)
     except ValueError as error:
         return str(error) or f"{parameter_name} cannot have this value"
     return ""
@@ -505,9 +505,9 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
-    check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
-    check.check()
-    limit_by_parameter = check.find_range_limits()
+    memory_check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
+    memory_check.check_values()
+    limit_by_parameter = memory_check.find_range_limits()
     dimensions = tuple(
         replace(d, high=limit_by_parameter[d.name]) if d.name in limit_by_parameter else d
         for d in space.dimensions

@@ -31,7 +31,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
     except ValueError as error:
         raise file.document.build_error(location, f"{dimension.name}: {error}") from None
     try:
-        return dimension.convert(number)
+        return dimension.convert_value(number)
     except ValueError as error:
         is_quoted = isinstance(text, str) and text.strip().isdecimal()
         hint = "omit the quotes" if is_quoted else None

@@ -128,7 +128,7 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
                 hint="use the target of its study, or a target with the same services",
             )
         try:
-            settings[name] = dimensions[name].convert(value)
+            settings[name] = dimensions[name].convert_value(value)
         except ValueError:
             raise AutotuneError(
                 f"{export}: {name} cannot be {format_value(value)}",

@@ -94,7 +94,7 @@ def join_study(
             run_bed_workers(
                 environment, store, searcher, environment.file.target.budget, progress, barrier
             )
-        store.refresh()
+        store.refresh_state()
         storage.copy_files(study, journal.read_records(directory / EVENTS_FILE), directory)
 
 

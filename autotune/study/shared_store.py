@@ -75,7 +75,7 @@ class HeartbeatMonitor:
         """True if the bed's worker sent a heartbeat between the last two checks."""
         return self._check_counts.get(bed, 0) > 1 and self._last_leases[bed][1] == 0
 
-    def reset(self) -> None:
+    def reset_counts(self) -> None:
         """Reset all counts: heartbeats that an unavailable database rejected do not count as missed."""
         self._last_leases.clear()
 
@@ -130,13 +130,13 @@ class SharedStore(StudyStore):
         self._heartbeat_task = PeriodicTask(
             "heartbeat", self.heartbeat_policy.interval_seconds, self._try_to_send_heartbeat
         )
-        self.refresh()
+        self.refresh_state()
 
     def close(self) -> None:
         self._heartbeat_task.stop()
         super().close()
 
-    def refresh(self) -> None:
+    def refresh_state(self) -> None:
         """Read the records of other workers."""
         with self._lock:
             self._apply_journal_lines(self.database.run_transaction(self._read_new_lines))
@@ -162,7 +162,7 @@ class SharedStore(StudyStore):
                 {"event": "joined", "at": format_current_timestamp(), "bed": bed, **bed_fields},
                 earlier_worker,
             )
-        self.refresh()
+        self.refresh_state()
         self._heartbeat_task.start()
 
     def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
@@ -255,7 +255,7 @@ class SharedStore(StudyStore):
         try:
             self.send_heartbeat()
         except SQLAlchemyError:
-            self._monitor.reset()
+            self._monitor.reset_counts()
 
     def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``action``, and store its records together. If the records cannot be stored, ``action``
@@ -264,7 +264,7 @@ class SharedStore(StudyStore):
 
         def attempt_decision() -> T:
             with self._lock:
-                self.refresh()  # reads most new records before the lock is taken
+                self.refresh_state()  # reads most new records before the lock is taken
                 saved_state = (
                     self.state,
                     self._record_count,
@@ -289,7 +289,7 @@ class SharedStore(StudyStore):
                 return action_result
 
         with self.database.convert_errors():
-            return self.database.retry(attempt_decision)
+            return self.database.retry_while_unavailable(attempt_decision)
 
     def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         with self._lock:
@@ -331,7 +331,7 @@ class SharedStore(StudyStore):
         elif decision is not None:
             self._apply_journal_lines(self._read_new_lines(decision))
         else:
-            self.refresh()
+            self.refresh_state()
         if decision is None:
             self._flush_journal()
 

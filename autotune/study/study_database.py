@@ -155,7 +155,7 @@ class StudyDatabase:
         )
         try:
             with self.convert_errors():
-                self.retry(self._prepare_tables, was_reached=False)
+                self.retry_while_unavailable(self._prepare_tables, was_reached=False)
         except BaseException:
             self.close()
             raise
@@ -196,7 +196,7 @@ class StudyDatabase:
                 "PGPASSWORD",
             ) from error
 
-    def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
+    def retry_while_unavailable(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
         """Return the result of ``action``. The action is repeated as long as the database is
         unavailable.
 
@@ -244,7 +244,7 @@ class StudyDatabase:
                 return action(connection)
 
         with self.convert_errors():
-            return self.retry(attempt_transaction)
+            return self.retry_while_unavailable(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
         """Run ``action`` and return its result. Each statement is committed separately, and retries are
@@ -258,7 +258,7 @@ class StudyDatabase:
                 return action(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
         with self.convert_errors():
-            return self.retry(attempt_autocommit)
+            return self.retry_while_unavailable(attempt_autocommit)
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
@@ -417,7 +417,7 @@ class StudyDatabase:
         for row in rows:
             for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
-                content = _decompress(row.content, MAX_RECORD_BYTES)
+                content = _decompress_content(row.content, MAX_RECORD_BYTES)
                 durable_files.write_file(path, content, 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
@@ -641,12 +641,12 @@ def read_lines_after(connection: Connection, study: int, last_number: int) -> li
 def _decompress_lines(compressed_records: Iterable[bytes]) -> list[bytes]:
     # Other users may insert line breaks, which are valid in JSON, but a journal record is one line.
     return [
-        _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
+        _decompress_content(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
         for content in compressed_records
     ]
 
 
-def _decompress(content: bytes, max_bytes: int) -> bytes:
+def _decompress_content(content: bytes, max_bytes: int) -> bytes:
     """Return decompressed ``content``. Raises AutotuneError if ``content`` is invalid or would exceed
     ``max_bytes``.
     """

@@ -248,8 +248,8 @@ def test_records_of_all_workers_are_in_one_order(
             thread.start()
         for thread in threads:
             thread.join()
-        one.refresh()
-        two.refresh()
+        one.refresh_state()
+        two.refresh_state()
         assert one.state == two.state == replay_records(shared[0].read_records(shared[1]))
         assert [t.number for t in one.state.trials] == list(range(40))
         assert all(t.is_finished for t in one.state.trials)
@@ -271,11 +271,11 @@ def test_a_worker_that_misses_its_heartbeats_loses_its_bed(
         for _ in range(3):  # one that lives keeps its bed
             gone.send_heartbeat()
             two.send_heartbeat()
-        two.refresh()
+        two.refresh_state()
         assert two.state.active_beds == ("a", "b")
         for _ in range(BY_HAND.max_missed):
             two.send_heartbeat()
-        two.refresh()
+        two.refresh_state()
         assert two.state.active_beds == ("b",)
         with pytest.raises(LeaseLostError, match="bed a missed its heartbeats"):
             gone._record_event("failed", trial=begun, why="it came too late")
@@ -474,7 +474,7 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
         patch.setattr(storage, "compress_record", packed)
         other.join_beds({"a": {}})
         other.run_decision(lambda: trial(other, "a"))
-        one.refresh()
+        one.refresh_state()
     with closing(store(tmp_path / "2", shared)) as again:
         assert again.state == replay_records(shared[0].read_records(shared[1]))
         assert len(again.state.trials) == 1

@@ -184,7 +184,7 @@ class GaussianProcess:
         """
         return LEVEL_VARIANCE + sums + self.interaction_weight * 0.5 * (sums * sums - squares)
 
-    def covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
+    def compute_covariance(self, row_points: GridPoints, column_points: GridPoints) -> Array:
         """Return the prior covariance of the function between each row point and each column point."""
         return self._sum_effects(self._build_covariance_effects(column_points), row_points)
 
@@ -210,9 +210,9 @@ class GaussianProcess:
         """Return ``sample_count`` samples of the posterior at ``points``, one sample per row."""
         cross_covariance = self._sum_effects(self._observed_effects, points)
         mean = self.level + cross_covariance @ self.observation_weights
-        total_covariance = self.covariance(points, points) - cross_covariance @ solve_linear_system(
-            self.cholesky_factor, cross_covariance.T
-        )
+        total_covariance = self.compute_covariance(
+            points, points
+        ) - cross_covariance @ solve_linear_system(self.cholesky_factor, cross_covariance.T)
         eigenvalues, eigenvectors = np.linalg.eigh(total_covariance)
         covariance_root = eigenvectors * np.sqrt(np.maximum(eigenvalues, 0.0))
         return np.asarray(mean + rng.normal(size=(sample_count, len(points))) @ covariance_root.T)
@@ -286,7 +286,7 @@ def fit_process(
         else fit_problem.build_start_theta(start_process),
         jac=True,
         method="L-BFGS-B",
-        bounds=fit_problem.bounds(),
+        bounds=fit_problem.build_bounds(),
         options={"maxiter": max_steps, "ftol": FIT_TOLERANCE},
     )
     relative_amplitudes, (scale, beta, noise) = fit_problem.read_optimum(optimum.x)
@@ -364,7 +364,7 @@ class _FitProblem:
             [relative_amplitudes, [process.log_scale, beta, np.log(process.noise_variance)]]
         )
 
-    def bounds(self) -> list[tuple[float, float]]:
+    def build_bounds(self) -> list[tuple[float, float]]:
         scale, _, noise = self.prior_means
         return [
             *[(MIN_LOG_AMPLITUDE, 6.0)] * len(self.axes),

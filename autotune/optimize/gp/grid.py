@@ -163,7 +163,7 @@ class ParameterGrid:
         return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective_settings)
 
     @property
-    def sizes(self) -> GridPoints:
+    def level_counts(self) -> GridPoints:
         """Return the number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 

@@ -220,7 +220,9 @@ class SearchRegion:
 
     @classmethod
     def from_grid(cls, grid: ParameterGrid) -> SearchRegion:
-        return cls(np.arange(len(grid.axes)), np.zeros_like(grid.sizes), grid.sizes - 1)
+        return cls(
+            np.arange(len(grid.axes)), np.zeros_like(grid.level_counts), grid.level_counts - 1
+        )
 
     @classmethod
     def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
@@ -237,7 +239,7 @@ class SearchRegion:
     def is_whole(self, grid: ParameterGrid) -> bool:
         """True if the region contains all levels of every axis."""
         levels = self.high - self.low + 1
-        return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
+        return len(self.axes) == len(levels) and bool((levels == grid.level_counts).all())
 
     def draw_points(self, point_count: int, rng: np.random.Generator) -> GridPoints:
         """Return points whose levels are drawn uniformly from the region."""
@@ -496,7 +498,7 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
     If a choice changes, the parameters that depend on it get their values from the nearest leader.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
-    stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
+    stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.level_counts - 1))).astype(np.intp)
     is_ordered = np.array([axis.is_ordered for axis in grid.axes])
     clipped_points = np.where(is_ordered, np.clip(points, leader - stride, leader + stride), points)
     for child, parent, _ in grid.conditions:
@@ -581,7 +583,7 @@ def mutate_points(
     expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(copy_count, 1)) * mean_change_count
     is_mutated = draws < expected_changes / len(region.axes)
     is_mutated[np.arange(copy_count), rng.choice(region.axes, size=copy_count)] = True
-    level_counts = grid.sizes
+    level_counts = grid.level_counts
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * level_counts).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
@@ -616,9 +618,9 @@ def draw_latin_hypercube(
     cell_offset = rng.random((configuration_count, len(grid.axes)))[
         member_index % configuration_count
     ]
-    return np.asarray((cell_numbers + cell_offset) / configuration_count * grid.sizes).astype(
-        np.intp
-    )
+    return np.asarray(
+        (cell_numbers + cell_offset) / configuration_count * grid.level_counts
+    ).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current_point: GridPoints, points: GridPoints) -> Array:

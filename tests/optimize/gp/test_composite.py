@@ -36,7 +36,7 @@ def measured(
     the web.
     """
     rng = np.random.default_rng(3)
-    points = (rng.random((count, len(NAMES))) * GRID.sizes).astype(int)
+    points = (rng.random((count, len(NAMES))) * GRID.level_counts).astype(int)
     parts = truth(points)
     told = [
         {
@@ -79,7 +79,7 @@ def test_it_knows_the_way_up_for_a_tier_that_does_not_limit_yet() -> None:
 def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong: float) -> None:
     points, log_peaks, told = measured(24, missing=missing, wrong=wrong)
     found = fitted(points, log_peaks, told)
-    new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.sizes).astype(int)
+    new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.level_counts).astype(int)
     mean, _ = found.predict(new)
     true = compute_soft_minimum(truth(new), 4.0)
     assert np.corrcoef(mean, true)[0, 1] > 0.6
@@ -87,7 +87,7 @@ def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong:
 
 def test_demand_on_a_tier_may_depend_on_the_tiers_that_are_called_with_it() -> None:
     rng = np.random.default_rng(5)
-    points = (rng.random((16, len(NAMES))) * GRID.sizes).astype(int)
+    points = (rng.random((16, len(NAMES))) * GRID.level_counts).astype(int)
     web = 6.0 - 2.0 * (points[:, NAMES.index("cache.x.p0")] / 100 - 0.8) ** 2
     told = [
         {
@@ -111,7 +111,7 @@ def test_demand_on_a_tier_may_depend_on_the_tiers_that_are_called_with_it() -> N
 def searched(seed: int) -> tuple[np.ndarray, ...]:
     """Points as a search tries them, eight anywhere and others near the best of these; more near it."""
     rng = np.random.default_rng(seed)
-    first = (rng.random((8, len(NAMES))) * GRID.sizes).astype(int)
+    first = (rng.random((8, len(NAMES))) * GRID.level_counts).astype(int)
     leader = first[compute_soft_minimum(truth(first), 4.0).argmax()]
     changed = rng.random((216, len(NAMES))) < 0.3
     steps = rng.integers(-25, 26, changed.shape)
@@ -170,7 +170,7 @@ def test_without_enough_said_of_parts_there_is_none() -> None:
 
 def test_draws_are_of_what_is_predicted() -> None:
     found = fitted(*measured(16))
-    new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.sizes).astype(int)
+    new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.level_counts).astype(int)
     mean, sd = found.predict(new)
     drawn = found.draw_samples(new, 2000, np.random.default_rng(1))
     assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.03)

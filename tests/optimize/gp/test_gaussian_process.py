@@ -16,7 +16,7 @@ SPACE = many(8)
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 TABLES = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
 RNG = np.random.default_rng(1)
-POINTS = (RNG.random((40, 8)) * GRID.sizes).astype(int)
+POINTS = (RNG.random((40, 8)) * GRID.level_counts).astype(int)
 UNITS = POINTS / 100.0
 TRUE = 0.5 * UNITS[:, 0] - 1.5 * (UNITS[:, 1] - 0.6) ** 2 + 0.8 * (UNITS[:, 0] - 0.5) * UNITS[:, 1]
 NOISY = TRUE + RNG.normal(0, 0.03, 40)
@@ -50,7 +50,7 @@ def test_parameters_that_matter_stand_out() -> None:
 
 
 def test_it_predicts_what_it_has_not_seen_within_its_sd() -> None:
-    points = (np.random.default_rng(2).random((200, 8)) * GRID.sizes).astype(int)
+    points = (np.random.default_rng(2).random((200, 8)) * GRID.level_counts).astype(int)
     units = points / 100.0
     true = (
         0.5 * units[:, 0] - 1.5 * (units[:, 1] - 0.6) ** 2 + 0.8 * (units[:, 0] - 0.5) * units[:, 1]
@@ -64,10 +64,10 @@ def test_leaving_one_out_is_what_the_others_predict_of_it() -> None:
     process = fitted()
     miss, sd = process.compute_leave_one_out_errors()
     others = np.arange(40) != 7
-    total = process.covariance(POINTS, POINTS)[np.ix_(others, others)] + np.diag(
+    total = process.compute_covariance(POINTS, POINTS)[np.ix_(others, others)] + np.diag(
         process.variances[others]
     )
-    across = process.covariance(POINTS, POINTS)[7, others]
+    across = process.compute_covariance(POINTS, POINTS)[7, others]
     weights = np.linalg.solve_linear_system(total, across)
     assert miss[7] == pytest.approx(
         NOISY[7] - process.level - weights @ (NOISY[others] - process.level), rel=1e-6
@@ -131,8 +131,8 @@ def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
         ]
         pairs = sum(one * other for one, other in combinations(kappa, 2))
         total = gaussian_process.LEVEL_VARIANCE + sum(kappa) + process.interaction_weight * pairs
-        assert process.covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
-        assert process.covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
+        assert process.compute_covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
+        assert process.compute_covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
 
 
 def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> tuple[

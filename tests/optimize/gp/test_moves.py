@@ -136,7 +136,7 @@ def test_moves_stay_in_range_and_change_nothing_else(
     moves: list[str], seed: int, failing: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    points = (rng.random((5, len(NAMES))) * GRID.sizes).astype(np.intp)
+    points = (rng.random((5, len(NAMES))) * GRID.level_counts).astype(np.intp)
     none = np.empty((0, len(NAMES)), np.intp)
     told = TrialObservations(
         points, rng.normal(0, 0.2, 5), np.full(5, 0.03), np.zeros(5, bool),
@@ -147,7 +147,7 @@ def test_moves_stay_in_range_and_change_nothing_else(
     for row in range(5):
         for point in list_guided_candidates(GRID, read_history(told, row), moves):
             assert (point >= 0).all()
-            assert (point < GRID.sizes).all()
+            assert (point < GRID.level_counts).all()
             assert (point[others] == points[row][others]).all()
             assert (point != points[row]).any()
 

@@ -25,7 +25,7 @@ NOTHING = np.empty((0, 6), int)
 
 
 def points(count: int, seed: int = 1) -> np.ndarray:
-    return (np.random.default_rng(seed).random((count, 6)) * GRID.sizes).astype(int)
+    return (np.random.default_rng(seed).random((count, 6)) * GRID.level_counts).astype(int)
 
 
 def observe(
@@ -224,7 +224,7 @@ def test_parts_are_modelled_only_while_they_explain_the_peaks(explained: bool) -
     dimensions = [dimension(f"{tier}.x.p{n}", baseline=0.5, low=0.0, high=1.0)
                   for tier in tiers for n in range(3)]  # fmt: skip
     grid = ParameterGrid.from_dimensions(dimensions, {d.name: 0.5 for d in dimensions})
-    at = (rng.random((24, 6)) * grid.sizes).astype(np.intp)
+    at = (rng.random((24, 6)) * grid.level_counts).astype(np.intp)
     rates = -3.0 * (at[:, [0, 3]] / 100 - np.array([0.7, 0.3])) ** 2
     told = rates if explained else rng.normal(0, 1.0, rates.shape)
     log_peaks = rates.min(axis=1) + rng.normal(0, 0.02, len(at))
