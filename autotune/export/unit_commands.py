@@ -41,7 +41,7 @@ _COMMAND_FREE_SETTINGS = re.compile(
     r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
 )
 _LOADER_PATTERN = re.compile(r"\bLD_")
-# One variable in a line of an edit. Its value is a single word unless it is quoted.
+# One variable in a line of an edit. The value of a variable is a single word, or is quoted.
 _VARIABLE_PATTERN = re.compile(
     r"""(?:Environment=)?(?P<quote>"?)(?P<name>[A-Z][A-Z0-9_]*)="""
     r"""(?P<value>[\w.=,+-]*(?(quote)(?: [\w.=,+-]+)*))(?P=quote)"""

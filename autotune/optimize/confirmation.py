@@ -4,9 +4,9 @@ Measurements come in the order A B B A A B B A …, so that steady drift cancels
 consecutive measurements gives one log ratio. The variance of the ratios has a scaled inverse-chi-square
 prior with the weight of ``PRIOR_WEIGHT`` pairs. The prior follows from the uncertainty of the peak
 searches. A few pairs that agree by chance therefore do not seem certain. The interval uses Student's t
-distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs
-differ. A measurement far below the median of its configuration counts as disturbed, and the pair is
-left out.
+distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing, because so few pairs do not show how much
+pairs differ. A measurement far below the median of its configuration counts as disturbed, and the pair
+is left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
 corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would

@@ -23,8 +23,8 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return pooled peaks, best first: of the trials with ``repeats``, or of all trials if none was
-    repeated.
+    """Return pooled peaks, the highest peak first: of the trials with ``repeats``, or of all trials if
+    none was repeated.
     """
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])
@@ -60,10 +60,11 @@ def find_winner(
 def find_rivals(
     estimates: Mapping[int, Estimate], preset_trials: Container[int]
 ) -> tuple[int, int] | None:
-    """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
+    """Return the trial that leads ``estimates`` (sorted, the best first), and the trial that the leader
+    must beat.
 
     The trial to beat is the best of ``preset_trials``, or else the second best trial. Return ``None``
-    if a preset leads, because it needs no proof to win.
+    if a preset leads, because a preset needs no proof to win.
     """
     leader, *other_trials = estimates or (None,)
     if leader is None or not other_trials or leader in preset_trials:
@@ -74,7 +75,7 @@ def find_rivals(
 
 
 def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:
-    """True if it is not clear enough whether ``first_peak`` or ``second_peak`` is better."""
+    """True if measurements do not show clearly whether ``first_peak`` or ``second_peak`` is better."""
     return (
         1 - DECIDED_PROBABILITY
         < compute_win_probability(first_peak, second_peak)
@@ -122,7 +123,8 @@ def transfer_settings(
     space: SearchSpace,
     max_settings: int = MAX_TRANSFERRED,
 ) -> tuple[dict[str, Value], ...]:
-    """Return values for this space from the configurations of another study, best first.
+    """Return values for this space from the configurations of another study, the best configuration
+    first.
 
     ``baseline`` is the other study's baseline. Only the changes from this baseline are copied, clipped
     to the bounds of this space. Configurations that become equal are returned once.

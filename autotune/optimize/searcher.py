@@ -45,7 +45,7 @@ from autotune.services.base import Settings, Value
 from autotune.services.registry import Catalogue
 from autotune.space.space import SearchSpace
 
-# Value of an infeasible trial, relative to the worst feasible one. Samplers ignore trials that are
+# Value of an infeasible trial, relative to the worst feasible trial. Samplers ignore trials that are
 # reported as failed, so they would suggest the same configuration again.
 INFEASIBLE_SHARE = 0.8
 
@@ -74,7 +74,7 @@ class Suggestion:
     """A suggested configuration: Optuna's trial ``number``, and ``values`` of the searched dimensions.
 
     ``improvement_probability`` is the probability that any configuration is clearly better than the
-    best known one, if the sampler computes it.
+    best known configuration, if the sampler computes this probability.
     """
 
     number: int
@@ -182,8 +182,8 @@ class Searcher:
         return Suggestion(suggestion_number, effective_values, probability)
 
     def _replace_suggestion(self, suggestion_number: int, values: Settings) -> int:
-        """Replace a suggestion by a pending one with these values; return Optuna's number of the new
-        suggestion.
+        """Replace a suggestion by a pending suggestion with these values. Return Optuna's number of the
+        new suggestion.
         """
         self.discard_trial(suggestion_number)
         return self._add_pending_suggestion(values)
@@ -257,7 +257,7 @@ class Searcher:
         if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
             values, self._dimensions
         ):
-            # The effective values differ from the suggested ones.
+            # The effective values differ from the suggested values.
             self.discard_trial(suggestion_number)
             pending_trial = None
         if pending_trial is None:
@@ -289,8 +289,8 @@ class Searcher:
         trial = optuna.trial.Trial(self._study, suggested_trial._trial_id)  # noqa: SLF001  # by number
         for note_name, note in notes.items():
             trial.set_user_attr(note_name, note)
-        # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
-        # the value.
+        # The constraint cannot be set twice. A kill may have happened after the constraint was set, but
+        # before the value was written.
         if FEASIBLE_KEY not in suggested_trial.constraints:
             trial.set_constraint(FEASIBLE_KEY, constraint_violation)
         self._study.tell(trial, value)
@@ -337,5 +337,5 @@ class Searcher:
             self._study.tell(trial.number, state=TrialState.FAIL)
 
     def reseed_sampler(self) -> None:
-        """Use random numbers that differ from those in other processes of the study."""
+        """Use random numbers that differ from the random numbers of other processes."""
         self.chosen.sampler.reseed_rng()

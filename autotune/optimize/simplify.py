@@ -6,8 +6,8 @@ reverting a block of changes costs almost nothing. A block contains all changes 
 changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
 that are least likely to matter. The most promising block is reverted and measured, and the model learns
 from the result. The first block contains all changes that hardly matter according to guides. The next
-block extends an accepted one. A rejected block is never tried again inside a larger one. Finally, the
-simplified winner is proven.
+block extends an accepted block. A rejected block is never tried again inside a larger block. Finally,
+the simplified winner is proven.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
 # is acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
-# Prior sd of the effect of one change, as a log ratio of the capacity. It follows from the documented
-# effects: a few percent at most for small effects, and none that is measurable for cosmetic ones.
+# Prior sd of the effect of one change, as a log ratio of the capacity. Documented small effects are a
+# few percent at most. Documented cosmetic effects are not measurable.
 EFFECT_SDS = {Effect.SMALL: 0.02, Effect.COSMETIC: 0.005}
-RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
+# weight of a change that needs a restart, relative to a change without a restart
+RESTART_WEIGHT = 2.0
 MODEL_DRAWS = 400
 
 
@@ -157,11 +158,12 @@ def is_expendable(
 
 
 def _compute_expected_loss(losses: Array, space: SearchSpace, changes: Collection[str]) -> float:
-    """Return the expected loss, given the model's draws of it and the documented effects.
+    """Return the expected loss, given the model's draws of the loss and the documented effects.
 
-    The model knows effects only relative to the spread of all peaks. If a study multiplies the capacity,
-    the model expects large effects even from changes that cannot have them. The documented effects limit
-    this, unless ``changes`` contains a change with a large documented effect.
+    The model knows effects only relative to the spread of all peaks. If a study multiplies the
+    capacity, the model expects large effects even from changes that cannot have them. The documented
+    effects limit the expected loss, unless ``changes`` contains a change with a large documented
+    effect.
     """
     effects = [d.parameter.effect for d in space.tunable_dimensions if d.name in changes]
     mean, variance = float(losses.mean()), float(losses.var())

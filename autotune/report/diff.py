@@ -69,7 +69,7 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     """Return the current content of ``files`` on the hosts, with the same names and with secrets
     masked.
 
-    Raises AutotuneError if the study has no hosts or belongs to another account, and HostUnreachable.
+    Raises HostUnreachable, and AutotuneError if the study has no hosts or belongs to another account.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -165,8 +165,8 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _read_files_below(study: Path, directory: PurePath) -> dict[str, bytes]:
-    """Return the files below a directory of a study. Their total size is limited, because the study may
-    come from someone else.
+    """Return the files below a directory of a study. The total size of the files is limited, because
+    the study may come from someone else.
     """
     content_by_path, total_size = dict[str, bytes](), 0
     for path in foreign_files.list_files_below(study, directory):

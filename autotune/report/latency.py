@@ -133,7 +133,7 @@ class LatencyCurve:
     limit_seconds: float
 
     def estimate_at(self, rate: float) -> LatencyEstimate:
-        """Return the estimate of the percentile at ``rate`` requests/s."""
+        """Return the estimated latency percentile at ``rate`` requests/s."""
         if bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
             return bound
         bands = (self.median, self.low, self.high)

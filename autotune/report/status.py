@@ -37,10 +37,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from measurements after the selection, if there are any. Otherwise, they come from
-    the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
-    (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
-    trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
+    Peaks are pooled from measurements after the selection, if there are any. Peaks from the search
+    alone prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped`` (`resume`
+    continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its trials
+    finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
@@ -237,7 +237,7 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
 def _format_activity(
     units: Units, status_document: StudyStatus, *, is_running: bool
 ) -> Iterator[str]:
-    """Yield what each test bed, or the only stack, is measuring."""
+    """Yield the current step of each test bed, or of the only stack."""
     for bed, bed_status in status_document.get("beds", {}).items():
         trial = bed_status["trial"]
         activity = _format_running_trial(trial, units, is_running=is_running) if trial else "idle"

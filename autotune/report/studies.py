@@ -120,7 +120,7 @@ class Study:
 
     @property
     def is_database_copy(self) -> bool:
-        """True for a copy from a shared database, which shows what workers were measuring."""
+        """True for a copy from a shared database, which shows the workers that were measuring."""
         return foreign_files.exists(self.directory, WORKERS_FILE)
 
     @property

@@ -35,8 +35,8 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate for baseline and best. If a percentile is only a bound, also
-    yield the reason.
+    """Yield lines with the latency percentile of baseline and best at ``rate``. If a percentile is only
+    a bound, also yield the reason.
     """
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
@@ -256,7 +256,9 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
 
 
 def sort_changes(view: StudyView) -> list[SettingChange]:
-    """Return the changes by the cost of reverting them, largest first; unknown costs last."""
+    """Return the changes, sorted by the cost of reverting: the largest cost first, unknown costs at the
+    end.
+    """
     ranks = {name: rank for rank, name in enumerate(view.reversal_costs)}
     return sorted(view.changes, key=lambda change: ranks.get(change.name, len(ranks)))
 
@@ -278,7 +280,7 @@ def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]
 def format_change_memory(view: StudyView, parameter_name: str) -> str:
     """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
 
-    The text is empty for all changes if none of them is known to need memory.
+    The text is empty for all changes if no change is known to need memory.
     """
     costs = view.memory_costs
     byte_change = costs.by_change.get(parameter_name)

@@ -1,8 +1,9 @@
 """Values that are computed from other parameters instead of being searched, such as the product of two
 settings.
 
-Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue. They use
-short names for parameters of the same service, and full names for all others. Numbers are in base units.
+Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue.
+Expressions use short names for parameters of the same service, and full names for all other parameters.
+Numbers are in base units.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def derive_dimension_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> dict[str, Dimension]:
-    """Return the derived dimensions. Their expressions contain only searched parameters, and their
-    baselines and presets are computed.
+    """Return the derived dimensions, with computed baselines and presets. The expressions of these
+    dimensions contain only searched parameters.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """

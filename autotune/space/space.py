@@ -193,7 +193,7 @@ class SearchSpace:
         return replace(self, dimensions=dimensions)
 
     def with_fixed_parameters(self, parameter_names: Container[str]) -> SearchSpace:
-        """Return the space with some parameters fixed at their baselines."""
+        """Return the space with ``parameter_names`` fixed at their baselines."""
         dimensions = tuple(
             d.fix_at_value(d.baseline) if d.name in parameter_names else d for d in self.dimensions
         )

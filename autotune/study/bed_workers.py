@@ -1,7 +1,7 @@
 """Run one study on several test beds, with a thread for each bed, one search and one journal.
 
 Each bed locks, backs up and restores its own hosts. Beds decide one at a time, based on all recorded
-outcomes. No bed waits for a slower one as long as there is something to measure. A bed that fails is
+outcomes. No bed waits for a slower bed as long as there is something to measure. A bed that fails is
 removed from the study, and another bed repeats its trial.
 """
 

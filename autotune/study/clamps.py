@@ -37,7 +37,7 @@ class MeasuredTrial(Protocol):
 def find_common_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """Return the limits beyond which values did not take effect in deployments, by parameter.
 
-    A limit that varies between trials is dropped, because it depends on other settings. A limit is also
+    A limit that varies between trials depends on other settings, and is dropped. A limit is also
     dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)

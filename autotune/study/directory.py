@@ -1,4 +1,4 @@
-"""Study directories: how to find and lock them."""
+"""Find and lock the directories of studies."""
 
 from __future__ import annotations
 

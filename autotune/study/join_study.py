@@ -1,4 +1,4 @@
-"""Create a study in a shared database, or join one with test beds on this machine."""
+"""Create a study in a shared database, or join a study with test beds on this machine."""
 
 from __future__ import annotations
 

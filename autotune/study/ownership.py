@@ -1,8 +1,8 @@
 """Check that this account started a study on this machine. Other studies are read-only.
 
 The seal of a new study is a signature of its target and its first record, made with the account's key.
-These two determine what later sessions may do. Someone else's study, or a study with a changed target,
-has no valid seal.
+Target and first record determine what later sessions may do. Someone else's study, or a study with a
+changed target, has no valid seal.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def record_reading(
 def encode_command_call(
     trial: int, at: str, seconds: float, answer: BenchmarkAnswer
 ) -> dict[str, Any]:
-    """Return the JSON object of a command call. Its keys depend on the kind of answer."""
+    """Return the JSON object of a command call. The keys depend on the kind of answer."""
     common_fields = {
         "trial": trial,
         "at": at,

@@ -220,7 +220,9 @@ def _format_parameter_counts(plan: Plan) -> str:
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:
-    """Yield the parameters that are searched first, by service. The other parameters follow later."""
+    """Yield the parameters that are searched first, by service. All other parameters are searched
+    later.
+    """
     if len(plan["core"]) == len(plan["tunable"]):
         return
     services: dict[str, list[str]] = {}

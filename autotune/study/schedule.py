@@ -66,8 +66,8 @@ MAX_RESERVE_SHARE = 0.45
 # the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
-# Seconds for the minimum number of pairs and one block of changes. These final
-# measurements always have reserved time, up to MAX_PROOF_SHARE of the time budget.
+# Seconds for the minimum number of pairs and one block of changes. The time for these pairs and this
+# block is always reserved, up to MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
 # A measurement may be shortened to the average duration of a trial, divided by this number.
@@ -532,7 +532,7 @@ def compute_average_trial_seconds(state: State) -> float:
     """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
-    them.
+    precise measurements.
     """
     spent_seconds = sum(state.bed_seconds.values()) or state.elapsed_seconds
     rough_count = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
@@ -635,8 +635,8 @@ def _plan_simplification(
     if simplification is None or simplified_count > simplification.measured:
         return SimplifyStep(leader_number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
-    # The first block contains settings with a low documented impact. It is measured even if less time
-    # remains for the proof.
+    # The first block contains settings with a low documented impact. The first block is measured even if
+    # less time remains for the proof.
     needed_seconds = (
         needed_seconds
         if simplified_count
@@ -736,8 +736,8 @@ def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bo
 def _plan_confirmation(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the winner or the baseline. Both alternate for at least one
-    pair.
+    """Return the next measurement of the winner or the baseline. Winner and baseline alternate for at
+    least one pair.
     """
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
@@ -769,10 +769,11 @@ def _plan_confirmation(
 def _plan_runner_up(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the leader or its rival. Both alternate if time allows.
+    """Return the next measurement of the leader or its rival. Leader and rival alternate if time
+    allows.
 
-    The rival is the best preset, or else the second best configuration. These measurements end before
-    the proof starts.
+    The rival is the best preset, or else the second best configuration. The comparison ends before the
+    proof starts.
     """
     finalist_pair = select_finalist_pair(state)
     if finalist_pair is None or state.list_started_trials(Phase.CONFIRM):
@@ -804,7 +805,8 @@ def _plan_alternation(
     *,
     is_over: bool,
 ) -> ScheduleStep | None:
-    """Return the next measurement of one of two configurations. Both alternate until ``is_over``.
+    """Return the next measurement of one of two configurations. The two configurations alternate until
+    ``is_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.

@@ -1,9 +1,9 @@
 """A PostgreSQL database in which several machines share a study: records, files and worker leases.
 
-Its tables are in the same database as Optuna's. The records of a study are numbered without gaps, in
-commit order, so that every reader has the same state after the same record. A worker holds a lease for
-each of its test beds. The database accepts the worker's records only as long as the worker holds the
-lease.
+autotune's tables are in the same database as Optuna's tables. The records of a study are numbered
+without gaps, in commit order, so that every reader has the same state after the same record. A worker
+holds a lease for each of its test beds. The database accepts the worker's records only as long as the
+worker holds the lease.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class StudyDatabase:
     """The database at a URL without a password: libpq reads the password from the environment or
     .pgpass.
 
-    A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
+    A worker keeps two connections open, one of the two for heartbeats. The worker that writes Optuna's
     tables (``optuna_copy``) keeps two more. Raises AutotuneError if the database cannot be reached or
     used, or if its tables have a later version.
     """
@@ -200,8 +200,9 @@ class StudyDatabase:
         """Return the result of ``action``. The action is repeated as long as the database is
         unavailable.
 
-        ``was_reached`` is true if an earlier call reached the database. Otherwise the URL may be wrong,
-        so ``action`` is repeated only if a server reports a restart. Raises AutotuneError.
+        ``was_reached`` is true if an earlier call reached the database. Before the first success, the
+        URL may be wrong, so ``action`` is repeated only if a server reports a restart. Raises
+        AutotuneError.
         """
         deadline = time.monotonic() + self._retry_seconds
         with ExitStack() as wait_notice:

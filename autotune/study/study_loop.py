@@ -314,8 +314,8 @@ def _record_reversal_costs(context: TrialContext, searcher: Searcher, winner_num
 def predict_reversal_costs(
     surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
 ) -> dict[str, ReversalCost]:
-    """Return the cost of reverting each searched change of a winner according to the model, largest
-    first.
+    """Return the cost of reverting each searched change of a winner according to the model, the largest
+    cost first.
     """
     baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
     if baseline is None:

@@ -328,7 +328,7 @@ class StudyStore:
         self._record_event("reversal-costs", trial=trial.number, costs=rounded_costs)
 
     def record_stop_reason(self, reason: str) -> None:
-        """Record why the search stopped: the model expects no further improvement."""
+        """Record the reason why the search stopped: the model expects no further improvement."""
         self._record_event("settled", at=format_current_timestamp(), why=reason)
 
     def record_simplification(self, record: Simplification) -> None:

@@ -1,4 +1,4 @@
-"""One trial: repair its settings, record it, evaluate it, and record the outcome."""
+"""One trial: repair the settings, record the trial, evaluate the settings, and record the outcome."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def run_trial(
 ) -> Trial:
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
-    The trial is recorded before anything changes, and each reading before any conclusion is drawn from
-    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is
-    the maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
+    The trial is recorded before any host changes, and each reading before its result is used. A
+    configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is the
+    maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
     pages.
     """
     trial = begin_trial(step, context)

@@ -68,7 +68,7 @@ class TrialContext:
         return self.store.state.compute_bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
-        """Record the time since the last call."""
+        """Record the time spent since the last call."""
         self.store.record_time_spent(self.clock.collect_seconds(), self.bed)
 
 

@@ -40,8 +40,8 @@ FIT_TOLERANCE = 1e-5
 PRIOR_MODE_LOG_AMPLITUDE = 0.0  # log amplitude at the mode of the half-Cauchy prior
 LEVEL_VARIANCE = 1.0  # prior variance of the function's constant
 # Hyperparameters are learned from at most MAX_FITTED_OBSERVATIONS observations, because the cost grows
-# with the cube of their number. These are the FITTED_HIGHEST highest observations and an even sample of
-# the rest. Predictions use all observations.
+# with the cube of their number. The fit uses the FITTED_HIGHEST highest observations and an even sample
+# of the rest. Predictions use all observations.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
 # Matérn length scales as fractions of a parameter's range, and the weight of the process with the short
 # scale.
@@ -55,8 +55,8 @@ def compute_axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
     effect is zero on average over the range (functional ANOVA: Durrande et al., 2013). Each term of the
     sum is therefore a main effect, and each product of two terms is purely an interaction. Uncertainty
     is small near the anchor and grows with every changed parameter. The covariance mixes two Matérn 5/2
-    processes, with length scales of the whole range and a quarter of it. Both together fit slopes,
-    valleys and thresholds, so no length scale must be learned from few trials.
+    processes, with length scales of the whole range and a quarter of the range. The mixture fits
+    slopes, valleys and thresholds, so no length scale must be learned from few trials.
     """
     if axis.is_ordered:
         raw_covariance = _compute_mixture_covariance(tuple(axis.unit_positions.tolist()))
@@ -233,7 +233,7 @@ class GaussianProcess:
         )
 
     def compute_leave_one_out_errors(self) -> tuple[Array, Array]:
-        """Return each observation minus its prediction from all others, and the sd of this
+        """Return each observation minus its prediction from all other observations, and the sd of this
         difference.
         """
         inverse_covariance = solve_linear_system(self.cholesky_factor, np.eye(len(self.points)))
@@ -425,11 +425,11 @@ class _FitProblem:
         """Return the log prior and its gradient: half-Cauchy for amplitudes, normal for the logarithms
         of the other entries.
 
-        The half-Cauchy density is that of the logarithm of the squared amplitude. For an untried
+        The half-Cauchy density is converted to the logarithm of the squared amplitude. For an untried
         parameter, the mode is therefore the common scale, not zero. Without the Jacobian (as in
         BoTorch's MAP-SAAS), the search would assume that an untried parameter has no effect, and would
-        never try the parameter. The prior variance of each class of parameters limits how many of them
-        matter (`surrogate.EFFECT_VARIANCES`).
+        never try the parameter. The prior variance of each class of parameters limits how many of these
+        parameters matter (`surrogate.EFFECT_VARIANCES`).
         """
         axis_count = len(self.axes)
         relative_amplitudes = theta[:axis_count]

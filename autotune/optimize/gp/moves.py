@@ -125,7 +125,7 @@ class MoveHistory:
                     yield failure
 
     def is_exhausted(self, move: Move) -> bool:
-        """True if this choice failed before, alone or together with few other changes."""
+        """True if this choice failed before, as the only change or together with few other changes."""
         return any(
             failure.point[move.axis] == move.level
             and int((failure.point != failure.start).sum()) <= MAX_ATTRIBUTED_CHANGES
@@ -313,10 +313,11 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the points after the recommended moves from the start of ``history``, at each length.
+    """Return the points that the recommended moves reach from the start of ``history``, for each
+    length.
 
-    For each length, one point combines all moves, and further points make a single move each. Duplicates
-    are removed, because repairing and predicting a point takes time.
+    For each length, one point combines all moves, and further points make a single move each.
+    Duplicates are removed, because repairing and predicting a point takes time.
     """
     parsed_moves, start = parse_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]

@@ -49,7 +49,7 @@ MIN_TRIALS = 2
 MIN_STOP_TRIALS = 20
 # If the probability of a gain from the core parameters is lower, all other parameters are searched, too.
 EXHAUSTED_PROBABILITY = 0.1
-# One in this many suggestions may change any parameter to any value.
+# One in ALL_PARAMETERS_INTERVAL suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
 
@@ -60,8 +60,8 @@ class GpSampler(SpaceSampler):
 
     After a reseed, suggestions differ from the suggestions of other processes.
     ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
-    better than the best known one by ``MIN_RELEVANT_GAIN``. Too few trials give no probability
-    (``None``).
+    better than the best known configuration by ``MIN_RELEVANT_GAIN``. Too few trials give no
+    probability (``None``).
     """
 
     improvement_probability: float | None = None
@@ -190,8 +190,8 @@ def _select_kept_parameters(grid: ParameterGrid, point: GridPoints, origin: Grid
     """Return the parameters that keep their values after a move, if the rules allow that.
 
     If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
-    parameters that limit them. If the move lowers any parameter, all parameters except the lowered ones
-    are kept.
+    parameters that limit them. If the move lowers any parameter, all parameters except the lowered
+    parameters are kept.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
@@ -259,7 +259,7 @@ RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
-# good, and do not show which of them matters. Each further change reduces the score by DISTANCE_PENALTY.
+# good, and do not show which change matters. Each further change reduces the score by DISTANCE_PENALTY.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # A suggestion changes a number by at most this share of its range. Predictions are most uncertain at the
 # ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations
@@ -382,7 +382,7 @@ def _list_advised_points(
 def list_recommended_points(
     grid: ParameterGrid, observations: TrialObservations, row: int, *, is_first_leader: bool
 ) -> Iterator[tuple[GridPoints, float]]:
-    """Yield the points after moves from a configuration, with the bonus for their score.
+    """Yield the points that moves from a configuration reach, with the bonus for their score.
 
     A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
     leader, moves that were recommended for other configurations are therefore candidates, too. After
@@ -459,8 +459,8 @@ def _evolve_pool(
     rng: np.random.Generator,
     region: SearchRegion | None,
 ) -> GridPoints:
-    """Return candidates, best first: points near the leaders, their best offspring, and leaders with
-    one tier from another configuration.
+    """Return candidates, the best candidate first: points near the leaders, their best offspring, and
+    leaders with one tier from another configuration.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     point_groups = [
@@ -542,7 +542,9 @@ def scatter_leaders(
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
-    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all others."""
+    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all other
+    parameters.
+    """
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
@@ -554,7 +556,7 @@ def _find_untried_batch(
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the
     last batch; also return the scores of its points.
 
-    The projection may map several points to one that was already tried.
+    The projection may map several points to a point that was already tried.
     """
     for start_index in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(

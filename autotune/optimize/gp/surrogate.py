@@ -61,7 +61,7 @@ IMPROVEMENT_DRAWS = 200
 # Maximum error of the composite model, as a multiple of the error of the model without parts.
 MAX_ERROR_RATIO = 1.5
 # A prediction uses at most MAX_MODELLED observations, because the cost grows with the cube of their
-# number. One in NEWEST_MODELLED of these is among the newest observations.
+# number. One in NEWEST_MODELLED of the used observations is among the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
@@ -87,10 +87,10 @@ class TrialObservations:
 
     ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
     ``pending_points`` are being measured by other processes. ``recommended_changes`` and ``capacities``
-    have one entry per point, if known. ``trial_numbers`` are the study's trial numbers of ``points``.
-    ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
-    suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed
-    share, if there are several beds (see `fit_process`).
+    have one entry per point, if known. ``trial_numbers`` are the numbers of the trials that measured
+    ``points``. ``other_points`` were tried but are not modelled. ``suggested`` marks the points that
+    the search suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of
+    a test bed share, if there are several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -115,7 +115,7 @@ class TrialObservations:
 
         With few trials, the model of a part favours large changes, and most of these are bad. A study
         that measures one configuration at a time learns this from the first bad change. A study with
-        many pending trials would spend all of them on large changes.
+        many pending trials would spend all trials on large changes.
         """
         return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
             self.pending_points
@@ -428,10 +428,11 @@ def _get_effect_class(axis: GridAxis) -> Effect:
 def _fit_log_peak(
     covariance_tables: tuple[Array, ...], observations: TrialObservations
 ) -> GaussianProcess:
-    """Return the process fitted to all observations, then again without the contradicted ones.
+    """Return the process fitted to all observations, then fitted again without contradicted
+    observations.
 
-    A measurement far below its prediction from the others was disturbed. A pruned measurement is an
-    upper bound, and is ignored if the others predict less.
+    A measurement far below its prediction from the other measurements was disturbed. A pruned
+    measurement is an upper bound, and is ignored if the other measurements predict less.
     """
     values, sds = compress_observations(observations.log_peaks, observations.sds)
     compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
