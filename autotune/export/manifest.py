@@ -3,20 +3,20 @@
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
-  values in the baseline.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective values
+  in the baseline.
 - ``changes`` are the settings that differ and have an effect, each with its unit and the required
   action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
-- ``readings`` are the readings from the confirmation, oldest first.
-- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
-  each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
-  means not recorded.
+- ``readings`` are the readings from the confirmation, the oldest first.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For each
+  file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null means not
+  recorded.
 - ``files`` are the files in this export, with their SHA-256.
-- ``verify`` is a command that measures the gain again, to be run in the export's directory.
+- ``verify`` is a command that measures the gain again; it runs in the export's directory.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of the same trial are
 identical, byte for byte.

@@ -1,14 +1,14 @@
 """Ablation of a winner: the smallest set of its changes that keeps nearly all of its gain.
 
-The ablation reverts changes of the winner in three steps. First, each change that may have little effect
-is reverted alone, to find the changes that clearly matter. Next, half of the remaining changes are
-reverted at a time, which estimates their effects with the fewest measurements. Finally, all unnecessary
-changes are reverted together. The ablation ends when the winner without these changes almost certainly
-loses no more than ``1 - KEPT_GAIN_SHARE`` of its gain.
+The ablation reverts changes of the winner in three steps. First, each change that may have little
+effect is reverted alone, to find the changes that clearly matter. Next, half of the remaining changes
+are reverted at a time, which estimates their effects with the fewest measurements. Finally, all
+unnecessary changes are reverted together. The ablation ends when the winner without these changes
+almost certainly loses no more than ``1 - KEPT_GAIN_SHARE`` of its gain.
 
-The log peak after reverting a set of changes is modelled as the winner's log peak minus the sum of their
-effects. This model is valid for small losses. Each measurement therefore improves the estimates of all
-changes in its set, as in a weighing design (Hotelling, 1944).
+The log peak after reverting a set of changes is modelled as the winner's log peak minus the sum of
+their effects. The additive model is valid for small losses. Each measurement therefore improves the
+estimates of all changes in its set, as in a weighing design (Hotelling, 1944).
 """
 
 from __future__ import annotations

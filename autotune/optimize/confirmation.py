@@ -9,9 +9,9 @@ pairs differ. A measurement far below the median of its configuration counts as 
 is left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
-corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would
-then measure a higher ratio than this study. The interval is not corrected, and contains the corrected
-ratio.
+corrected. Suppose that the corrected ratio is the true ratio. Half of the studies that prove a gain
+would then measure a higher ratio than this study. The interval is not corrected, and contains the
+corrected ratio.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The capacity of the winner relative to the baseline, from this number of ``pairs``. A ``ratio``
-    of 1.41 is 41 % more.
+    """The capacity of the winner relative to the baseline, estimated from a number of ``pairs``. A
+    ``ratio`` of 1.41 is 41 % more.
     """
 
     ratio: float

@@ -156,8 +156,8 @@ def _compute_drift_covariance(
 ) -> Array:
     """Return the prior covariance of the drift: the sum of a linear trend and a smooth function.
 
-    Trend and function have the same variance. The length scale of the smooth function is a third of the
-    study.
+    The trend and the smooth function have the same variance. The length scale of the smooth function is
+    a third of the study.
     """
     distances = row_positions[:, None] - column_positions[None, :]
     smooth_covariance = np.exp(-0.5 * (distances / 0.35) ** 2)

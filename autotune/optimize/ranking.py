@@ -23,8 +23,8 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return pooled peaks, the highest peak first: of the trials with ``repeats``, or of all trials if
-    none was repeated.
+    """Return the pooled peaks of the trials with ``repeats``, or of all trials without repeats, the
+    highest peak first.
     """
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])
@@ -102,11 +102,10 @@ class PosteriorPeaks:
 
     @property
     def reading_noise(self) -> float:
-        """Return the sd of a log peak for comparisons: ``noise``, or the usual ``MEASUREMENT_LOG_SD``
-        if that is higher.
+        """Return ``noise`` for comparisons, but at least the usual ``MEASUREMENT_LOG_SD``.
 
         With many parameters and few trials, a model may find no noise at all. A single lucky reading
-        would then decide.
+        would then decide the choice.
         """
         return max(self.noise, MEASUREMENT_LOG_SD)
 

@@ -239,11 +239,11 @@ class Searcher:
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record the outcome of a configuration. ``suggestion_number`` is ``None`` without a
-        suggestion.
+        """Record the outcome of a configuration. ``suggestion_number`` is ``None`` if the sampler did
+        not suggest the configuration.
 
         A repeated call does nothing. A configuration without a pending suggestion is added as a
-        finished trial, and the sampler learns from that trial in the same way.
+        finished trial, and the sampler also learns from that trial.
         """
         if outcome.notes["trial"] in self._recorded:
             return

@@ -19,7 +19,7 @@ from autotune.study.ceiling_records import (
 
 @dataclass(frozen=True)
 class CeilingsTable:
-    """A table of the HTML report, with a note below it."""
+    """A table of the HTML report, with a note below the table."""
 
     title: str
     heads: tuple[str, ...]

@@ -45,7 +45,9 @@ class MeasuredConfiguration:
 
     @property
     def has_failed(self) -> bool:
-        """True if no trial of the configuration was measured, for example because it does not start."""
+        """True if no trial of the configuration was measured, for example because the configuration
+        does not start.
+        """
         return all(trial.peak is None for trial in (self.trial, *self.repeats))
 
     @property

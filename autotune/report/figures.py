@@ -37,7 +37,8 @@ class StudyFigures:
     - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, for ``baseline``, ``preset``
       and ``best``. **The best's peak pools measurements made after its selection.** The search's own
       peak would overstate the capacity.
-    - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
+    - ``gain``: gain of the best over the baseline (`units.build_gain`); ``None`` until the gain is
+      confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
     - ``reversal_costs``: the cost of reverting each change of the best, the largest cost first.
     - ``bottlenecks``: the newest finding on ``baseline`` and on ``best``.

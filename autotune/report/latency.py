@@ -1,15 +1,15 @@
 """Latency: measured at today's request rate, and estimated at any other rate by a fitted curve.
 
-The proof measures the latency of both sides at one rate. The mean and its interval are computed as
-for the pairs of the proof, from the logarithm of each reading's percentile.
+The proof measures the latency of both sides at one rate. The mean and its interval are computed as for
+the pairs of the proof, from the logarithm of each reading's percentile.
 
 Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
-readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted Statistical
-Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the definition of
-capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for each curve. The
-reported curve is the median of these curves. Each draw uses half of the readings. With all readings in
-each draw, the band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe, Annals of
-Statistics 38, 2010).
+readings, weighted by the readings' seconds. See Robertson, Wright, Dykstra, Order Restricted
+Statistical Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the
+definition of capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for
+each curve. The reported curve is the median of these curves. Each draw uses half of the readings. With
+all readings in each draw, the band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe,
+Annals of Statistics 38, 2010).
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return ``y`` at ``x``: linear between the points, constant beyond the outermost ones."""
+    """Return ``y`` at ``x``: linear between the points, constant beyond the outermost points."""
     index = bisect_left(xs, x)
     if index == 0 or index == len(xs):
         return ys[min(index, len(xs) - 1)]

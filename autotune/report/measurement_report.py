@@ -26,8 +26,9 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of its 90 % interval,
-    and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain`` instead.
+    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of the mean's 90 %
+    interval, and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain``
+    instead.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
@@ -39,8 +40,8 @@ def build_measurement_json(
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
     settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
     requests/s. Percentiles are in seconds, or ``null`` if too few responses arrived or the reading did
-    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
-    ``load_curve.average_host_usage``.
+    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats.
+    ``load_curve.average_host_usage`` describes ``hosts``.
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]

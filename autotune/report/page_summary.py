@@ -203,8 +203,8 @@ def _describe_hosts(study: Study) -> Iterator[str]:
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[TierChanges]:
-    """Return the settings to change by tier: the first ``shown_count``, or all others if ``remaining``
-    is true.
+    """Return the settings to change by tier: the first ``shown_count``, or all other settings if
+    ``remaining`` is true.
 
     The settings with the highest cost of reverting come first. The result is empty without an
     improvement.

@@ -37,10 +37,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from measurements after the selection, if there are any. Peaks from the search
-    alone prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped`` (`resume`
-    continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its trials
-    finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
+    Peaks are pooled from measurements after the selection, if there are any. Otherwise, the peaks come
+    from the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    (`resume` continues the study) or ``finished``. A study from `measure` is ``stopped`` only if none
+    of its trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
@@ -161,7 +161,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the ratio of the best to the baseline, from the verdict's gain if there is one."""
+    """Return the ratio of the best to the baseline, from the verdict's gain, if any."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline or not baseline["peak"] or best["peak"] is None:

@@ -133,8 +133,8 @@ class Study:
 
 
 def open_study(directory: Path) -> Study:
-    """Return a study from disk. Raises AutotuneError if it is damaged, and TargetError for an invalid
-    target.
+    """Return a study from disk. Raises AutotuneError if the study is damaged, and TargetError for an
+    invalid target.
     """
     with _wrap_read_errors(directory / EVENTS_FILE):
         records = tuple(journal.read_records(directory / EVENTS_FILE))
@@ -155,7 +155,7 @@ def open_study(directory: Path) -> Study:
 
 
 def _apply_current_budget(target: Target, records: Sequence[Mapping[str, Any]]) -> Target:
-    """Return the target with the budget of the last session that recorded one."""
+    """Return the target with the budget of the last session that recorded a budget."""
     sessions = (
         decode_valid_record(SessionStart, record)
         for record in reversed(records)

@@ -105,7 +105,7 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 
 
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
-    """Return the sections of a report by title, in order, without the empty ones."""
+    """Return the sections of a report by title, in order, without empty sections."""
     state = view.state
     measured_trials = state.list_finished_trials(Phase.MEASURE)  # trials of `autotune measure`
     sections = {

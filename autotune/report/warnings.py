@@ -384,7 +384,7 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn if effective settings of the best configuration differ from the requested ones."""
+    """Warn if effective settings of the best configuration differ from the requested values."""
     best = view.conclusion.best
     if best is None:
         return

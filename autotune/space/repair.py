@@ -39,13 +39,13 @@ def repair_settings(
     facts: Mapping[str, float],
     kept_names: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Return settings that satisfy every rule, and each change that was necessary.
+    """Return settings that satisfy every rule, and each change that was made.
 
     On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
     above its lowest value. If one parameter does not suffice, that parameter gets its lowest value, and
     the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
-    side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory. Raises
-    InfeasibleRule.
+    side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory.
+    Raises InfeasibleRule.
     """
     values_by_name = {**facts, **convert_to_base_units(requested_settings, dimensions.values())}
     repair_state = _RepairState(

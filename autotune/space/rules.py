@@ -73,7 +73,7 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """True if the services that the rule is about run under these settings."""
+        """True if the services to which the rule applies run under these settings."""
         return conditions_hold(self.conditions, settings)
 
     def is_kept(self, values_by_name: NameValues) -> bool:

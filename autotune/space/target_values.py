@@ -51,8 +51,8 @@ def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
 def parse_bounded_value(
     file: TargetFile, dimension: Dimension, location: Location, text: Scalar
 ) -> Value:
-    """Return a value as `parse_value` does. Raises TargetError if it is outside the dimension's bounds
-    or choices.
+    """Return a value as `parse_value` does. Raises TargetError for a value outside the dimension's
+    bounds or choices.
     """
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = parse_value(file, dimension, location, text)

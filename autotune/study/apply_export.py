@@ -65,7 +65,7 @@ def _find_inactive_settings(
 ) -> list[str]:
     """Return the changed settings that have no effect in this target.
 
-    The manifest lists the settings with an effect in the study. If it lacks that list, every
+    The manifest lists the settings with an effect in the study. If the manifest lacks this list, every
     setting that differs from the baseline counts as a change.
     """
     recorded_changes = _read_effective_changes(export)

@@ -1,8 +1,8 @@
 """Run one study on several test beds, with a thread for each bed, one search and one journal.
 
-Each bed locks, backs up and restores its own hosts. Beds decide one at a time, based on all recorded
-outcomes. No bed waits for a slower bed as long as there is something to measure. A bed that fails is
-removed from the study, and another bed repeats its trial.
+Each bed locks, backs up and restores its own hosts. Beds select their next steps one at a time, based
+on all recorded outcomes. No bed waits for a slower bed as long as there is something to measure. A bed
+that fails is removed from the study, and another bed repeats its trial.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values that did not take effect in deployments, and trials with the same effective configuration.
 
-Both results are derived from the recorded trials, so that all sessions, test beds and workers of a
+Clamps and groups are derived from the recorded trials, so that all sessions, test beds and workers of a
 study agree.
 """
 
@@ -14,7 +14,7 @@ from autotune.space.parameter_caps import UNLIMITED_CLAMP, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
-    """The attributes of a trial that this module reads: see `study.study_state.Trial`."""
+    """The attributes of a trial that this module reads; `study.study_state.Trial` describes them."""
 
     @property
     def number(self) -> int: ...

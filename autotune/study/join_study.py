@@ -42,7 +42,9 @@ from autotune.target.write_target import list_differences
 def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
-    """Create a study in a shared database, with a name that is free both there and in ``root``."""
+    """Create a study in a shared database, with a name that is free both in the database and in
+    ``root``.
+    """
     target_text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
         study_name = directory.name

@@ -93,7 +93,7 @@ def _escape_lone_surrogates(value: Any) -> Any:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield all complete records of a journal, even while another process writes it.
+    """Yield all complete records of a journal, even while another process writes to the journal.
 
     Raises AutotuneError if something other than a journal's writer changed the file, or if the journal
     is not a regular file.

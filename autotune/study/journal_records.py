@@ -154,7 +154,7 @@ class TrialStart:
 
 @dataclass(frozen=True)
 class DeployedHost:
-    """A host in the record of a deployment; exports use these fields."""
+    """A host in the record of a deployment. Exports use the fields."""
 
     units: Mapping[str, object]
     sysctls: Mapping[str, object]
@@ -257,7 +257,7 @@ class TimeSpent:
     bed: str | None = define_omittable_field()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a time that no study can take."""
+        """Raise ValueError for a number of seconds that no study can last."""
         if any(abs(seconds) > MAX_SECONDS for seconds in self.seconds.values()):
             raise ValueError(f"seconds: expected numbers up to {MAX_SECONDS:g}")
 

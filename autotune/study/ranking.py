@@ -193,8 +193,8 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     """Return a pruned preset that may be better than the incumbent, because later measurements lowered
     the incumbent's peak.
 
-    The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
-    preset is repeated once, whatever the result.
+    The preset beats the current incumbent with a probability of at least ``min_probability``. A
+    doubtful preset is repeated only once, whatever the result.
     """
     repeated_trial_numbers = {
         state.find_configuration_number(t)

@@ -93,8 +93,8 @@ def _add_differences(
 def encode_host_changes(
     changes: Mapping[str, HostChanges],
 ) -> dict[str, plan_documents.HostChangesObject]:
-    """Return, by host, files with their diff, kernel values (from → to), and units with action and
-    reasons.
+    """Return the changes of each host: files with diffs, kernel values (from → to), and units with
+    action and reasons.
     """
     return {host_name: _encode_changes(change) for host_name, change in changes.items()}
 
@@ -113,8 +113,8 @@ def _encode_changes(changes: HostChanges) -> plan_documents.HostChangesObject:
 
 
 def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> Iterator[str]:
-    """Yield units with action, hosts and reasons, then kernel values; ``changes`` is in the JSON
-    format.
+    """Yield lines about units (action, hosts and reasons), then about kernel values. ``changes`` is in
+    the JSON format.
     """
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
@@ -236,7 +236,7 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
 
 
 def _format_installed_services(plan: Plan) -> Iterator[str]:
-    """Yield the existing services that a study reconfigures, and when they are restored."""
+    """Yield lines about existing services that a study reconfigures, and about their restoration."""
     yield (
         f"Existing services to reconfigure: {', '.join(plan['servers'])}. They are reloaded or restarted "
         "during the study. Their files are restored at the end."

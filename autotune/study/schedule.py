@@ -242,9 +242,9 @@ def _plan_opening(
     """Return a measurement of the next configuration that is known before the search, so that each
     deployment is tried early.
 
-    Advised and published configurations are tried only if their deployment may be the best. After the
-    presets come the user's configurations, then the winners of an earlier study. A configuration with
-    the same effect as an earlier one is skipped.
+    Advised and published configurations are tried only if their deployment may be the best. The user's
+    configurations follow the presets, and the winners of an earlier study come last. A configuration
+    with the same effect as an earlier configuration is skipped.
     """
     if not _has_time_to_search(state, budget, elapsed_seconds):
         return None
@@ -288,10 +288,11 @@ def _plan_opening(
 def _find_untried_settings(
     state: State, space: SearchSpace, clamped_space: SearchSpace, tried_settings: Sequence[Settings]
 ) -> Settings | None:
-    """Return the next configuration of the user or of an earlier study, or ``None`` after the last.
+    """Return the next configuration of the user or of an earlier study, or ``None`` after the last
+    configuration.
 
-    Configurations with the same effect as a measured one are left out. ``clamped_space`` is the space
-    with the clamps from deployments.
+    Configurations with the same effect as a measured configuration are left out. ``clamped_space`` is
+    the space with the clamps from deployments.
     """
     pending_candidates, seen_settings = list[Settings](), list(tried_settings)
     for changes in (*space.try_first, *state.transferred):
@@ -699,7 +700,7 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
     The baseline is measured again, because a disturbance may have caused its result. The best trial is
-    then repeated until one repeat misses the objective, or enough have met it.
+    then repeated until one repeat misses the objective, or enough repeats have met the objective.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     if (
@@ -725,7 +726,9 @@ def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> 
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
-    """True if fewer trials than needed measured something, and a few more may be started."""
+    """True if fewer than ``needed_count`` trials measured something, and a few more trials may be
+    started.
+    """
     measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
     return (
         len(measured_trials) < needed_count
@@ -790,7 +793,7 @@ def _plan_runner_up(
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
-    """Return the number of pairs that have started, including unfinished ones."""
+    """Return the number of pairs that have started, including unfinished pairs."""
     started_trials = state.list_started_trials(phase)
     measurement_counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
     return sum(-(-measurement_count // 2) for measurement_count in measurement_counts)

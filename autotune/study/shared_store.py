@@ -353,7 +353,7 @@ class SharedStore(StudyStore):
 
 
 def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records, with all records of time spent merged into one."""
+    """Return the records, with all records of time spent merged into one record."""
     spent_records = [record for record in records if record["event"] == "spent"]
     total_seconds: Mapping[str, float] = {}
     for record in spent_records:

@@ -283,7 +283,7 @@ def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
 
 
 def _read_current_target(directory: Path) -> TargetFile:
-    """Return the user's current target, or the recorded one if that file no longer exists.
+    """Return the user's current target, or the recorded target if the user's file no longer exists.
 
     Raises TargetError if a change of the target invalidates earlier readings.
     """

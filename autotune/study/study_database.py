@@ -138,8 +138,8 @@ class StudyDatabase:
     .pgpass.
 
     A worker keeps two connections open, one of the two for heartbeats. The worker that writes Optuna's
-    tables (``optuna_copy``) keeps two more. Raises AutotuneError if the database cannot be reached or
-    used, or if its tables have a later version.
+    tables (``optuna_copy``) keeps two more connections. Raises AutotuneError if the database cannot be
+    reached or used, or if its tables have a later version.
     """
 
     def __init__(self, url: str, *, retry_seconds: float = RETRY_TIMEOUT_SECONDS) -> None:
@@ -269,11 +269,11 @@ class StudyDatabase:
 
     @contextmanager
     def claim_optuna_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
-        """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
-        others.
+        """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all other
+        workers.
 
-        The storage's only database session holds the writer lock. If this session loses its
-        connection, all later writes fail.
+        The storage's only database session holds the writer lock. If this session loses its connection,
+        all later writes fail.
         """
         lock_query = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.
@@ -423,7 +423,7 @@ class StudyDatabase:
 
     def _create_optuna_tables(self) -> None:
         """Create Optuna's tables if they are missing. Raises AutotuneError if another version created
-        them.
+        the tables.
         """
         try:
             self._open_optuna_storage(tables_exist=False).engine.dispose()
@@ -543,8 +543,8 @@ def append_records(
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests. Return the number of the first added record, or 0 if
-    none was added.
+    """Add records, and files keyed by digest. Return the number of the first added record, or 0 if none
+    was added.
 
     A second call with the same ``retry_key`` adds nothing, so that callers can retry if the result is
     unknown. ``lease`` contains the worker's id and its bed, or ``None`` for any of its beds. Raises
@@ -665,7 +665,9 @@ def _decompress_content(content: bytes, max_bytes: int) -> bytes:
 
 
 def _resolve_below(directory: Path, relative_path: str) -> Path:
-    """Return ``directory / name``. Raises AutotuneError for a path outside of ``directory``."""
+    """Return ``directory / relative_path``. Raises AutotuneError for a path outside of
+    ``directory``.
+    """
     path = directory / relative_path
     if "\0" in relative_path or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
@@ -680,8 +682,8 @@ def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _parse_url(url: str) -> URL:
-    """Return the parsed URL. Raises AutotuneError if it contains a password, which process lists would
-    show.
+    """Return the parsed URL. Raises AutotuneError if the URL contains a password, which process lists
+    would show.
     """
     if find_spec("psycopg") is None:
         raise AutotuneError(
@@ -732,14 +734,16 @@ def _acquire_lock(connection: Connection, lock_key: int) -> None:
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """Return the version of the tables, or 0 if there are none."""
+    """Return the version of autotune's tables; 0 without tables."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
 
 
 def _migrate_tables(connection: Connection) -> None:
-    """Migrate the tables to the current version. Raises AutotuneError for a later version."""
+    """Migrate the tables to the current version. Raises AutotuneError if the tables have a later
+    version.
+    """
     connection.execute(
         text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
     )

@@ -81,9 +81,10 @@ APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies wi
 class Trial:
     """One measurement of a configuration.
 
-    - ``source_trial``: the trial whose settings this one measures again (finalists, confirmation).
+    - ``source_trial``: the trial whose settings this trial measures again (finalists, confirmation).
     - ``suggestion_number``, ``suggested``: the sampler's number and values for the configuration.
-    - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
+    - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during the
+      trial.
     - ``is_fault``: the benchmark command failed, so nothing is known about the configuration.
     - ``files``: SHA-256 digests of the rendered files, by path.
     - ``bed``: the test bed that measured the trial, in a study on several beds.
@@ -176,10 +177,11 @@ class State:
     """All recorded facts that the decisions of a study depend on.
 
     - ``transferred``: winning changes from an earlier study, which are tried first.
-    - ``stop_reason``: why the search stopped before its budget was used.
+    - ``stop_reason``: the reason why the search stopped before its budget was used up.
     - ``posterior``: the model's estimates of the peaks, after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
-    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
+    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, the largest cost
+      first.
     - ``minimal_changes``: the winner's changes that its gain depends on.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
@@ -190,7 +192,7 @@ class State:
     - ``pages_without_reference``: pages without a reference response in some session, and the reason.
     - ``beds``: the test beds, if there are several; ``offsets``: their estimated differences.
     - ``bed_seconds``: the seconds that each bed has spent.
-    - ``exclusion_reasons``: why a bed is inactive in this session.
+    - ``exclusion_reasons``: the reason for each bed that is inactive in this session.
     - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined.
     """
@@ -384,7 +386,7 @@ class State:
 
 
 def _find_trial_index(trials: Sequence[Trial], number: int) -> int:
-    """Return the index of the trial with this number. Raises KeyError if there is none.
+    """Return the index of the trial with this number. Raises KeyError if the trial is missing.
 
     The index equals the number unless someone has removed records from the study.
     """

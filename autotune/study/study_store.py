@@ -1,4 +1,4 @@
-"""The files in a study's directory. Only this module writes them.
+"""The files in a study's directory. Only this module writes the files of a study.
 
 - ``target.yaml``: the target of the run
 - ``events.jsonl``: all events, in order

@@ -168,7 +168,7 @@ def begin_study(
 def record_study_start(
     environment: Environment, store: StudyStore, directory: Path, purpose: str = ""
 ) -> None:
-    """Record the same as ``begin_study``, before any session is open."""
+    """Record the start of a study like ``begin_study``, but before any session is open."""
     store.record_study_start(
         directory.name,
         format_target(environment),

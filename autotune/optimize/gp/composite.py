@@ -2,7 +2,7 @@
 these capacities.
 
 A stack sustains no more than its narrowest part. If the capacities of all parts are measured, a trial
-shows a parameter's effect on a part even if another part is the narrowest. This is Bayesian
+shows a parameter's effect on a part even if another part is the narrowest. The method is Bayesian
 optimisation of composite functions (Astudillo & Frazier, 2019). The capacity of each part is modelled
 by an additive Gaussian process over the parameters of its tiers. Parameters of other tiers that a
 request occupies at the same time get a smaller prior variance. The peak is measured far more precisely

@@ -6,9 +6,9 @@ parameters. κ_d is the covariance of parameter d's effect times its squared amp
     k = constant + e₁(κ) + β e₂(κ),    e₁ = Σ κ_d,    e₂ = Σ_{c<d} κ_c κ_d
 
 (additive Gaussian processes: Duvenaud et al., 2011). Only parameters that also have a main effect can
-interact. Amplitudes have half-Cauchy priors around a common scale that is also learned. These priors
-allow a few large amplitudes and shrink the rest. Eriksson & Jankowiak (2021) use the same horseshoe
-prior for length scales. The fit finds the most probable amplitudes with the exact gradient.
+interact. Amplitudes have half-Cauchy priors around a common scale that is also learned. Half-Cauchy
+priors allow a few large amplitudes and shrink all others. Eriksson & Jankowiak (2021) use the same
+horseshoe prior for length scales. The fit finds the most probable amplitudes with the exact gradient.
 """
 
 from __future__ import annotations
@@ -264,9 +264,9 @@ def fit_process(
     """Return a process with the most probable hyperparameters.
 
     ``shared_sds`` is an array ``[observation, source]``: the sd of each error that several observations
-    share. An example is the unknown part of a test bed's offset. Such an error does not affect the
-    differences between these observations. The fit starts from ``start_process``, which was fitted to
-    almost the same observations.
+    share. For example, observations on one test bed share the unknown part of the bed's offset. A
+    shared error does not affect the differences between the observations that share it. The fit starts
+    from ``start_process``, which was fitted to almost the same observations.
     """
     shared_sds = np.zeros((len(points), 0)) if shared_sds is None else shared_sds
     level = float(np.median(observed_values)) if level is None else level

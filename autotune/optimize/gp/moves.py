@@ -98,9 +98,9 @@ class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
-    from, if ``start`` is clearly better. ``gain`` is the difference between their log peaks.
-    ``previous_moves`` were recommended for ``previous``. ``unusable_count`` is the number of unusable
-    configurations made from ``start``.
+    from, if ``start`` is clearly better. ``gain`` is the log peak of ``start`` minus the log peak of
+    ``previous``. ``previous_moves`` were recommended for ``previous``. ``unusable_count`` is the number
+    of unusable configurations made from ``start``.
     """
 
     start: GridPoints
@@ -112,10 +112,10 @@ class MoveHistory:
     previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """Yield the failed moves along this axis that still apply.
+        """Yield the failed moves along this axis that are still valid evidence.
 
-        A move without a gain reached another limit. That limit may be gone if the origin of the move
-        was clearly worse and differed in another parameter. A harmful move always applies.
+        A move without a gain reached another limit. The limit may be gone if the origin of the move was
+        clearly worse and differed in another parameter. A harmful move is always valid evidence.
         """
         for failure in self.failures:
             if failure.point[axis] != failure.start[axis]:
@@ -142,7 +142,7 @@ class MoveHistory:
         return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
     def limit_step_levels(self, move: Move, intended_levels: int) -> int:
-        """Return by how many levels to change the parameter, if ``intended_levels`` levels are intended.
+        """Return the number of levels by which to change the parameter, given the intended number.
 
         A repeat of the move that led to the current configuration goes twice as far. If a value in the
         move's direction failed, the move goes half the distance to that value. If two such values
@@ -177,8 +177,8 @@ class MoveHistory:
     def find_harmful_distance(self, move: Move) -> int | None:
         """Return the distance in levels to the nearest harmful value in the move's direction.
 
-        Return ``None`` if no value was harmful, or if several were and the move has never brought a
-        gain.
+        Return ``None`` if no value was harmful, or if several values were harmful and the move has
+        never brought a gain.
         """
         harmful_distances = [
             distance for distance, harmful in self._list_failures_ahead(move) if harmful
@@ -342,8 +342,8 @@ def suggest_long_step(
     """Return the leader after a long step along its recommended moves.
 
     Return ``None`` if no move is recommended, or if the model should suggest instead. Wrong preset
-    values are wrong by large factors. The diagnosis shows which parameters have wrong values. With few
-    trials and a hundred parameters, a model cannot show these parameters.
+    values differ from good values by large factors. The diagnosis shows which parameters have wrong
+    values. With few trials and a hundred parameters, a model cannot show the wrong values.
     """
     if not observations.recommended_changes:
         return None
@@ -404,9 +404,9 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The result is computed from the highest
-    lower value whose increase was the diagnosis's first recommendation. Return ``None`` if there is no
-    such value.
+    A capacity grows no faster than the number that limits it. The diagnosis may have recommended first
+    to increase some lower values. The result is computed from the highest of these values. Return
+    ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
         return None

@@ -60,8 +60,8 @@ class GpSampler(SpaceSampler):
 
     After a reseed, suggestions differ from the suggestions of other processes.
     ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
-    better than the best known configuration by ``MIN_RELEVANT_GAIN``. Too few trials give no
-    probability (``None``).
+    better than the best known configuration by ``MIN_RELEVANT_GAIN``. With too few trials, the
+    probability is ``None``.
     """
 
     improvement_probability: float | None = None
@@ -134,8 +134,8 @@ class GpSampler(SpaceSampler):
         """Return a preset with a few changes, for a test bed that is free while other beds measure the
         presets.
 
-        Most stacks sustain far more with a preset than with their baseline, but the best preset is not
-        known yet.
+        Most stacks sustain far higher rates with a preset than with their baseline, but the best preset
+        is not known yet.
         """
         grid, space = self._task.grid, self._task.space
         presets = [
@@ -187,7 +187,7 @@ class GpSampler(SpaceSampler):
 
 
 def _select_kept_parameters(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """Return the parameters that keep their values after a move, if the rules allow that.
+    """Return the parameters whose values a repair should keep after a move.
 
     If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
     parameters that limit them. If the move lowers any parameter, all parameters except the lowered

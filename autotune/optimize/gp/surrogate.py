@@ -114,8 +114,8 @@ class TrialObservations:
         """True if enough configurations were measured to model the parts of the stack.
 
         With few trials, the model of a part favours large changes, and most of these are bad. A study
-        that measures one configuration at a time learns this from the first bad change. A study with
-        many pending trials would spend all trials on large changes.
+        that measures one configuration at a time learns from the first bad change. A study with many
+        pending trials would spend all trials on large changes.
         """
         return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
             self.pending_points
