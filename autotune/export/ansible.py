@@ -401,7 +401,7 @@ def _build_metadata(study: Study) -> dict[str, Any]:
 
 
 def _format_mode(mode: int) -> str:
-    # In quotes, because YAML 1.1 would read the number as octal.
+    # The mode is quoted, because YAML 1.1 would read a bare number as octal.
     return _quote_string(f"0{mode:o}")
 
 

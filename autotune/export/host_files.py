@@ -24,7 +24,7 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT_DIGEST = "absent"  # used instead of the digest of a missing file
+ABSENT_DIGEST = "absent"  # stands for the digest of a missing file
 SAFETY_NOTICE = (
     "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
     "The host then needs "

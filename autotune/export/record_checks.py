@@ -27,7 +27,7 @@ def check_trial(study: Study, trial: Trial) -> None:
     if type(trial.number) is not int:
         raise ExportError(study, f"{format_value(trial.number)} is not a trial number")
     declared_parameters = find_declared_parameters(study.target)
-    # Exports contain the effective values, which replace some of the requested ones.
+    # Exports contain the effective values, which replace some requested values.
     for name, value in (*trial.settings.items(), *trial.effective_settings.items()):
         if not _is_parameter(study, name, trial.settings, declared_parameters):
             raise ExportError(study, f"{name!r} is not a parameter of its target")

@@ -26,8 +26,8 @@ from autotune.unified_diff import Hunk
 
 MAX_LINE_LENGTH = 4096  # maximum number of characters in a changed line
 MAX_HUNK_LINES = 200  # maximum number of lines in a hunk; a service changes only a few lines
-# Aligning two lines takes cubic time in the worst case. With these limits, checking one file takes at
-# most seconds.
+# Aligning two lines takes cubic time in the worst case. With these limits, checking one file takes a few
+# seconds at most.
 MAX_TOKENS = 150  # maximum number of tokens in a line that is compared word by word
 MAX_LINE_PAIRS = 400  # maximum number of line pairs that are compared in one file
 _TOKEN_PATTERN = re.compile(

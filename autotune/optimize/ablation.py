@@ -39,7 +39,7 @@ KEPT_GAIN_SHARE = 0.95
 DROP_PROBABILITY, KEEP_PROBABILITY = 0.85, 0.1
 # once no measurements are left, a set of changes is dropped if its drop probability is above this bound
 FINAL_DROP_PROBABILITY = 0.5
-# A change certainly matters if it is unnecessary with a lower probability.
+# If the probability that a change is unnecessary is below this bound, the change certainly matters.
 ESSENTIAL_PROBABILITY = 0.02
 # Minimum and maximum number of measurements per set of changes.
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16

@@ -27,7 +27,7 @@ from autotune.optimize.outliers import compute_max_repeat_difference, find_outli
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
 # Checking after every pair and stopping at the first success would claim improvements too often and
-# overstate their size. Checks before the last one therefore need stronger evidence.
+# overstate their size. Checks before the last check therefore need stronger evidence.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
 # A gain is claimed if the interval with this coverage is above 1. Without a true gain, the probability
@@ -287,8 +287,7 @@ def estimate_repeat_sd(log_differences: Sequence[float]) -> float:
     ``log_differences`` contains the log difference of each repeat from the previous measurement of the
     same configuration. Differences that involve a disturbed measurement are left out.
     """
-    # Half of the differences are within compute_half_width(0.5) of their sds, so this division returns
-    # their sd.
+    # The median of absolute differences is compute_half_width(0.5) times their sd.
     max_difference = compute_max_repeat_difference(
         median(abs(difference) for difference in log_differences) / compute_half_width(0.5)
     )

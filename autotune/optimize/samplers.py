@@ -295,7 +295,7 @@ _SHIPPED_SAMPLERS: dict[str, Callable[[SamplerTask], BaseSampler]] = {
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SKOPT_SURROGATES.items()},
 }
 SAMPLERS = plugins.merge_plugins("samplers", _SHIPPED_SAMPLERS)
-# With more trials than this, a Gaussian process takes more time than it saves.
+# With more than MAX_GP_TRIALS trials, a Gaussian process takes more time than it saves.
 MAX_GP_TRIALS = 300
 
 

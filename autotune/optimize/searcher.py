@@ -66,7 +66,7 @@ def _load_importance() -> None:
             del sys.modules["sklearn"]
 
 
-_load_importance()  # now, before another thread may import scikit-learn
+_load_importance()  # runs now, before another thread may import scikit-learn
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Searcher:
             sampler=self.chosen.sampler,
             load_if_exists=True,
         )
-        # Only complete trials count: autotune may have been killed after it wrote a trial's notes but
+        # Only complete trials are used: autotune may have been killed after it wrote a trial's notes but
         # before it wrote the value.
         completed_trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in completed_trials}

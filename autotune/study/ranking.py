@@ -32,7 +32,8 @@ PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 # The search explores as long as the last EXPLORATION_TRIALS configurations raised the best peak by
 # EXPLORATION_FACTOR or more.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
-MAX_INCUMBENT_SD = 0.08  # an incumbent is measured again if the sd of its log peak exceeds this
+# an incumbent is measured again if the sd of its log peak exceeds this value
+MAX_INCUMBENT_SD = 0.08
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the proof
 PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
 MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread

@@ -66,8 +66,8 @@ MAX_RESERVE_SHARE = 0.45
 # the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
-# Seconds for the minimum number of pairs and one block of changes. The time for these pairs and this
-# block is always reserved, up to MAX_PROOF_SHARE of the time budget.
+# Seconds for the minimum number of pairs and one block of changes. MIN_PROOF_SECONDS are always
+# reserved, up to MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
 # A measurement may be shortened to the average duration of a trial, divided by this number.
@@ -76,7 +76,7 @@ MAX_SHORTENING_FACTOR = 3.0
 MAX_OVERRUN_FACTOR = 1.05
 # share of the usual proof time that remains if an imprecise finalist is measured again
 SHORT_PROOF_SHARE = 0.75
-ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
+ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise trial
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
@@ -308,8 +308,8 @@ def _find_untried_settings(
         find_effective_settings(t.settings) for t in state.list_started_trials(*OPENING_PHASES)
     ]
     for trial in sorted(state.list_started_trials(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # This trial measured the first configuration that was new at that time. Clamps discovered later
-        # may since have made that configuration a duplicate.
+        # The trial measured the first configuration that was new when the trial started. Clamps that
+        # were found later may have made the configuration a duplicate.
         first_new_index = next(
             (
                 n
@@ -482,7 +482,7 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     winner.
     """
     if baseline_misses_slo(state):
-        # The first measurement of the baseline is already one of the needed failures.
+        # The first measurement of the baseline counts as one of the needed failures.
         reproduction_seconds = (2 * REQUIRED_REPRODUCTIONS - 1) * compute_average_trial_seconds(
             state
         )
@@ -572,7 +572,8 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
             else first_trial_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
-    # If time is short, a measurement that reverts changes may take as long as one in the proof.
+    # If time is short, a measurement that reverts changes may take as long as a measurement in the
+    # proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining_seconds - compute_min_proof_seconds(state),

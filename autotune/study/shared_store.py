@@ -119,7 +119,8 @@ class SharedStore(StudyStore):
         self._record_count = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting_records: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        # A noise record is large and replaces the previous one, so only the last one is sent.
+        # A noise record is large and replaces the previous noise record, so only the last noise record
+        # is sent.
         self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
@@ -326,7 +327,8 @@ class SharedStore(StudyStore):
             if decision is not None
             else self.database.run_autocommit(append_batch)
         )
-        if record_number == self._record_count + 1:  # no other worker has added records since
+        # no other worker has added records in the meantime
+        if record_number == self._record_count + 1:
             self._apply_journal_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
             self._apply_journal_lines(self._read_new_lines(decision))

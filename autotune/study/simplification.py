@@ -26,7 +26,7 @@ def select_next_block(
         previous_record.refused,
     )
     if (block := previous_record.reverted) and simplified_trials:
-        # The model treats an unexpected loss as a disturbance, but a clear loss must count.
+        # The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
         keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
             state, trial_number, simplified_trials[-1]
         )

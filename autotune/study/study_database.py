@@ -43,7 +43,7 @@ from autotune.transports import wait_notices
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
-# Each entry migrates the tables to the next version. Append entries; never change an existing one.
+# Each entry migrates the tables to the next version. Append entries; never change an existing entry.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE autotune_studies (

@@ -33,7 +33,7 @@ from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-# minimum number of trials that measured a part's capacity; the part is not modelled with fewer
+# a part is modelled only if at least this many trials measured its capacity
 MIN_CAPACITY_TRIALS = 4
 MIN_MODELLED_INSTANCES = 2
 # Possible sharpnesses of the soft minimum, which is soft because the queues of several parts add up.
@@ -46,7 +46,7 @@ RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # A part is rarely the narrowest, so its parameters show no effect in most trials. A typical effect
 # learned from such trials would shrink until no untried setting seemed worth a trial.
 CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
-MIN_COMPARED_TRIALS = 6  # outliers are only searched among at least this many trials
+MIN_COMPARED_TRIALS = 6  # minimum number of trials for a search for outliers
 # A peak is evidence about a part if the part's share of the soft minimum is above LIMITING_MARGIN. The
 # log peak must also be within NEAR_BEST_MARGIN of the best log peak. A peak more than DISTURBED_SDS sds
 # below the soft minimum counts as disturbed.

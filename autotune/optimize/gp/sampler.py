@@ -254,7 +254,7 @@ PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
 PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
-# subtracted from a score (the logarithm of the improvement) for each restart
+# penalty for each restart, subtracted from the score (the logarithm of the improvement)
 RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
@@ -268,7 +268,7 @@ MAX_STRIDE = 0.25
 # The number of changes is halved after this many consecutive failures, and doubled after this many
 # consecutive successes (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
-# Added to the score of a recommended move, because the model lacks the information from a diagnosis.
+# Bonus for the score of a recommended move, because the model lacks the information from a diagnosis.
 RECOMMENDATION_BONUS = log(3.0)
 # The improvement is multiplied by the probability that the configuration works, to the power
 # FEASIBILITY_POWER. Configurations with a probability below LIKELY_FEASIBLE get a penalty.

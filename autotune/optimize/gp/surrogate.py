@@ -51,7 +51,7 @@ PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure pre
 SEARCH_PHASE = "search"  # the phase that measures suggestions
 NO_TRIAL = -1  # trial number for `collect_observations` if no trial is being suggested
 
-# contradicted observations are only searched among at least this many observations
+# minimum number of observations for a search for contradicted observations
 MIN_COMPARED_OBSERVATIONS = 8
 # A disturbance hides at most a third of a peak. A configuration below two thirds of its prediction is
 # worse for a reason that the other trials do not show.
