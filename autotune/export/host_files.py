@@ -202,12 +202,12 @@ def _check_masked_words(study: Study, file: HostFile) -> None:
                 f"{file.path} on {file.host} contains masked values", hint=APPLY_HINT
             )
         return
-    lines, shift = split_lines(file.content), 0
+    content_lines, line_shift = split_lines(file.content), 0
     for hunk in file.edits:
-        start = hunk.start_line - 1 + shift
-        if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
+        first_line = hunk.start_line - 1 + line_shift
+        if tuple(content_lines[first_line : first_line + len(hunk.added)]) != hunk.added:
             raise ExportError(study, f"its edits of {file.path} do not match the recorded file")
-        shift += len(hunk.added) - len(hunk.removed)
+        line_shift += len(hunk.added) - len(hunk.removed)
         try:
             split_hunk(hunk)
         except ValueError as error:

@@ -159,31 +159,37 @@ def _is_whole_setting(vocabulary: _Vocabulary, line: str) -> bool:
     )
 
 
-def _is_setting_exchange(vocabulary: _Vocabulary, old: str, new: str) -> bool:
+def _is_setting_exchange(vocabulary: _Vocabulary, old_line: str, new_line: str) -> bool:
     """True if two lines differ only in settings."""
-    before, after = (
-        _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
+    old_tokens, new_tokens = (
+        _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old_line, new_line)
     )
-    if max(len(before), len(after)) > MAX_TOKENS:
+    if max(len(old_tokens), len(new_tokens)) > MAX_TOKENS:
         return False
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    setting_names = {*_list_names(vocabulary, old), *_list_names(vocabulary, new)}
-    return _keeps_masked_words(vocabulary, before, after) and all(
-        _is_setting_run(vocabulary, setting_names, before[:old_start], before[old_start:old_end])
-        and _is_setting_run(vocabulary, setting_names, after[:new_start], after[new_start:new_end])
-        and _keeps_directives(before[:old_end], after[:new_end], before[old_end:])
+    matcher = SequenceMatcher(None, old_tokens, new_tokens, autojunk=False)
+    setting_names = {*_list_names(vocabulary, old_line), *_list_names(vocabulary, new_line)}
+    return _keeps_masked_words(vocabulary, old_tokens, new_tokens) and all(
+        _is_setting_run(
+            vocabulary, setting_names, old_tokens[:old_start], old_tokens[old_start:old_end]
+        )
+        and _is_setting_run(
+            vocabulary, setting_names, new_tokens[:new_start], new_tokens[new_start:new_end]
+        )
+        and _keeps_directives(old_tokens[:old_end], new_tokens[:new_end], old_tokens[old_end:])
         for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes()
         if tag != "equal"
     )
 
 
 def _keeps_masked_words(
-    vocabulary: _Vocabulary, before: Sequence[str], after: Sequence[str]
+    vocabulary: _Vocabulary, old_tokens: Sequence[str], new_tokens: Sequence[str]
 ) -> bool:
     """True if masked values keep their positions: up to the last masked value, only values may
     differ.
     """
-    leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
+    leading_tokens = [
+        tokens[: _find_last_masked(tokens) + 1] for tokens in (old_tokens, new_tokens)
+    ]
     return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
         old == new or (_is_value(vocabulary, old) and _is_value(vocabulary, new))
         for old, new in zip(*leading_tokens, strict=True)
@@ -195,11 +201,13 @@ def _find_last_masked(tokens: Sequence[str]) -> int:
 
 
 def _keeps_directives(
-    before: Sequence[str], after: Sequence[str], following_tokens: Sequence[str]
+    old_tokens: Sequence[str], new_tokens: Sequence[str], following_tokens: Sequence[str]
 ) -> bool:
     """True if an edit does not change whether ``following_tokens`` starts a new directive."""
     following_token = next((token for token in following_tokens if not token.isspace()), ";")
-    return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
+    return following_token in _DIRECTIVE_ENDS or (
+        _ends_directive(old_tokens) == _ends_directive(new_tokens)
+    )
 
 
 def _ends_directive(tokens: Sequence[str]) -> bool:
@@ -209,7 +217,7 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 def _is_setting_run(
     vocabulary: _Vocabulary,
     setting_names: set[str],
-    before: Sequence[str],
+    preceding_tokens: Sequence[str],
     changed_tokens: Sequence[str],
 ) -> bool:
     """True if ``changed_tokens`` are a value after the setting's name, or names and values in a line of
@@ -230,14 +238,14 @@ def _is_setting_run(
     if not value_tokens:
         return not tokens or tokens == ['""']
     if not _is_value(vocabulary, value_tokens[0]) or _strip_dashes(value_tokens[0]) in naming_words:
-        return _find_first_word(before) in vocabulary.leading_words | setting_names
-    return _find_last_name(vocabulary, before, naming_words) in naming_words
+        return _find_first_word(preceding_tokens) in vocabulary.leading_words | setting_names
+    return _find_last_name(vocabulary, preceding_tokens, naming_words) in naming_words
 
 
-def _find_first_word(before: Sequence[str]) -> str:
-    """Return the first word of the last directive in ``before``, or an empty string."""
+def _find_first_word(preceding_tokens: Sequence[str]) -> str:
+    """Return the first word of the last directive in ``preceding_tokens``, or an empty string."""
     first_word = ""
-    for token in before:
+    for token in preceding_tokens:
         if token in ("{", "}", ";"):
             first_word = ""
         elif not first_word and _WORD_PATTERN.fullmatch(token):
@@ -246,12 +254,14 @@ def _find_first_word(before: Sequence[str]) -> str:
 
 
 def _find_last_name(
-    vocabulary: _Vocabulary, before: Sequence[str], naming_words: frozenset[str] | set[str]
+    vocabulary: _Vocabulary,
+    preceding_tokens: Sequence[str],
+    naming_words: frozenset[str] | set[str],
 ) -> str:
-    """Return the name of the setting that a value after the tokens ``before`` belongs to, or an empty
-    string.
+    """Return the name of the setting that a value after the tokens ``preceding_tokens`` belongs to, or
+    an empty string.
     """
-    for token in reversed(before):
+    for token in reversed(preceding_tokens):
         if token in _BOUNDARY_CHARACTERS:
             return ""
         if _WORD_PATTERN.fullmatch(token) and (

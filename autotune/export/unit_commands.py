@@ -113,16 +113,20 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
     variables.
     """
     removed_words = {word for line in hunk.removed for word in _split_words(line)}
-    options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
+    known_options = {
+        f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters
+    }
 
-    def is_known(word: str) -> bool:
+    def is_known_option(word: str) -> bool:
         option, sign, number = word.rpartition("=")
-        return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
+        return _NUMBER_PATTERN.fullmatch(number) is not None and (
+            not sign or option in known_options
+        )
 
     return (
         all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added))
         and all(
-            word in removed_words or is_known(word)
+            word in removed_words or is_known_option(word)
             for line in hunk.added
             for word in _split_words(line)
         )

@@ -122,14 +122,14 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     """Return a fitted latency curve for the report page, with latencies in milliseconds."""
-    middle, low, high = (
+    median, low, high = (
         [float(f"{1000 * seconds:.4g}") for seconds in band]
         for band in (curve.median, curve.low, curve.high)
     )
     peak = curve.capacity
     return {
         "rate": [round(rate, 1) for rate in curve.rates],
-        "middle": middle,
+        "middle": median,
         "low": low,
         "high": high,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
@@ -230,20 +230,20 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
 
 
 def _build_parameter_column(
-    setting_name: str, values: list[Value | None], declared_parameters: DeclaredParameters
+    setting_name: str, setting_values: list[Value | None], declared_parameters: DeclaredParameters
 ) -> ParameterColumn:
     """Return the column of a setting; ``choices`` lists the values of a setting that is not numeric."""
     parameter = find_parameter(setting_name, declared_parameters=declared_parameters)
     is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        for value in values
+        for value in setting_values
     )
-    value_texts = [None if v is None else fmt.format_setting(v) for v in values]
+    value_texts = [None if v is None else fmt.format_setting(v) for v in setting_values]
     return {
         "name": setting_name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
-        "values": values if is_numeric else value_texts,
+        "values": setting_values if is_numeric else value_texts,
         "choices": None
         if is_numeric
         else sorted({text for text in value_texts if text is not None}),

@@ -208,5 +208,5 @@ def select_plausible_peaks(peaks: Sequence[Peak]) -> list[Peak]:
     """Return the peaks without low outliers, which a disturbance lowered."""
     if len(peaks) < 2:
         return list(peaks)
-    lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])
-    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible]
+    lowest_plausible_value = find_outlier_threshold([peak.estimate for peak in peaks])
+    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible_value]

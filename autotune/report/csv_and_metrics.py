@@ -196,5 +196,5 @@ def _format_metric_family(
         yield f"{METRIC_PREFIX}{metric_name}{{{label_text}}} {value:.13g}"
 
 
-def _escape_label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _escape_label(label_value: str) -> str:
+    return label_value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -137,14 +137,14 @@ class LatencyCurve:
         if bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
             return bound
         bands = (self.median, self.low, self.high)
-        middle, low, high = (_interpolate(self.rates, band, rate) for band in bands)
+        median, low, high = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
             why = f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
             return LatencyEstimate(high, low, high, AT_MOST_BOUND, why)
         if rate > self.rates[-1]:
             why = f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
             return LatencyEstimate(low, low, high, MORE_THAN_BOUND, why)
-        return LatencyEstimate(middle, low, high)
+        return LatencyEstimate(median, low, high)
 
 
 def bound_by_capacity(
@@ -214,11 +214,11 @@ def measure_latency(
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
     """Return the percentile of one reading, with the sd that repeated readings would have."""
     share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
-    low, middle, high = (
+    low, percentile, high = (
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
         for sds in (-1, 0, 1)
     )
-    return Estimate(log(middle), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
+    return Estimate(log(percentile), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
@@ -276,12 +276,12 @@ def fit_curve(
         for _ in range(BOOTSTRAP_CURVES)
     ]
     sorted_columns = [sorted(column) for column in zip(*curves, strict=True)]
-    middle, low, high = (
+    median, low, high = (
         tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in sorted_columns)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
-    return LatencyCurve(tuple(map(exp, log_rate_grid)), middle, low, high, peak, slo.limit)
+    return LatencyCurve(tuple(map(exp, log_rate_grid)), median, low, high, peak, slo.limit)
 
 
 def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:

@@ -243,8 +243,9 @@ def _format_activity(
         activity = _format_running_trial(trial, units, is_running=is_running) if trial else "idle"
         if bed_status["set_aside"]:
             activity = f"removed from the study: {bed_status['set_aside']}"
-        pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {activity}"
+        pace_text = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
+        count_text = format_count(bed_status["trials"], "measurement")
+        yield f"  bed {bed:6}{count_text}{pace_text}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
         trial_text = _format_running_trial(status_document["trial"], units, is_running=is_running)
         yield f"  now       {trial_text}"

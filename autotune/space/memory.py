@@ -115,10 +115,10 @@ class MemoryCheck:
         for rule in self.rules:
             memory_expression, host = rule.comparison.left, find_rule_host(rule)
             concerned_names = sorted(given_values.keys() & set(memory_expression.names()))
-            memory = self.facts[f"memory({host})"]
+            host_memory = self.facts[f"memory({host})"]
             if (
                 not concerned_names
-                or (needed := memory_expression.evaluate(values_by_name)) <= memory
+                or (needed_bytes := memory_expression.evaluate(values_by_name)) <= host_memory
             ):
                 continue
             parameter = min(
@@ -128,8 +128,8 @@ class MemoryCheck:
             with mistakes.collect():
                 raise self.file.document.build_error(
                     ["parameters", parameter, self._find_value_key(parameter) or ""],
-                    f"{parameter}: {host} needs {format_bytes(needed)} of memory for it, but has "
-                    f"only {format_bytes(memory)}",
+                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for it, but has "
+                    f"only {format_bytes(host_memory)}",
                     hint=f"lower it, or give {host} more memory",
                 )
         mistakes.raise_all()
@@ -182,7 +182,11 @@ def _compute_lowest_value(dimension: Dimension) -> float:
 
 
 def _find_highest_value(
-    rule: Rule, dimension: Dimension, values_by_name: Mapping[str, float], low: float, high: float
+    rule: Rule,
+    dimension: Dimension,
+    values_by_name: Mapping[str, float],
+    low_value: float,
+    high_value: float,
 ) -> int | float:
     """Return the highest value that satisfies the rule while all other parameters have the values in
     ``values_by_name``, by bisection.
@@ -191,9 +195,9 @@ def _find_highest_value(
     def satisfies_rule(value: float) -> bool:
         return rule.is_kept({**values_by_name, dimension.name: value * dimension.unit_factor})
 
-    if satisfies_rule(high) or not satisfies_rule(low):
-        return dimension.to_number(high)
-    highest_kept, lowest_broken = float(low), float(high)
+    if satisfies_rule(high_value) or not satisfies_rule(low_value):
+        return dimension.to_number(high_value)
+    highest_kept, lowest_broken = float(low_value), float(high_value)
     while lowest_broken - highest_kept > (
         0.5 if dimension.is_integer else 1e-6 * max(1.0, lowest_broken)
     ):

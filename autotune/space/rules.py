@@ -348,11 +348,11 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
         fact_values[f"count({tier_name})"] = fact_values[f"count({tier_name}.hosts)"] = len(
             tier.hosts
         )
-        for fact in ("memory", "cpus", "nofile"):
-            values = [getattr(facts[host], fact) for host in tier.hosts]
-            fact_values[f"{tier_name}.{fact}"] = min(values)
+        for fact_name in ("memory", "cpus", "nofile"):
+            values = [getattr(facts[host], fact_name) for host in tier.hosts]
+            fact_values[f"{tier_name}.{fact_name}"] = min(values)
             for function in (sum, min, max):
-                fact_values[f"{function.__name__}({tier_name}.{fact})"] = function(values)
+                fact_values[f"{function.__name__}({tier_name}.{fact_name})"] = function(values)
         fact_values[f"nofile({tier_name})"] = fact_values[f"{tier_name}.nofile"]
     for tier_service in list_target_services(target):
         fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss

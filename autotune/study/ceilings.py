@@ -180,14 +180,14 @@ def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoo
         for generator_name in CLOSED_LOOP_GENERATORS
         if generator_name not in generators and _has_program(host, generator_name)
     ]
-    alternative = (
+    alternative_text = (
         f", or allow {' and '.join(unpaced_names)} without rate control: {ALLOW_UNPACED_SETTING}"
         if unpaced_names
         else ""
     )
     raise LoadError(
         f"{host.name} has no closed-loop generator: {', '.join(generators)}",
-        hint=f"install {packages} on {host.name}{alternative}",
+        hint=f"install {packages} on {host.name}{alternative_text}",
     )
 
 

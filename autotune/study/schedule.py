@@ -367,8 +367,10 @@ def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
     final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
-    is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    if is_over or not _has_time_to_search(state, budget, elapsed_seconds):
+    is_search_over = (
+        final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
+    )
+    if is_search_over or not _has_time_to_search(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, budget, elapsed_seconds, bed)
@@ -763,10 +765,12 @@ def _plan_confirmation(
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
     is_late = elapsed_seconds + pair_seconds >= latest_end and proof.measurement_count >= 2
-    is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
-    is_over = is_over or fails_in_proof(state, challenger)
+    is_proof_over = (
+        is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
+    )
+    is_proof_over = is_proof_over or fails_in_proof(state, challenger)
     return _plan_alternation(
-        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over
+        state, Phase.CONFIRM, challenger, baseline.number, bed, is_stage_over=is_proof_over
     )
 
 
@@ -785,12 +789,16 @@ def _plan_runner_up(
     reserved_seconds = compute_min_proof_seconds(
         state
     ) + MIN_BLOCKS * compute_average_trial_seconds(state)
-    is_over = (
+    is_comparison_over = (
         elapsed_seconds + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
     )
-    is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
-    is_over = is_over or not is_undecided(state, *finalist_pair)
-    return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
+    is_comparison_over = (
+        is_comparison_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
+    )
+    is_comparison_over = is_comparison_over or not is_undecided(state, *finalist_pair)
+    return _plan_alternation(
+        state, Phase.RUNNER_UP, *finalist_pair, bed, is_stage_over=is_comparison_over
+    )
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
@@ -807,10 +815,10 @@ def _plan_alternation(
     second_number: int,
     bed: str | None,
     *,
-    is_over: bool,
+    is_stage_over: bool,
 ) -> ScheduleStep | None:
     """Return the next measurement of one of two configurations. The two configurations alternate until
-    ``is_over``.
+    ``is_stage_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.
@@ -818,7 +826,7 @@ def _plan_alternation(
     finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     confirmations = list_confirmations(state, first_number, phase, bed)
     if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
-        len(confirmations) % 2 == 0 and is_over
+        len(confirmations) % 2 == 0 and is_stage_over
     ):
         return None
     next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number

@@ -134,10 +134,10 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     if missing_names := [
         d.name for d in environment.space.tunable_dimensions if d.name not in recorded_settings
     ]:
-        others_text = f" and {len(missing_names) - 1} more" if len(missing_names) > 1 else ""
+        further_names_text = f" and {len(missing_names) - 1} more" if len(missing_names) > 1 else ""
         raise AutotuneError(
-            f"study {directory.name} lacks values of {missing_names[0]}{others_text}: it was started "
-            f"with another version of autotune or on other hosts",
+            f"study {directory.name} lacks values of {missing_names[0]}{further_names_text}: it was "
+            f"started with another version of autotune or on other hosts",
             hint="start a new study with its best configurations: autotune run TARGET --from "
             f"{shlex.quote(directory.name)}",
         )

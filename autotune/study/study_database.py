@@ -621,10 +621,14 @@ def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    files = record.get("files")
-    if record.get("event") != "deployed" or not isinstance(files, Mapping):
+    digest_by_name = record.get("files")
+    if record.get("event") != "deployed" or not isinstance(digest_by_name, Mapping):
         return []
-    return [(file_name, digest) for file_name, digest in files.items() if isinstance(digest, str)]
+    return [
+        (file_name, digest)
+        for file_name, digest in digest_by_name.items()
+        if isinstance(digest, str)
+    ]
 
 
 def read_lines_after(connection: Connection, study: int, last_number: int) -> list[bytes]:

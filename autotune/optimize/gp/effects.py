@@ -46,14 +46,14 @@ class LevelEffects:
         """Return, for each point, the sums of the effects and of their squares: ``[point, column]``."""
         level_count, levels = self.variances.shape[1], points[:, self.axes]
         flat_indices = levels + level_count * np.arange(len(self.axes))
-        rows, places = np.nonzero(self._has_effect.take(flat_indices))
+        rows, positions = np.nonzero(self._has_effect.take(flat_indices))
         row_ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
-        values, squares = self._flat_values
+        effect_values, squared_values = self._flat_values
         selection = csr_array(
-            (np.ones(len(rows)), flat_indices[rows, places], row_ends),
-            shape=(len(points), len(values)),
+            (np.ones(len(rows)), flat_indices[rows, positions], row_ends),
+            shape=(len(points), len(effect_values)),
         )
-        return selection @ values, selection @ squares
+        return selection @ effect_values, selection @ squared_values
 
 
 def tabulate_variances(covariance_tables: tuple[Array, ...]) -> Array:

@@ -46,7 +46,7 @@ class GridAxis:
             )
             return cls(dimension, tuple(integers), integer_positions)
         unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
-        values = [
+        level_values = [
             compute_value_at_position(dimension, unit_position) for unit_position in unit_positions
         ]
         # Preset values are not rounded to a level. Rounding would change settings that a suggestion
@@ -58,8 +58,10 @@ class GridAxis:
             dimension.baseline,
         ):
             if preset is not None and dimension.clip(preset) == preset:
-                values[round(compute_unit_position(dimension, preset) * (MAX_LEVELS - 1))] = preset
-        return cls(dimension, tuple(values), unit_positions)
+                level_values[round(compute_unit_position(dimension, preset) * (MAX_LEVELS - 1))] = (
+                    preset
+                )
+        return cls(dimension, tuple(level_values), unit_positions)
 
     @property
     def safe_levels(self) -> tuple[int, int]:

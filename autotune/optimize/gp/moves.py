@@ -319,17 +319,17 @@ def list_guided_candidates(
     For each length, one point combines all moves, and further points make a single move each.
     Duplicates are removed, because repairing and predicting a point takes time.
     """
-    parsed_moves, start = parse_moves(grid, moves), history.start
+    parsed_moves, start_point = parse_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
         joint_point = apply_moves(grid, history, parsed_moves, length)
         changed_axes = [
             axis
             for axis in dict.fromkeys(m.axis for m in parsed_moves)
-            if joint_point[axis] != start[axis]
+            if joint_point[axis] != start_point[axis]
         ]
         if changed_axes:
-            single_changes = np.tile(start, (len(changed_axes), 1))
+            single_changes = np.tile(start_point, (len(changed_axes), 1))
             single_changes[np.arange(len(changed_axes)), changed_axes] = joint_point[changed_axes]
             candidates += [joint_point[None, :], single_changes]
     points = np.vstack(candidates)
