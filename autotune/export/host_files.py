@@ -131,8 +131,8 @@ def list_changed_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
     setups = derived_hosts.setups
-    for setup in setups.values():
-        _check_names(study, [*setup.units, *setup.sysctls, *setup.sysctls.values()])
+    for host_setup in setups.values():
+        _check_names(study, [*host_setup.units, *host_setup.sysctls, *host_setup.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
         _check_names(study, original.sysctls.values())
@@ -142,8 +142,8 @@ def list_changed_hosts(
     )
     hosts = ExportedHosts(
         files,
-        {host: setup.units for host, setup in setups.items()},
-        {host: setup.sysctls for host, setup in setups.items()},
+        {host: host_setup.units for host, host_setup in setups.items()},
+        {host: host_setup.sysctls for host, host_setup in setups.items()},
         original_files,
     )
     chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups)

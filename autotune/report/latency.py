@@ -153,8 +153,10 @@ def bound_by_capacity(
     """Return a lower bound of the percentile if ``rate`` exceeds the capacity, else ``None``."""
     if capacity is None or not capacity.is_feasible or rate <= capacity.high:
         return None
-    why = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
-    return LatencyEstimate(limit_seconds, limit_seconds, limit_seconds, MORE_THAN_BOUND, why)
+    bound_reason = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
+    return LatencyEstimate(
+        limit_seconds, limit_seconds, limit_seconds, MORE_THAN_BOUND, bound_reason
+    )
 
 
 def find_today_latency(figures: StudyFigures) -> TodayLatency | None:

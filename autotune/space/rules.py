@@ -79,11 +79,11 @@ class Rule:
     def is_kept(self, values_by_name: NameValues) -> bool:
         if self.comparison.is_satisfied(values_by_name):
             return True
-        compute_allowed_excess = self.compute_allowed_excess(values_by_name)
+        allowed_excess = self.compute_allowed_excess(values_by_name)
         left, right = self.comparison.left, self.comparison.right
-        return compute_allowed_excess > 0 and left.evaluate(values_by_name) - right.evaluate(
+        return allowed_excess > 0 and left.evaluate(values_by_name) - right.evaluate(
             values_by_name
-        ) <= compute_allowed_excess * (1 + 1e-12)
+        ) <= allowed_excess * (1 + 1e-12)
 
     def compute_allowed_excess(self, values_by_name: NameValues) -> float:
         """Return the amount by which the side that should be smaller may exceed the other side, as
@@ -149,11 +149,11 @@ class Rule:
             return f"{arithmetic} = {value_text}"
 
         left, right = format_side(self.comparison.left), format_side(self.comparison.right)
-        compute_allowed_excess = self.compute_allowed_excess(values_by_name)
+        allowed_excess = self.compute_allowed_excess(values_by_name)
         allowed_text = format_quantity(
-            self.comparison.right.evaluate(values_by_name) + compute_allowed_excess
+            self.comparison.right.evaluate(values_by_name) + allowed_excess
         )
-        baseline_text = f", or {allowed_text} as in the baseline" if compute_allowed_excess else ""
+        baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
         return f"{self.text}: {left} {self.symbol} {right}{baseline_text}"
 
     def names(self) -> frozenset[str]:

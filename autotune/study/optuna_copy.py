@@ -40,9 +40,9 @@ def copy_in_background(
     stop_event = threading.Event()
 
     def copy_until_stopped() -> None:
-        is_last = False
-        while not is_last:
-            is_last = stop_event.wait(poll_seconds)
+        is_last_copy = False
+        while not is_last_copy:
+            is_last_copy = stop_event.wait(poll_seconds)
             with suppress(SQLAlchemyError, StorageInternalError, AutotuneError):
                 _copy_outcomes(database, study, create_searcher, stop_event, poll_seconds)
 

@@ -89,13 +89,13 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     """
     file = read_addresses(target)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
-    candidates = [
+    candidate_directories = [
         root / directory_name
         for directory_name in foreign_files.list_names(root)
         if _read_target_path(root / directory_name) == target.resolve()
     ]
-    studies = [study for study in candidates if ownership.is_own_study(study)]
-    foreign_studies = [study for study in candidates if study not in studies]
+    studies = [study for study in candidate_directories if ownership.is_own_study(study)]
+    foreign_studies = [study for study in candidate_directories if study not in studies]
     # The last study is restored first, because its backup includes intended changes by earlier studies.
     studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
     _reject_running_studies(studies)

@@ -102,20 +102,20 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     ``beds`` is the value of `--beds`; ``None`` means all beds of the study. Raises the errors of
     `prepare_existing`, and AutotuneError if the study is finished, read-only or has no search.
     """
-    state, quoted_name = load_state(directory), shlex.quote(directory.name)
+    state, quoted_study_name = load_state(directory), shlex.quote(directory.name)
     if state.purpose:
         commands = {
-            APPLY_PURPOSE: f"autotune restore {quoted_name}",
+            APPLY_PURPOSE: f"autotune restore {quoted_study_name}",
             MEASURE_PURPOSE: "autotune measure TARGET",
         }
         raise AutotuneError(
             f"{directory.name} cannot be resumed: it only {state.purpose} a configuration",
-            hint=commands.get(state.purpose, f"autotune report {quoted_name}"),
+            hint=commands.get(state.purpose, f"autotune report {quoted_study_name}"),
         )
     if state.verdict is not None:
         raise AutotuneError(
             f"study {directory.name} is finished",
-            hint=f"autotune report {quoted_name}",
+            hint=f"autotune report {quoted_study_name}",
         )
     ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)

@@ -467,12 +467,14 @@ def compute_log_expected_improvement(mean: Array, sd: Array, best_log_peak: floa
     et al., 2023).
     """
     z_score = (mean - best_log_peak) / sd
-    density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
-    near_improvement = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
+    log_density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
+    near_improvement = np.maximum(np.exp(log_density) + z_score * ndtr(z_score), 1e-300)
     # For z far below zero, φ(z) + z Φ(z) is computed with the asymptotic series of Mills' ratio.
     squared_score = np.maximum(z_score * z_score, 25.0)
     far_log_improvement = (
-        density - np.log(squared_score) + np.log1p(-3.0 / squared_score + 15.0 / squared_score**2)
+        log_density
+        - np.log(squared_score)
+        + np.log1p(-3.0 / squared_score + 15.0 / squared_score**2)
     )
     return np.asarray(
         np.log(sd) + np.where(z_score > -5.0, np.log(near_improvement), far_log_improvement)
