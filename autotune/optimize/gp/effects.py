@@ -34,8 +34,8 @@ class LevelEffects:
     @cached_property
     def _flat_values(self) -> tuple[Array, Array]:
         """Return the values and their squares, each with one row per axis and level."""
-        axes, levels, column_count = self.values.shape
-        flat_values = self.values.reshape(axes * levels, column_count)
+        axis_count, level_count, column_count = self.values.shape
+        flat_values = self.values.reshape(axis_count * level_count, column_count)
         return flat_values, flat_values**2
 
     @cached_property
