@@ -143,7 +143,7 @@ class Simulation:
         if isinstance(step, MeasureStep):
             return step
         if isinstance(step, RankStep):
-            found = self.searcher.compute_posterior(estimate_study_drift(self.state))
+            found = self.searcher.compute_posterior_peaks(estimate_study_drift(self.state))
             peaks = {number: (e.value, e.sd) for number, e in found.peaks.items()}
             self._record("standings", peaks=peaks, noise=found.noise)
         elif isinstance(step, SimplifyStep):
@@ -299,8 +299,8 @@ def _row(
     title: str, stacks: Sequence[Stack], alone: Sequence[Study], several: Sequence[Study], beds: int
 ) -> None:
     seconds = time_of_one(alone) / beds
-    pace = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in several])
-    single = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in alone])
+    pace = np.mean([len(one.state.list_counted_trials()) / one.curve[-1][0] for one in several])
+    single = np.mean([len(one.state.list_counted_trials()) / one.curve[-1][0] for one in alone])
     print(
         f"{title:14} configurations {pace / single / beds:5.2f}  as good "
         f"{between(alone, several, beds)} of {beds} ×  regret {regret(stacks, several, seconds):4.1f} % "

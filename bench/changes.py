@@ -65,7 +65,9 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
         return None
     winner, final = (done.state.find_trial(n).settings for n in (first, number))
     stock, height = _log(stack, stack.space.baseline), _log(stack, final)
-    preset = max(_log(stack, trial.settings) for trial in done.state.list_finished(*OPENING_PHASES))
+    preset = max(
+        _log(stack, trial.settings) for trial in done.state.list_finished_trials(*OPENING_PHASES)
+    )
     losses = {name: height - _log(stack, revert_changes(stack.space, final, [name]))
               for name in changes(stack, final)}  # fmt: skip
     return Confirmed(

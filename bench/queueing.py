@@ -377,9 +377,9 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
                       kernel_values=kernel if host in ("lb1", "web1") else {})
         for host, (cpus, memory) in sizes.items()
     }  # fmt: skip
-    space = build_space(file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})).for_traits(
-        _traits_of(load)
-    )
+    space = build_space(
+        file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})
+    ).with_load_traits(_traits_of(load))
     unknown = [
         d for d in space.tunable_dimensions if effects and d.name.rpartition(".")[2] not in KNOWN
     ]

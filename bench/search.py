@@ -257,7 +257,7 @@ def searched(kind: str, case: Case) -> Run:
         if len(tried) in case.at:
             own = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
             choices.append((own, own) if kind.endswith(OWN_CHOICE)
-                           else _chosen(case, searcher.compute_posterior(), tried))  # fmt: skip
+                           else _chosen(case, searcher.compute_posterior_peaks(), tried))  # fmt: skip
             lowest.append(min(_regret(case, settings) for settings in tried))
     late = [peak is None for peak in peaks[FREE_FAILURES:]]
     preset = min(_regret(case, settings) for settings in known)

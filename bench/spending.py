@@ -199,7 +199,7 @@ def ours(
             )
             searcher = _searcher(space, seed, sampler)
             run_study_loop(TrialContext(space, session, store, progress), searcher, budget)
-            tried = len(store.state.list_finished(*COUNTED_PHASES))
+            tried = len(store.state.list_finished_trials(*COUNTED_PHASES))
         records = list(journal.read_records(Path(place) / "events.jsonl"))
     picks = [_pick(state, space, seed) for state in _states(records, seconds)]
     reached = _reached_seconds(records, name, space, seed, seconds)
@@ -213,7 +213,7 @@ def _reached_seconds(
     state, reached = State(), seconds
     for record in records:
         state = apply_record(state, record)
-        finished = state.list_finished(*COUNTED_PHASES)
+        finished = state.list_finished_trials(*COUNTED_PHASES)
         if record["event"] != "measured" or not finished or state.posterior is not None:
             continue
         regret = _regret(name, _pick(state, space, seed))
@@ -246,7 +246,7 @@ def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
     if state.posterior is None and ranking.find_reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up_search(searcher, state)
-        posterior = searcher.compute_posterior(ranking.estimate_study_drift(state))
+        posterior = searcher.compute_posterior_peaks(ranking.estimate_study_drift(state))
         state = replace(state, posterior=posterior)
     leader = ranking.find_best_trial(state) if state.posterior else None
     return space.baseline if leader is None else state.find_trial(leader).settings

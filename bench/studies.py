@@ -69,7 +69,7 @@ def study(
         if isinstance(step, ConcludeStep):
             return Study(state, decide_verdict(state))
         if isinstance(step, RankStep):
-            found = searcher.compute_posterior(estimate_study_drift(state))
+            found = searcher.compute_posterior_peaks(estimate_study_drift(state))
             state = apply_record(
                 state,
                 _record(
@@ -88,7 +88,7 @@ def study(
             asked = searcher.suggest(estimate_study_drift(state))
             probability = asked.improvement_probability
             if probability is not None and probability < STOP_PROBABILITY:
-                searcher.discard_pending()
+                searcher.discard_pending_suggestions()
                 state = apply_record(state, _record("settled", why="nothing left to win"))
                 continue
             settings = {**stack.space.baseline, **asked.values}

@@ -178,7 +178,7 @@ def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnviro
             trial = state.find_trial(record["trial"])
             if trial.phase in COUNTED_PHASES and trial.bed:
                 peak = build_chain(model.topology, trial.settings).compute_peak(slo)
-                tried.append((state.bed_elapsed_seconds(trial.bed), peak))
+                tried.append((state.compute_bed_elapsed_seconds(trial.bed), peak))
     times, peaks = zip(*sorted(tried), strict=True)
     curve = tuple(zip(times, accumulate(peaks, max), strict=True))
     return Study(state, decide_verdict(state), curve, 0.0)

@@ -45,7 +45,7 @@ def main(study: Path) -> None:
 
 def best_of_search(study: Study) -> Trial:
     """Return the configuration of the search with the highest capacity."""
-    found = study.state.list_finished(Phase.SEARCH)
+    found = study.state.list_finished_trials(Phase.SEARCH)
     return max(found, key=lambda trial: trial.peak.peak if trial.peak else 0.0)
 
 

@@ -33,7 +33,9 @@ SCHEMA_NAMES = (
 def _ignore_errors(
     complete_words: Callable[[typer.Context, str], Iterable[Completion]],
 ) -> Callable[[typer.Context, str], list[Completion]]:
-    """Return a completion function that ignores errors, because the command reports them when it runs."""
+    """Return a completion function that ignores errors, because the command reports them when it
+    runs.
+    """
 
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
@@ -74,7 +76,7 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
         )
     )
     yield from ("baseline", "best")
-    for trial in state.list_finished():
+    for trial in state.list_finished_trials():
         outcome = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
         yield str(trial.number), f"{trial.phase}, {outcome}"
 

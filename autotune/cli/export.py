@@ -144,14 +144,14 @@ def apply(
 
 def _announce_changes(environment: Environment, settings: Settings) -> Iterator[str]:
     """Yield the diffs of files, and the other changes on each host."""
-    from autotune.study.run_plan import changes_to_json, format_changes
+    from autotune.study.run_plan import encode_host_changes, format_changes
 
     baseline = environment.space.baseline
     changed_count = sum(settings[name] != baseline[name] for name in settings)
     compute_changes = environment.build_preview().compute_changes
     assert compute_changes is not None  # `check_can_keep` requires hosts
-    changes = compute_changes(environment.space.complete_unrepaired(settings).settings)
-    changes_json = changes_to_json(changes)
+    changes = compute_changes(environment.space.complete_without_repair(settings).settings)
+    changes_json = encode_host_changes(changes)
     yield from (c["diff"].rstrip("\n") for c in changes_json.values() if c["diff"])
     yield (
         f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "

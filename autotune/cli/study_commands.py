@@ -275,7 +275,7 @@ def explain(
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
         if measure:
-            explain_study.check_not_shared(directory)
+            explain_study.check_study_not_shared(directory)
             environment = start.prepare_existing(directory)
             confirm(environment.describe_load(study=False), yes=yes, quiet=progress.quiet)
             with open_progress(environment, directory, progress) as reporter:

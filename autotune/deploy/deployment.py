@@ -403,7 +403,7 @@ class Deployment(Fleet):
     @cached_property
     def _rendered_baseline(self) -> DesiredState:
         """Return the state with the baseline settings, in which secrets are still masked."""
-        return self.build_desired_state(self.space.complete_unrepaired({}).settings)
+        return self.build_desired_state(self.space.complete_without_repair({}).settings)
 
     def _baseline_state(self) -> DesiredState:
         base_state = self._rendered_baseline
@@ -552,7 +552,9 @@ class Deployment(Fleet):
     def _await_answer_after(
         self, plans: Mapping[str, HostPlan], desired: DesiredState, limit_seconds: float
     ) -> None:
-        """Wait for the stack. If units were only reloaded and responses stay wrong, restart the units."""
+        """Wait for the stack. If units were only reloaded and responses stay wrong, restart the
+        units.
+        """
         reloading_plans = {
             name: plan
             for name, plan in plans.items()

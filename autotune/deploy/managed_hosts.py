@@ -250,19 +250,18 @@ def restore_hosts(
     study: Path,
     transports: Mapping[str, Transport],
     service_manager: ServiceManager,
-    await_entry: Callable[[], str] | None = None,
+    await_correct_entries: Callable[[], str] | None = None,
     *,
     prefers_host_copies: bool,
 ) -> list[str]:
     """Restore the hosts that a study changed. Return one line per result.
 
-    The backups are the controller's copies. With ``prefers_host_copies``, the backup on a host
-    itself is used if there is one. If services were restarted, ``await_entry()`` waits for a correct
+    The backups are the controller's copies. With ``prefers_host_copies``, the backup on a host itself
+    is used if there is one. If services were restarted, ``await_correct_entries()`` waits for a correct
     response and returns a line about it.
 
-    Raises AutotuneError with each host that could not be restored, once all other hosts are
-    restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
-    restored.
+    Raises AutotuneError with each host that could not be restored, once all other hosts are restored.
+    Raises LockedError if another tuner holds the locks on all hosts that could not be restored.
     """
     store, study_name = BackupStore(study), find_study_directory(study).name
     hosts: dict[str, ManagedHost] = {}
@@ -298,8 +297,8 @@ def restore_hosts(
     ]
     if errors := {**errors, **saved_copies.errors}:
         raise join_errors(errors.values(), first_lines=lines)
-    if await_entry is not None and any(host.has_started_units for host in hosts.values()):
-        lines.append(await_entry())
+    if await_correct_entries is not None and any(host.has_started_units for host in hosts.values()):
+        lines.append(await_correct_entries())
     return lines
 
 

@@ -133,7 +133,7 @@ class ParameterFleet(Fleet):
 
     def deploy(self, settings: Settings) -> DeployResult:
         return DeployResult(
-            _render_files(self.space, settings), {}, self.space.select_active(settings)
+            _render_files(self.space, settings), {}, self.space.select_active_settings(settings)
         )
 
     def restore(self) -> None:
@@ -189,7 +189,7 @@ class CommandSession:
         for _ in range(MAX_ATTEMPTS):
             start_time = time.monotonic()
             answer = self._benchmark.call_program(
-                request.trial, self._space.select_active(settings)
+                request.trial, self._space.select_active_settings(settings)
             )
             record.on_answer(answer, time.monotonic() - start_time)
             if not isinstance(answer, BenchmarkFault):
@@ -253,5 +253,5 @@ def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEval
 
 
 def _render_files(space: SearchSpace, settings: Settings) -> dict[str, bytes]:
-    parameters = dict(sorted(space.select_active(settings).items()))
+    parameters = dict(sorted(space.select_active_settings(settings).items()))
     return {PARAMETERS_FILE: json.dumps(parameters, indent=2, ensure_ascii=False).encode() + b"\n"}

@@ -40,7 +40,9 @@ def fix_restart_parameters(
     for dimension in fixed_dimensions:
         _check_data_loss(file, dimension, losses, running_values)
     fixed_names = {dimension.name for dimension in fixed_dimensions}
-    dimensions = (d.fixed_at(d.baseline) if d.name in fixed_names else d for d in space.dimensions)
+    dimensions = (
+        d.fix_at_value(d.baseline) if d.name in fixed_names else d for d in space.dimensions
+    )
     loss_lines = (
         f"{tier}: settings that need a restart are not tuned, because {_describe_loss(tier, loss)}"
         for tier, loss in losses.items()

@@ -251,7 +251,7 @@ def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Setting
     """
     try:
         return (
-            space.build_candidate(suggested_settings, keep=suggested_settings).settings
+            space.build_candidate(suggested_settings, kept_names=suggested_settings).settings
             if suggested_settings
             else {}
         )

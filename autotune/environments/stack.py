@@ -279,7 +279,7 @@ class StackEnvironment:
 
         Raises AutotuneError if all files are edited but the entry returns a wrong response.
         """
-        changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
+        changes = self._compute_changes(self.space.complete_without_repair({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (
             f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes"
@@ -455,7 +455,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     host_templates = _read_host_templates(file, hosts, runtime)
     load = find_generator(file)
     traits = find_traits(target.load, keeps_connections=load.limits.keeps_connections)
-    space = spaces.build_space(file, facts, host_templates.adopted_values).for_traits(traits)
+    space = spaces.build_space(file, facts, host_templates.adopted_values).with_load_traits(traits)
     load_hosts = _find_load_hosts(target, hosts, runtime)
     program_users = _list_program_users(target, load, load_hosts)
     programs = runtime.find_programs(program_users, {**{h.name: h for h in load_hosts}, **hosts})
@@ -477,7 +477,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
     host_templates = host_templates.without_parameters(proof.refuted)
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
-        space.with_fixed(proof.refuted),
+        space.with_fixed_parameters(proof.refuted),
         facts,
         runtime,
         hosts,

@@ -47,7 +47,7 @@ LOAD_KERNEL_HANDLER = "Load kernel values"
 LINE_WIDTHS, MAX_LINE_WIDTH = (120, 112, 104, 96, 88, 80), 160
 
 
-class Template(str):
+class AnsibleTemplate(str):
     """Text that Ansible renders as a template. All other text is marked as unsafe, so that Ansible
     does not render it.
     """
@@ -67,8 +67,10 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
     }
     backup = format_backup_directory(study, trial)
     tasks = {
-        f"{ROLE_DIRECTORY}/tasks/{name}.yml": list(_build_tasks(names[0], hosts, backup))
-        for name, names in groups.items()
+        f"{ROLE_DIRECTORY}/tasks/{group_name}.yml": list(
+            _build_tasks(group_hosts[0], hosts, backup)
+        )
+        for group_name, group_hosts in groups.items()
     }
     documents: dict[str, Any] = tasks | {
         "ansible/inventory.yml": _build_inventory(study),
@@ -78,7 +80,7 @@ def export_ansible(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[str
             "autotune_health_url": "",
         },
         f"{ROLE_DIRECTORY}/vars/main.yml": _build_variables(hosts),
-        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_includes(groups)),
+        f"{ROLE_DIRECTORY}/tasks/main.yml": list(_build_include_tasks(groups)),
         f"{ROLE_DIRECTORY}/handlers/main.yml": list(_build_handlers(hosts)),
         f"{ROLE_DIRECTORY}/meta/main.yml": _build_metadata(study),
     }
@@ -101,21 +103,21 @@ def _build_playbook(study: Study, trial: Trial, hosts: ExportedHosts) -> dict[st
     }
 
 
-def _build_includes(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+def _build_include_tasks(groups: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks that include the task file of each group of hosts."""
-    for name, names in groups.items():
+    for group_name, group_hosts in groups.items():
         yield {
-            "name": f"Configure {name}",
-            "ansible.builtin.include_tasks": f"{name}.yml",
-            "when": f"inventory_hostname in {list(names)}",
+            "name": f"Configure {group_name}",
+            "ansible.builtin.include_tasks": f"{group_name}.yml",
+            "when": f"inventory_hostname in {list(group_hosts)}",
         }
 
 
 def format_backup_directory(study: Study, trial: Trial) -> str:
     """Return the directory on each host in which the role saves the files that it replaces."""
     # Templates and commands contain the study's name, so special characters in the name are replaced.
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
-    return f"/var/backups/autotune-{name}-{trial.number}"
+    safe_name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
+    return f"/var/backups/autotune-{safe_name}-{trial.number}"
 
 
 def _build_variables(hosts: ExportedHosts) -> dict[str, Any]:
@@ -135,19 +137,19 @@ def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[s
             files = [
                 (f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.list_files(host)
             ]
-            tiers = [name for name, spec in target.tiers.items() if host in spec.hosts]
+            tiers = [tier_name for tier_name, spec in target.tiers.items() if host in spec.hosts]
             units = [(u, runs, hosts.needs_start(host, u)) for u, runs in hosts.units[host].items()]
             group_key = (tiers, files, sorted(units), sorted(hosts.sysctls[host]))
-            names = groups.setdefault(repr(group_key), [])
-            if host not in names:
-                names.append(host)
-    return {_name_group(target, names): names for names in groups.values()}
+            group_hosts = groups.setdefault(repr(group_key), [])
+            if host not in group_hosts:
+                group_hosts.append(host)
+    return {_name_group(target, group_hosts): group_hosts for group_hosts in groups.values()}
 
 
-def _name_group(target: Target, names: list[str]) -> str:
-    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(names)]
-    is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(names)
-    return tiers[0] if is_whole_tier else names[0]
+def _name_group(target: Target, group_hosts: list[str]) -> str:
+    tiers = [tier for tier, spec in target.tiers.items() if set(spec.hosts) & set(group_hosts)]
+    is_whole_tier = len(tiers) == 1 and set(target.tiers[tiers[0]].hosts) == set(group_hosts)
+    return tiers[0] if is_whole_tier else group_hosts[0]
 
 
 def _build_inventory(study: Study) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _build_connection(host: Host) -> dict[str, Any]:
     if host.transport == "local":
         return {"ansible_connection": "local"}
     variables = {"ansible_host": host.address, "ansible_user": host.user, "ansible_port": host.port}
-    return {name: value for name, value in variables.items() if value is not None}
+    return {variable_name: value for variable_name, value in variables.items() if value is not None}
 
 
 def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
@@ -200,20 +202,22 @@ def _build_tasks(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[
     }
     yield {
         "name": "Configure the host, or roll it back",
-        "block": list(_build_configuration(host, hosts, backup)),
-        "rescue": list(_build_rollback(backup)),
+        "block": list(_build_configuration_tasks(host, hosts, backup)),
+        "rescue": list(_build_rollback_tasks(backup)),
     }
 
 
-def _build_host_script(name: str, request: str, *arguments: str) -> dict[str, Any]:
-    """Return a task that runs the host script with ``request`` (such as `--check`) and ``arguments``."""
-    force_option = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
+def _build_host_script(task_name: str, script_option: str, *arguments: str) -> dict[str, Any]:
+    """Return a task that runs the host script with ``script_option`` (such as `--check`) and
+    ``arguments``.
+    """
+    force_option = AnsibleTemplate("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
-        "name": name,
+        "name": task_name,
         "ansible.builtin.command": {
-            "argv": ["sh", "-s", "--", force_option, request, *arguments],
-            "stdin": Template(f"{{{{ {script} }}}}"),
+            "argv": ["sh", "-s", "--", force_option, script_option, *arguments],
+            "stdin": AnsibleTemplate(f"{{{{ {script} }}}}"),
         },
     }
 
@@ -229,13 +233,13 @@ def _build_preview_task() -> dict[str, Any]:
     }
 
 
-def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
+def _build_rollback_tasks(backup: str) -> Iterator[dict[str, Any]]:
     """Yield the tasks that run after a failure. The play then fails, so that no other host changes."""
     yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Report the failed task",
         "ansible.builtin.fail": {
-            "msg": Template(
+            "msg": AnsibleTemplate(
                 "{{ inventory_hostname }} was rolled back, because this task failed: "
                 "{{ ansible_failed_task.name }}"
             )
@@ -243,7 +247,9 @@ def _build_rollback(backup: str) -> Iterator[dict[str, Any]]:
     }
 
 
-def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterator[dict[str, Any]]:
+def _build_configuration_tasks(
+    host: str, hosts: ExportedHosts, backup: str
+) -> Iterator[dict[str, Any]]:
     units = hosts.units[host]
     stopped_units = sorted(unit for unit, runs in units.items() if not runs)
     if stopped_units:
@@ -277,7 +283,7 @@ def _build_configuration(host: str, hosts: ExportedHosts, backup: str) -> Iterat
             "changed_when": False,
             "when": "not ansible_check_mode",
         }
-    yield from _build_health_checks(running_units)
+    yield from _build_health_check_tasks(running_units)
 
 
 def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
@@ -289,16 +295,16 @@ def _build_kernel_task(running_units: Iterable[str]) -> dict[str, Any]:
             "owner": "root",
             "group": "root",
             "mode": _format_mode(0o644),
-            "regexp": Template(r"^\s*{{ item.key | regex_escape }}\s*="),
-            "line": Template("{{ item.key }} = {{ item.value }}"),
+            "regexp": AnsibleTemplate(r"^\s*{{ item.key | regex_escape }}\s*="),
+            "line": AnsibleTemplate("{{ item.key }} = {{ item.value }}"),
         },
-        "loop": Template("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
+        "loop": AnsibleTemplate("{{ autotune_kernel[inventory_hostname] | dict2items }}"),
         # A listening socket keeps the backlog limit that applied when it was opened.
         "notify": [LOAD_KERNEL_HANDLER, *(f"Restart {unit}" for unit in running_units)],
     }
 
 
-def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _build_health_check_tasks(running_units: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield tasks that fail if a service stops soon after its start. The tasks run before the next
     host changes.
     """
@@ -309,13 +315,15 @@ def _build_health_checks(running_units: Sequence[str]) -> Iterator[dict[str, Any
         }
         yield {
             "name": "Check that services run",
-            "ansible.builtin.command": {"argv": ["systemctl", "is-active", Template("{{ item }}")]},
+            "ansible.builtin.command": {
+                "argv": ["systemctl", "is-active", AnsibleTemplate("{{ item }}")]
+            },
             "loop": list(running_units),
             "changed_when": False,
         }
     yield {
         "name": "Request the address of the health check",
-        "ansible.builtin.uri": {"url": Template("{{ autotune_health_url }}")},
+        "ansible.builtin.uri": {"url": AnsibleTemplate("{{ autotune_health_url }}")},
         "delegate_to": "localhost",
         "become": False,
         "register": "autotune_health",
@@ -330,7 +338,7 @@ def _build_write_task(file: HostFile, hosts: ExportedHosts, backup: str) -> dict
     """Return a task in which the script writes one file. In check mode, the script only compares the
     file with the new content.
     """
-    request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
+    request = AnsibleTemplate("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified_handlers = [_name_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
         **_build_host_script(f"Write {file.path}", request, backup, file.path),
@@ -355,28 +363,28 @@ def _build_handlers(hosts: ExportedHosts) -> Iterator[dict[str, Any]]:
         }
     # If files were overwritten, the running configuration is unknown, and a reload may not apply all
     # changes.
-    unit_state = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
+    unit_state = AnsibleTemplate("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {
         (_name_handler(host, unit, hosts), unit)
         for host, units in hosts.units.items()
         for unit, runs in units.items()
         if runs
     }
-    for name, unit in sorted(handlers):
+    for handler_name, unit in sorted(handlers):
         task = _build_unit_task(
-            name, unit, unit_state if name.startswith("Reload") else "restarted"
+            handler_name, unit, unit_state if handler_name.startswith("Reload") else "restarted"
         )
         task["ansible.builtin.systemd_service"]["daemon_reload"] = True
         yield task
 
 
 def _build_unit_task(
-    name: str, unit: str, state: str, *, enabled: bool | None = None
+    task_name: str, unit: str, state: str, *, enabled: bool | None = None
 ) -> dict[str, Any]:
     service: dict[str, Any] = {"name": unit, "state": state}
     if enabled is not None:
         service["enabled"] = enabled
-    return {"name": name, "ansible.builtin.systemd_service": service}
+    return {"name": task_name, "ansible.builtin.systemd_service": service}
 
 
 def _build_metadata(study: Study) -> dict[str, Any]:
@@ -393,7 +401,7 @@ def _build_metadata(study: Study) -> dict[str, Any]:
 
 
 def _format_mode(mode: int) -> str:
-    # In quotes, because YAML 1.1 would read the number as octal.
+    # The mode is quoted, because YAML 1.1 would read a bare number as octal.
     return _quote_string(f"0{mode:o}")
 
 
@@ -408,7 +416,7 @@ def _mark_templates_unsafe(document: Any) -> Any:
         return {key: _mark_templates_unsafe(value) for key, value in document.items()}
     if isinstance(document, list):
         return [_mark_templates_unsafe(value) for value in document]
-    if isinstance(document, Template):
+    if isinstance(document, AnsibleTemplate):
         return str(document)
     if isinstance(document, str) and re.search(r"\{[{%#]", document):
         return TaggedScalar(document, '"', "!unsafe")
@@ -441,8 +449,7 @@ def _dump_yaml(document: Any, width: int) -> bytes:
     writer.dump(document, text_stream)
     text = text_stream.getvalue()
     if isinstance(document, list):
-        # ruamel indents a top-level list like any other, but yamllint requires that it is not
-        # indented.
+        # ruamel also indents a top-level list, but yamllint requires such a list not to be indented.
         text = "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
         text = text.replace("\n- name:", "\n\n- name:").replace("---\n\n", "---\n", 1)
     return text.encode()

@@ -29,7 +29,7 @@ from autotune.environments.stack_files import find_template_overrides
 from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
 from autotune.export.host_setup import HostSetup, build_host_setup
 from autotune.export.setting_lines import check_lines
-from autotune.export.unit_commands import can_run_commands, check_commands, is_below
+from autotune.export.unit_commands import can_run_commands, check_commands, is_below_pattern
 from autotune.report.studies import Study
 from autotune.runtimes import load_runtime
 from autotune.services import unit_files
@@ -45,7 +45,7 @@ from autotune.target.read_target import read_target
 from autotune.unified_diff import Hunk, split_lines
 
 WEB_ACCOUNT = ("www-data", "www-data")
-# Any facts suffice, because they affect values but no names.
+# Any facts suffice, because facts affect values but no names.
 PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)
 
 
@@ -78,7 +78,7 @@ def derive_hosts(
     """
     desired_state = _derive_desired_state(study, trial, recorded_files, records)
     for host, record in records.items():
-        _check_agreement(study, host, record, desired_state)
+        _check_record_agreement(study, host, record, desired_state)
     baseline_state = (
         _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
     )
@@ -154,7 +154,9 @@ def _derive_edits(
     return record.files[path].edits
 
 
-def _check_agreement(study: Study, host: str, record: HostRecord, desired: DesiredState) -> None:
+def _check_record_agreement(
+    study: Study, host: str, record: HostRecord, desired: DesiredState
+) -> None:
     if host not in desired.hosts:
         raise ExportError(study, f"it deployed to {host!r}, but its target runs nothing there")
     state = desired.hosts[host]
@@ -162,13 +164,13 @@ def _check_agreement(study: Study, host: str, record: HostRecord, desired: Desir
         ("unit", record.units, state.units),
         ("kernel value", record.sysctls, state.sysctls),
     ):
-        for name in sorted({*recorded_items, *derived_items}):
-            if recorded_items.get(name) != derived_items.get(name):
+        for item_name in sorted({*recorded_items, *derived_items}):
+            if recorded_items.get(item_name) != derived_items.get(item_name):
                 raise ExportError(
                     study,
-                    f"its record of {host} sets {kind} {name!r} to "
-                    f"{recorded_items.get(name, 'nothing')}, but the services of its target set it "
-                    f"to {derived_items.get(name, 'nothing')}",
+                    f"its record of {host} sets {kind} {item_name!r} to "
+                    f"{recorded_items.get(item_name, 'nothing')}, but the services of its target set it "
+                    f"to {derived_items.get(item_name, 'nothing')}",
                 )
 
 
@@ -256,11 +258,15 @@ def _build_stack(
 ) -> Stack:
     """Return the stack, with the first possible name of each program. No host is contacted."""
     services = [location.service for location in list_target_services(target)]
-    names = {name: paths[0] for s in services for name, paths in s.programs.items()}
+    program_paths = {
+        program_name: paths[0]
+        for service in services
+        for program_name, paths in service.programs.items()
+    }
     context = StackContext(
         RENDER_DIRECTORY,
         {},
-        dict.fromkeys(target.hosts, names),
+        dict.fromkeys(target.hosts, program_paths),
         dict.fromkeys(target.hosts, PLACEHOLDER_FACTS),
         *WEB_ACCOUNT,
         installed=True,
@@ -299,12 +305,12 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
     one of the tier's hosts.
     """
     catalogue = catalogue_of(target)
-    for name, tier in target.tiers.items():
-        for host in tier.hosts if target.edits_host_files(name) else ():
+    for tier_name, tier in target.tiers.items():
+        for host in tier.hosts if target.edits_host_files(tier_name) else ():
             tier_configs = {
                 instance.rpartition(".")[2]: config
                 for instance, config in adopted.items()
-                if instance.startswith(f"{name}.{host}.")
+                if instance.startswith(f"{tier_name}.{host}.")
             }
             deployments = {config.deployment for config in tier_configs.values()} - {""} or {
                 *tier.service[:1]
@@ -315,9 +321,10 @@ def _check_edited_tiers(study: Study, target: Target, adopted: Mapping[str, Adop
                 if deployment in tier.service
                 for service, _ in catalogue.services_of(deployment)
             }
-            if missing := sorted(services - tier_configs.keys()):
+            if missing_services := sorted(services - tier_configs.keys()):
                 raise ExportError(
-                    study, f"it does not record the files of {missing[0]} that it edits on {host}"
+                    study,
+                    f"it does not record the files of {missing_services[0]} that it edits on {host}",
                 )
 
 
@@ -334,7 +341,10 @@ def _check_adopted_config(study: Study, instance: ServiceInstance, config: Adopt
         raise ExportError(study, f"{config.unit!r} is not a unit of {instance.name}", hint)
     for file in config.files:
         is_own = re.fullmatch(FILE_PATTERN, file.path) and (
-            any(is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
+            any(
+                is_below_pattern(file.path, pattern)
+                for pattern in (adoption.paths if adoption else ())
+            )
             or _is_drop_in(file.path, instance)
         )
         if not is_own:
@@ -385,5 +395,5 @@ def _select_programs(
 def _list_program_choices(instance: ServiceInstance) -> Iterator[ServiceInstance]:
     programs = instance.service.programs
     for paths in product(*programs.values()):
-        names = dict(zip(programs, paths, strict=True))
-        yield replace(instance, placement=replace(instance.placement, programs=names))
+        program_paths = dict(zip(programs, paths, strict=True))
+        yield replace(instance, placement=replace(instance.placement, programs=program_paths))

@@ -67,11 +67,11 @@ def escape_code(text: object) -> str:
     return escape_line(text).replace("`", "'")
 
 
-def build_here_document(content: bytes, then: str = "") -> str:
+def build_here_document(content: bytes, line_suffix: str = "") -> str:
     """Return a command that prints ``content``: as readable text if possible, otherwise from
     base64.
 
-    ``then`` is appended to the command's first line.
+    ``line_suffix`` is appended to the command's first line.
     """
     text = content.decode("utf-8", "replace")
     is_plain_text = text.encode() == content and text.endswith("\n")
@@ -80,8 +80,8 @@ def build_here_document(content: bytes, then: str = "") -> str:
         and all(c.isprintable() or c in "\t\n" for c in text)
         and END_MARKER not in text.split("\n")
     ):
-        return f"cat <<'{END_MARKER}'{then}\n{text}{END_MARKER}"
-    return f"base64 -d <<'{END_MARKER}'{then}\n{base64.encodebytes(content).decode()}{END_MARKER}"
+        return f"cat <<'{END_MARKER}'{line_suffix}\n{text}{END_MARKER}"
+    return f"base64 -d <<'{END_MARKER}'{line_suffix}\n{base64.encodebytes(content).decode()}{END_MARKER}"
 
 
 def _join_lines(lines: Iterable[str]) -> bytes:

@@ -24,7 +24,7 @@ from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-ABSENT_DIGEST = "absent"  # used instead of the digest of a missing file
+ABSENT_DIGEST = "absent"  # stands for the digest of a missing file
 SAFETY_NOTICE = (
     "Files in directories of other accounts are changed in the same way as by `autotune apply`. "
     "The host then needs "
@@ -131,8 +131,8 @@ def list_changed_hosts(
         study, trial, read_rendered_files(study.directory, trial), records, baseline_and_files
     )
     setups = derived_hosts.setups
-    for setup in setups.values():
-        _check_names(study, [*setup.units, *setup.sysctls, *setup.sysctls.values()])
+    for host_setup in setups.values():
+        _check_names(study, [*host_setup.units, *host_setup.sysctls, *host_setup.sysctls.values()])
     original_files = _collect_originals(study, records, baseline_and_files)
     for original in original_files.values():
         _check_names(study, original.sysctls.values())
@@ -142,13 +142,13 @@ def list_changed_hosts(
     )
     hosts = ExportedHosts(
         files,
-        {host: setup.units for host, setup in setups.items()},
-        {host: setup.sysctls for host, setup in setups.items()},
+        {host: host_setup.units for host, host_setup in setups.items()},
+        {host: host_setup.sysctls for host, host_setup in setups.items()},
         original_files,
     )
     chosen_hosts = hosts if include_unchanged else _select_changed_hosts(hosts, setups)
     for file in chosen_hosts.files:
-        _check_words(study, file)
+        _check_masked_words(study, file)
     return chosen_hosts
 
 
@@ -192,7 +192,7 @@ def _build_host_file(
     )
 
 
-def _check_words(study: Study, file: HostFile) -> None:
+def _check_masked_words(study: Study, file: HostFile) -> None:
     """Raise AutotuneError if the host cannot fill in masked values, or if edits do not match the
     file's content.
     """
@@ -202,12 +202,12 @@ def _check_words(study: Study, file: HostFile) -> None:
                 f"{file.path} on {file.host} contains masked values", hint=APPLY_HINT
             )
         return
-    lines, shift = split_lines(file.content), 0
+    content_lines, line_shift = split_lines(file.content), 0
     for hunk in file.edits:
-        start = hunk.start_line - 1 + shift
-        if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
+        first_line = hunk.start_line - 1 + line_shift
+        if tuple(content_lines[first_line : first_line + len(hunk.added)]) != hunk.added:
             raise ExportError(study, f"its edits of {file.path} do not match the recorded file")
-        shift += len(hunk.added) - len(hunk.removed)
+        line_shift += len(hunk.added) - len(hunk.removed)
         try:
             split_hunk(hunk)
         except ValueError as error:
@@ -270,9 +270,9 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
         host: {
-            name: value
-            for name, value in values.items()
-            if value != hosts.before[host].sysctls.get(name)
+            kernel_setting: value
+            for kernel_setting, value in values.items()
+            if value != hosts.before[host].sysctls.get(kernel_setting)
         }
         for host, values in hosts.sysctls.items()
     }
@@ -280,8 +280,8 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     for host, states in hosts.units.items():
         before, restarts = hosts.before[host].units, setups[host].restarts
         affected_units = {unit for file in files if file.host == host for unit in file.units}
-        for name in sysctls[host]:
-            affected_units |= set(restarts[name])
+        for kernel_setting in sysctls[host]:
+            affected_units |= set(restarts[kernel_setting])
         units[host] = {
             unit: runs
             for unit, runs in states.items()
@@ -296,7 +296,9 @@ def _select_changed_hosts(hosts: ExportedHosts, setups: Mapping[str, HostSetup])
     )
 
 
-def _check_names(study: Study, names: Iterable[str]) -> None:
+def _check_names(study: Study, exported_names: Iterable[str]) -> None:
     """Raise ExportError for names or values that are unsafe as words in commands that root runs."""
-    if unsafe_names := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
+    if unsafe_names := [
+        name for name in exported_names if not ORDINARY_TEXT_PATTERN.fullmatch(name)
+    ]:
         raise ExportError(study, f"{unsafe_names[0]!r} is not a unit or a kernel value")

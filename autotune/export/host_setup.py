@@ -14,12 +14,11 @@ from autotune.services.base import Argv, Settings, resolve_config_files
 
 @dataclass(frozen=True)
 class FileSetup:
-    """A file on one host: its ``mode``, and the action that each unit needs after a change to the
-    file.
+    """A file on one host: its ``mode``, and the action that each unit needs after a change to the file.
 
-    ``check_command`` validates the file. The command is ``None`` if the service has none, or if it
-    depends on file contents. ``edited`` is true if the file existed on the host and is edited in
-    place.
+    ``check_command`` validates the file. ``None`` means that the service has no such command, or that
+    the command would depend on file contents. ``edited`` is true if the file existed on the host and is
+    edited in place.
     """
 
     mode: int
@@ -64,7 +63,10 @@ def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | 
         if file.path in desired.rendered_files[instance.name]
         and not desired.is_absent(instance, file.path)
     }
-    restarts = {name: tuple(actions_by_name.get(name, ())) for name in state.sysctls}
+    restarts = {
+        kernel_setting: tuple(actions_by_name.get(kernel_setting, ()))
+        for kernel_setting in state.sysctls
+    }
     return HostSetup(files, dict(state.units), dict(state.sysctls), restarts)
 
 

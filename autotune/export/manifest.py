@@ -3,20 +3,20 @@
 
 ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective
-  values in the baseline.
+- ``parameters`` are the effective values in the exported trial, and ``baseline`` the effective values
+  in the baseline.
 - ``changes`` are the settings that differ and have an effect, each with its unit and the required
   action.
 - ``rss`` is the size of the largest process of each service during the study, in bytes.
 - ``effective`` contains the values read back from the software.
 - ``differences`` lists effective values that differ from the requested values.
 - ``claim`` contains the verdict, gain and peaks. Only the best trial has a claim.
-- ``readings`` are the readings from the confirmation, oldest first.
-- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For
-  each file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null
-  means not recorded.
+- ``readings`` are the readings from the confirmation, the oldest first.
+- ``hosts`` contains files, units and kernel values by host, if the export configures hosts. For each
+  file, ``hosts`` contains the SHA-256 before and after: ``absent`` means a missing file, null means not
+  recorded.
 - ``files`` are the files in this export, with their SHA-256.
-- ``verify`` is a command that measures the gain again, to be run in the export's directory.
+- ``verify`` is a command that measures the gain again; it runs in the export's directory.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Two exports of the same trial are
 identical, byte for byte.
@@ -32,12 +32,16 @@ from typing import Any
 
 from autotune.export.host_files import ExportedHosts
 from autotune.measure.reading import WARM_UP_PURPOSE
-from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
+from autotune.report.parameters import (
+    DeclaredParameters,
+    find_declared_parameters,
+    list_setting_changes,
+)
 from autotune.report.studies import Study
 from autotune.report.summary import encode_gain, summarize_slo
 from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
-from autotune.study.reading_records import RecordedCall, RecordedReading, describe_call
+from autotune.study.reading_records import RecordedCall, RecordedReading, describe_command_call
 from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
 
@@ -58,7 +62,7 @@ def build_manifest(
     baseline = sides["baseline"].trial if "baseline" in sides else None
     is_command = study.target.command is not None
     # A command runs in the directory of its original target, not in the export's directory.
-    command_target = study.start.source if is_command else None
+    command_target = study.first_record.source if is_command else None
     return {
         "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
@@ -132,7 +136,7 @@ def _list_changes(
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in list_changes(baseline, trial.effective_settings, declared_parameters)
+        for change in list_setting_changes(baseline, trial.effective_settings, declared_parameters)
     ]
 
 
@@ -145,8 +149,11 @@ def _describe_hosts(hosts: ExportedHosts) -> dict[str, Any]:
             ],
             "units": dict(units),
             "sysctls": {
-                name: {"from": hosts.before[host].sysctls.get(name), "to": value}
-                for name, value in hosts.sysctls[host].items()
+                kernel_setting: {
+                    "from": hosts.before[host].sysctls.get(kernel_setting),
+                    "to": value,
+                }
+                for kernel_setting, value in hosts.sysctls[host].items()
             },
         }
         for host, units in hosts.units.items()
@@ -168,7 +175,7 @@ def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
         side = sides_by_trial.get(record.trial)
         origin_keys = {"trial": record.trial, "side": side, "at": record.at}
         if side and isinstance(record, RecordedCall):
-            yield {**origin_keys, **describe_call(record)}
+            yield {**origin_keys, **describe_command_call(record)}
         elif side and isinstance(record, RecordedReading) and record.purpose != WARM_UP_PURPOSE:
             counts = {key: getattr(record, key) for key in COUNT_KEYS}
             yield {**origin_keys, **counts, "errors": dict(record.errors)}

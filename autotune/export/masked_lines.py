@@ -1,7 +1,8 @@
-"""Changed lines with masked values. The export's script copies the words from the same line on the host.
+"""Changed lines with masked values. The export's script copies the secret values from the same line on
+the host.
 
-A study contains placeholders instead of the words. On the host, the script finds each word by the
-recorded text before and after its placeholder.
+A study contains placeholders instead of secret values. On the host, the script finds each secret value
+by the recorded text before and after its placeholder.
 """
 
 from __future__ import annotations
@@ -23,61 +24,78 @@ def split_hunk(hunk: Hunk) -> tuple[Hunk, ...]:
     Raises ValueError if the host cannot fill in the masked values. The error's text is a clause that
     follows the line number.
     """
-    old_numbers = [number for number, line in enumerate(hunk.removed) if find_placeholders(line)]
-    new_numbers = [number for number, line in enumerate(hunk.added) if find_placeholders(line)]
-    if [find_placeholders(hunk.removed[number]) for number in old_numbers] != [
-        find_placeholders(hunk.added[number]) for number in new_numbers
+    removed_indices = [
+        removed_index for removed_index, line in enumerate(hunk.removed) if find_placeholders(line)
+    ]
+    added_indices = [
+        removed_index for removed_index, line in enumerate(hunk.added) if find_placeholders(line)
+    ]
+    if [find_placeholders(hunk.removed[removed_index]) for removed_index in removed_indices] != [
+        find_placeholders(hunk.added[removed_index]) for removed_index in added_indices
     ]:
         raise ValueError("moves masked values")
-    hunks, first, start = list[Hunk](), 0, 0
-    for number, replacement in [
-        *zip(old_numbers, new_numbers, strict=True),
+    hunks, removed_start, added_start = list[Hunk](), 0, 0
+    for removed_index, added_index in [
+        *zip(removed_indices, added_indices, strict=True),
         (len(hunk.removed), len(hunk.added)),
     ]:
-        plain_lines = (hunk.removed[first:number], hunk.added[start:replacement])
+        plain_lines = (
+            hunk.removed[removed_start:removed_index],
+            hunk.added[added_start:added_index],
+        )
         if any(plain_lines):
-            hunks.append(Hunk(hunk.start_line + first, *plain_lines))
-        if number < len(hunk.removed) or replacement < len(hunk.added):
+            hunks.append(Hunk(hunk.start_line + removed_start, *plain_lines))
+        if removed_index < len(hunk.removed) or added_index < len(hunk.added):
             replacement_hunk = Hunk(
-                hunk.start_line + number, (hunk.removed[number],), (hunk.added[replacement],)
+                hunk.start_line + removed_index,
+                (hunk.removed[removed_index],),
+                (hunk.added[added_index],),
             )
-            _check_exchange(replacement_hunk)
+            _check_masked_exchange(replacement_hunk)
             hunks.append(replacement_hunk)
-        first, start = number + 1, replacement + 1
+        removed_start, added_start = removed_index + 1, added_index + 1
     return tuple(hunks)
 
 
 def find_masked_parts(hunk: Hunk) -> tuple[str, ...]:
-    """Return the parts of a replaced line that the host fills in; empty if no word is masked.
+    """Return the parts of a replaced line that the host fills in; empty if no value is masked.
 
-    A part spans several placeholders if the removed and the added line contain the same text
-    between them.
+    A part spans several placeholders if the removed and the added line contain the same text between
+    these placeholders.
     """
     if len(hunk.removed) != 1 or len(hunk.added) != 1:
         return ()
-    removed, added = hunk.removed[0], hunk.added[0]
-    old_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed)]
-    new_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added)]
-    parts, start = list[str](), 0
-    for number, ((_, end), (_, new_end)) in enumerate(zip(old_spans, new_spans, strict=True), 1):
-        is_last = number == len(old_spans)
-        if is_last or removed[end : old_spans[number][0]] != added[new_end : new_spans[number][0]]:
-            parts.append(removed[old_spans[start][0] : end])
-            start = number
-    return tuple(parts)
+    removed_line, added_line = hunk.removed[0], hunk.added[0]
+    old_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(removed_line)]
+    new_spans = [match.span() for match in PLACEHOLDER_PATTERN.finditer(added_line)]
+    masked_parts, part_start = list[str](), 0
+    for span_number, ((_, end), (_, new_end)) in enumerate(
+        zip(old_spans, new_spans, strict=True), 1
+    ):
+        is_last = span_number == len(old_spans)
+        if (
+            is_last
+            or removed_line[end : old_spans[span_number][0]]
+            != added_line[new_end : new_spans[span_number][0]]
+        ):
+            masked_parts.append(removed_line[old_spans[part_start][0] : end])
+            part_start = span_number
+    return tuple(masked_parts)
 
 
-def _check_exchange(hunk: Hunk) -> None:
+def _check_masked_exchange(hunk: Hunk) -> None:
     """Raise ValueError if the masked values in the host's line cannot be located unambiguously."""
-    removed, added = hunk.removed[0], hunk.added[0]
-    placeholders = find_placeholders(removed)
-    numbers = {placeholder.split("-")[2] for placeholder in placeholders}
-    if len(numbers) < len(placeholders):
+    removed_line, added_line = hunk.removed[0], hunk.added[0]
+    placeholders = find_placeholders(removed_line)
+    placeholder_numbers = {placeholder.split("-")[2] for placeholder in placeholders}
+    if len(placeholder_numbers) < len(placeholders):
         raise ValueError("repeats masked values")
-    if not removed.endswith("\n") or not added.endswith("\n"):
+    if not removed_line.endswith("\n") or not added_line.endswith("\n"):
         raise ValueError("contains masked values, and does not end with a newline")
     masked_texts = find_masked_parts(hunk)
     if not all(character.isprintable() or character == "\t" for character in "".join(masked_texts)):
         raise ValueError("contains control characters between masked values")
-    if any(f"{part}{following_part}" in removed for part, following_part in pairwise(masked_texts)):
+    if any(
+        f"{part}{following_part}" in removed_line for part, following_part in pairwise(masked_texts)
+    ):
         raise ValueError("contains no text between masked values")

@@ -27,7 +27,7 @@ def check_trial(study: Study, trial: Trial) -> None:
     if type(trial.number) is not int:
         raise ExportError(study, f"{format_value(trial.number)} is not a trial number")
     declared_parameters = find_declared_parameters(study.target)
-    # Exports contain the effective values, which replace some of the requested ones.
+    # Exports contain the effective values, which replace some requested values.
     for name, value in (*trial.settings.items(), *trial.effective_settings.items()):
         if not _is_parameter(study, name, trial.settings, declared_parameters):
             raise ExportError(study, f"{name!r} is not a parameter of its target")
@@ -36,29 +36,33 @@ def check_trial(study: Study, trial: Trial) -> None:
 
 
 def _is_parameter(
-    study: Study, name: str, settings: Settings, declared_parameters: DeclaredParameters
+    study: Study, setting_name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
     if declared_parameters.rules:
-        return name in declared_parameters.rules
-    has_known_tier = ParameterName.parse(name).tier in study.target.tiers
-    return has_known_tier and find_parameter(name, settings, declared_parameters) is not None
+        return setting_name in declared_parameters.rules
+    has_known_tier = ParameterName.parse(setting_name).tier in study.target.tiers
+    return (
+        has_known_tier and find_parameter(setting_name, settings, declared_parameters) is not None
+    )
 
 
 def _is_value(
     study: Study,
-    name: str,
+    setting_name: str,
     value: Value,
     settings: Settings,
     declared_parameters: DeclaredParameters,
 ) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if is_deployment_choice(name) and not declared_parameters.rules:
-        return value in study.target.tiers[ParameterName.parse(name).tier].service
-    parameter = find_parameter(name, settings, declared_parameters)
+    if is_deployment_choice(setting_name) and not declared_parameters.rules:
+        return value in study.target.tiers[ParameterName.parse(setting_name).tier].service
+    parameter = find_parameter(setting_name, settings, declared_parameters)
     catalogue_choices = parameter.choices if parameter else ()
     choices = (
-        declared_parameters.rules[name].choices if declared_parameters.rules else catalogue_choices
+        declared_parameters.rules[setting_name].choices
+        if declared_parameters.rules
+        else catalogue_choices
     ) or ()
     if any(is_same_value(choice, value) for choice in choices):
         return True

@@ -25,9 +25,9 @@ from autotune.services.visible_directives import VisibleDirectives
 from autotune.unified_diff import Hunk
 
 MAX_LINE_LENGTH = 4096  # maximum number of characters in a changed line
-MAX_HUNK_LINES = 200  # maximum number of lines in a hunk; a service changes only a few
-# Aligning two lines takes cubic time in the worst case. With these limits, checking one file takes at
-# most seconds.
+MAX_HUNK_LINES = 200  # maximum number of lines in a hunk; a service changes only a few lines
+# Aligning two lines takes cubic time in the worst case. With these limits, checking one file takes a few
+# seconds at most.
 MAX_TOKENS = 150  # maximum number of tokens in a line that is compared word by word
 MAX_LINE_PAIRS = 400  # maximum number of line pairs that are compared in one file
 _TOKEN_PATTERN = re.compile(
@@ -82,7 +82,7 @@ class _Vocabulary:
 
 
 def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabulary:
-    names = [
+    setting_names = [
         [*map(_strip_dashes, name.split())]
         for name in (syntax.names | syntax.writes) - syntax.reads
         if all(map(_WORD_PATTERN.fullmatch, name.split()))
@@ -93,13 +93,15 @@ def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabular
         for choice in parameter.choices
         if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)
     }
-    all_words = {word for name in names for word in name} | choices | _SWITCH_WORDS
+    all_words = {word for name in setting_names for word in name} | choices | _SWITCH_WORDS
     return _Vocabulary(
         syntax,
-        first_words=frozenset(name[0] for name in names),
-        naming_words=frozenset(name[-1] for name in names),
+        first_words=frozenset(name[0] for name in setting_names),
+        naming_words=frozenset(name[-1] for name in setting_names),
         words=frozenset(all_words),
-        leading_words=frozenset({name[0] for name in names} | {*map(_strip_dashes, syntax.reads)}),
+        leading_words=frozenset(
+            {name[0] for name in setting_names} | {*map(_strip_dashes, syntax.reads)}
+        ),
         whole_lines=frozenset(syntax.writes) | {""},
     )
 
@@ -121,23 +123,25 @@ def _is_safe_hunk(vocabulary: _Vocabulary, hunk: Hunk) -> bool:
     # ``match_positions`` contains (i, j) if the first i removed lines and the first j added lines
     # differ only in settings.
     match_positions = {(0, 0)}
-    for old in range(len(removed) + 1):
-        for new in range(len(added) + 1):
+    for removed_count in range(len(removed) + 1):
+        for added_count in range(len(added) + 1):
             if (
                 (
-                    (old - 1, new) in match_positions
-                    and _is_whole_setting(vocabulary, removed[old - 1])
+                    (removed_count - 1, added_count) in match_positions
+                    and _is_whole_setting(vocabulary, removed[removed_count - 1])
                 )
                 or (
-                    (old, new - 1) in match_positions
-                    and _is_whole_setting(vocabulary, added[new - 1])
+                    (removed_count, added_count - 1) in match_positions
+                    and _is_whole_setting(vocabulary, added[added_count - 1])
                 )
                 or (
-                    (old - 1, new - 1) in match_positions
-                    and _is_setting_exchange(vocabulary, removed[old - 1], added[new - 1])
+                    (removed_count - 1, added_count - 1) in match_positions
+                    and _is_setting_exchange(
+                        vocabulary, removed[removed_count - 1], added[added_count - 1]
+                    )
                 )
             ):
-                match_positions.add((old, new))
+                match_positions.add((removed_count, added_count))
     return (len(removed), len(added)) in match_positions
 
 
@@ -155,31 +159,37 @@ def _is_whole_setting(vocabulary: _Vocabulary, line: str) -> bool:
     )
 
 
-def _is_setting_exchange(vocabulary: _Vocabulary, old: str, new: str) -> bool:
+def _is_setting_exchange(vocabulary: _Vocabulary, old_line: str, new_line: str) -> bool:
     """True if two lines differ only in settings."""
-    before, after = (
-        _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
+    old_tokens, new_tokens = (
+        _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old_line, new_line)
     )
-    if max(len(before), len(after)) > MAX_TOKENS:
+    if max(len(old_tokens), len(new_tokens)) > MAX_TOKENS:
         return False
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    names = {*_list_names(vocabulary, old), *_list_names(vocabulary, new)}
-    return _keeps_masked_words(vocabulary, before, after) and all(
-        _is_setting_run(vocabulary, names, before[:a], before[a:b])
-        and _is_setting_run(vocabulary, names, after[:c], after[c:d])
-        and _keeps_directives(before[:b], after[:d], before[b:])
-        for tag, a, b, c, d in matcher.get_opcodes()
+    matcher = SequenceMatcher(None, old_tokens, new_tokens, autojunk=False)
+    setting_names = {*_list_names(vocabulary, old_line), *_list_names(vocabulary, new_line)}
+    return _keeps_masked_words(vocabulary, old_tokens, new_tokens) and all(
+        _is_setting_run(
+            vocabulary, setting_names, old_tokens[:old_start], old_tokens[old_start:old_end]
+        )
+        and _is_setting_run(
+            vocabulary, setting_names, new_tokens[:new_start], new_tokens[new_start:new_end]
+        )
+        and _keeps_directives(old_tokens[:old_end], new_tokens[:new_end], old_tokens[old_end:])
+        for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes()
         if tag != "equal"
     )
 
 
 def _keeps_masked_words(
-    vocabulary: _Vocabulary, before: Sequence[str], after: Sequence[str]
+    vocabulary: _Vocabulary, old_tokens: Sequence[str], new_tokens: Sequence[str]
 ) -> bool:
     """True if masked values keep their positions: up to the last masked value, only values may
     differ.
     """
-    leading_tokens = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
+    leading_tokens = [
+        tokens[: _find_last_masked(tokens) + 1] for tokens in (old_tokens, new_tokens)
+    ]
     return len(leading_tokens[0]) == len(leading_tokens[1]) and all(
         old == new or (_is_value(vocabulary, old) and _is_value(vocabulary, new))
         for old, new in zip(*leading_tokens, strict=True)
@@ -187,16 +197,17 @@ def _keeps_masked_words(
 
 
 def _find_last_masked(tokens: Sequence[str]) -> int:
-    """Return the index of the last token with a masked value, or -1 if there is none."""
     return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
 
 
 def _keeps_directives(
-    before: Sequence[str], after: Sequence[str], following_tokens: Sequence[str]
+    old_tokens: Sequence[str], new_tokens: Sequence[str], following_tokens: Sequence[str]
 ) -> bool:
     """True if an edit does not change whether ``following_tokens`` starts a new directive."""
     following_token = next((token for token in following_tokens if not token.isspace()), ";")
-    return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
+    return following_token in _DIRECTIVE_ENDS or (
+        _ends_directive(old_tokens) == _ends_directive(new_tokens)
+    )
 
 
 def _ends_directive(tokens: Sequence[str]) -> bool:
@@ -204,15 +215,21 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 
 
 def _is_setting_run(
-    vocabulary: _Vocabulary, names: set[str], before: Sequence[str], changed_tokens: Sequence[str]
+    vocabulary: _Vocabulary,
+    setting_names: set[str],
+    preceding_tokens: Sequence[str],
+    changed_tokens: Sequence[str],
 ) -> bool:
     """True if ``changed_tokens`` are a value after the setting's name, or names and values in a line of
     settings.
 
-    ``names`` are further names of settings in the same line.
+    ``setting_names`` are further names of settings in the same line.
     """
     tokens = [token for token in changed_tokens if not token.isspace()]
-    allowed_words, naming_words = vocabulary.words | names, vocabulary.naming_words | names
+    allowed_words, naming_words = (
+        vocabulary.words | setting_names,
+        vocabulary.naming_words | setting_names,
+    )
     if not _is_printable("".join(changed_tokens)):
         return False
     if not all(_is_known_token(vocabulary, token, allowed_words) for token in tokens):
@@ -221,14 +238,14 @@ def _is_setting_run(
     if not value_tokens:
         return not tokens or tokens == ['""']
     if not _is_value(vocabulary, value_tokens[0]) or _strip_dashes(value_tokens[0]) in naming_words:
-        return _find_first_word(before) in vocabulary.leading_words | names
-    return _find_last_name(vocabulary, before, naming_words) in naming_words
+        return _find_first_word(preceding_tokens) in vocabulary.leading_words | setting_names
+    return _find_last_name(vocabulary, preceding_tokens, naming_words) in naming_words
 
 
-def _find_first_word(before: Sequence[str]) -> str:
-    """Return the first word of the last directive in ``before``, or an empty string."""
+def _find_first_word(preceding_tokens: Sequence[str]) -> str:
+    """Return the first word of the last directive in ``preceding_tokens``, or an empty string."""
     first_word = ""
-    for token in before:
+    for token in preceding_tokens:
         if token in ("{", "}", ";"):
             first_word = ""
         elif not first_word and _WORD_PATTERN.fullmatch(token):
@@ -237,12 +254,14 @@ def _find_first_word(before: Sequence[str]) -> str:
 
 
 def _find_last_name(
-    vocabulary: _Vocabulary, before: Sequence[str], naming_words: frozenset[str] | set[str]
+    vocabulary: _Vocabulary,
+    preceding_tokens: Sequence[str],
+    naming_words: frozenset[str] | set[str],
 ) -> str:
-    """Return the name of the setting that a value after the tokens ``before`` belongs to, or an empty
-    string.
+    """Return the name of the setting that a value after the tokens ``preceding_tokens`` belongs to, or
+    an empty string.
     """
-    for token in reversed(before):
+    for token in reversed(preceding_tokens):
         if token in _BOUNDARY_CHARACTERS:
             return ""
         if _WORD_PATTERN.fullmatch(token) and (

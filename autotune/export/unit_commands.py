@@ -41,7 +41,7 @@ _COMMAND_FREE_SETTINGS = re.compile(
     r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
 )
 _LOADER_PATTERN = re.compile(r"\bLD_")
-# One variable in a line of an edit. Its value is a single word unless it is quoted.
+# One variable in a line of an edit. The value of a variable is a single word, or is quoted.
 _VARIABLE_PATTERN = re.compile(
     r"""(?:Environment=)?(?P<quote>"?)(?P<name>[A-Z][A-Z0-9_]*)="""
     r"""(?P<value>[\w.=,+-]*(?(quote)(?: [\w.=,+-]+)*))(?P=quote)"""
@@ -78,7 +78,7 @@ def check_commands(
         )
 
 
-def is_below(path: str, pattern: str) -> bool:
+def is_below_pattern(path: str, pattern: str) -> bool:
     """True if a shell pattern, relative to ``/``, matches the path or a directory above it."""
     pattern_names = PurePosixPath(pattern).parts
     path_names = PurePosixPath(path).parts[1:]
@@ -92,7 +92,7 @@ def can_run_commands(path: str) -> bool:
     return path.startswith(
         tuple(f"{directory}/" for directory in unit_files.UNIT_DIRECTORIES)
     ) or any(
-        is_below(path, pattern)
+        is_below_pattern(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
 
@@ -113,16 +113,20 @@ def _is_safe_hunk(instance: ServiceInstance, hunk: Hunk) -> bool:
     variables.
     """
     removed_words = {word for line in hunk.removed for word in _split_words(line)}
-    options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
+    known_options = {
+        f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters
+    }
 
-    def is_known(word: str) -> bool:
+    def is_known_option(word: str) -> bool:
         option, sign, number = word.rpartition("=")
-        return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
+        return _NUMBER_PATTERN.fullmatch(number) is not None and (
+            not sign or option in known_options
+        )
 
     return (
         all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added))
         and all(
-            word in removed_words or is_known(word)
+            word in removed_words or is_known_option(word)
             for line in hunk.added
             for word in _split_words(line)
         )
@@ -184,7 +188,8 @@ def _is_rendered(
     """
     for directory in PROGRAM_DIRECTORIES:
         programs = {
-            name: f"{directory}{program}" for name, program in instance.placement.programs.items()
+            program_name: f"{directory}{program}"
+            for program_name, program in instance.placement.programs.items()
         }
         placement = replace(instance.placement, programs=programs)
         with suppress(RenderError):

@@ -27,7 +27,7 @@ from autotune.report.parameters import (
     find_declared_parameters,
     find_parameter,
     list_active_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.report.view import build_study_view
@@ -80,12 +80,12 @@ def write_export(
     return tuple(Path(path) for path in sorted(exported_files))
 
 
-def select_trial(study: Study, name: str | None) -> Trial:
-    """Return the trial to export: the trial called ``name``, or the proven winner. Raises
+def select_trial(study: Study, trial_name: str | None) -> Trial:
+    """Return the trial to export: the trial called ``trial_name``, or the proven winner. Raises
     AutotuneError.
     """
-    if name is not None:
-        return find_trial(study.state, name)
+    if trial_name is not None:
+        return find_trial(study.state, trial_name)
     conclusion = find_conclusion(study.state)
     if conclusion.verdict != "improved" or conclusion.best is None:
         status = (
@@ -183,7 +183,7 @@ def _build_readme(
         proof=view.headline.text
         if is_best_trial
         else "This trial is not the proven winner, so no gain is claimed.",
-        changes=list_changes(
+        changes=list_setting_changes(
             baseline.trial.effective_settings, trial.effective_settings, declared_parameters
         )
         if baseline

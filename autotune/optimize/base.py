@@ -59,7 +59,7 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class SamplerTask:
-    """A sampler's task. ``trial_budget`` is the number of configurations that the budget allows,
+    """The task of a sampler. ``trial_budget`` is the number of configurations that the budget allows,
     including presets. ``has_several_beds`` is true if several configurations are measured concurrently.
     """
 
@@ -74,11 +74,11 @@ class SamplerTask:
         return ParameterGrid.from_dimensions(
             space.tunable_dimensions,
             space.baseline,
-            space.get_effective if space.caps else None,
+            space.get_effective_settings if space.caps else None,
         )
 
     def with_space(self, space: SearchSpace) -> SamplerTask:
-        """Return the task for ``space``. The grid is kept if the parameters and caps are the same."""
+        """Return this task with another ``space``. The grid is kept if parameters and caps are equal."""
         task = replace(self, space=space)
         old_space = self.space
         if (old_space.dimensions, old_space.baseline, old_space.caps) == (
@@ -93,7 +93,7 @@ class SamplerTask:
 class NarrowingSampler(BaseSampler):
     """A sampler whose task can be replaced, because a study may find values that have no effect."""
 
-    def narrow(self, task: SamplerTask) -> None:
+    def narrow_space(self, task: SamplerTask) -> None:
         """Suggest values from this task's space from now on."""
         self._task = task
 
@@ -101,8 +101,8 @@ class NarrowingSampler(BaseSampler):
 class SpaceSampler(NarrowingSampler):
     """Base class of samplers that suggest all parameters at once, in ``sample_relative``.
 
-    ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from those in other
-    processes.
+    ``_seed_offset`` is part of the random seed. After a reseed, suggestions differ from the suggestions
+    of other processes.
     """
 
     _seed_offset: tuple[int, ...] = ()

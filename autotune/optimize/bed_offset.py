@@ -10,10 +10,11 @@ from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 @dataclass(frozen=True)
 class BedOffset:
-    """The offset of a bed: ``log`` is its log peak minus that of an average bed, ``sd`` its error.
+    """The offset of a bed: ``log`` is the bed's log peak minus the log peak of an average bed. ``sd``
+    is the error of ``log``.
 
-    ``noise`` is the sd of one additional measurement's logarithm, beyond the measurement's own sd.
-    ``measured`` is the number of measurements that the offset is based on.
+    ``noise`` is the sd of a log peak on this bed, in addition to the measurement's own sd. ``measured``
+    is the number of measurements that the offset is based on.
     """
 
     log: float = 0.0
@@ -31,7 +32,7 @@ class BedOffset:
 
     @property
     def excess_sd(self) -> float:
-        """Return the sd of this bed's scatter beyond the usual ``MEASUREMENT_LOG_SD``."""
+        """Return the sd of this bed's noise in excess of the usual ``MEASUREMENT_LOG_SD``."""
         return sqrt(max(self.noise**2 - MEASUREMENT_LOG_SD**2, 0.0)) if self.measured else 0.0
 
 

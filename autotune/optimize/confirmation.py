@@ -1,16 +1,17 @@
 """The gain of a winner over the baseline, from alternating readings taken after the winner was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels out. Each pair of
-neighbours gives one log ratio. The variance of the ratios has a scaled inverse-chi-square prior, from the
-uncertainty of the peak searches, with the weight of ``PRIOR_WEIGHT`` pairs. A few pairs that agree by
-chance are therefore not taken as certain. The interval uses Student's t distribution. Fewer than
-``MIN_PAIRS`` pairs prove nothing, because they do not show how much pairs differ. A measurement far below
-the median of its side was disturbed, and its pair is left out.
+consecutive measurements gives one log ratio. The variance of the ratios has a scaled inverse-chi-square
+prior with the weight of ``PRIOR_WEIGHT`` pairs. The prior follows from the uncertainty of the peak
+searches. A few pairs that agree by chance therefore do not seem certain. The interval uses Student's t
+distribution. Fewer than ``MIN_PAIRS`` pairs prove nothing, because so few pairs do not show how much
+pairs differ. A measurement far below the median of its configuration counts as disturbed, and the pair
+is left out.
 
 Pairs that prove a gain are lucky more often than unlucky, so the reported ratio of a proven gain is
-corrected. Suppose that the true ratio is the corrected one. Half of the studies that prove a gain would
-then measure a higher ratio than this study, and half a lower one. The interval is not corrected, and
-contains the corrected ratio.
+corrected. Suppose that the corrected ratio is the true ratio. Half of the studies that prove a gain
+would then measure a higher ratio than this study. The interval is not corrected, and contains the
+corrected ratio.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from autotune.optimize.outliers import compute_max_repeat_difference, find_outli
 PRIOR_WEIGHT = 3.0
 INTERVAL_COVERAGE = 0.90
 # Checking after every pair and stopping at the first success would claim improvements too often and
-# overstate their size. Checks before the last one therefore need stronger evidence.
+# overstate their size. Checks before the last check therefore need stronger evidence.
 EARLY_COVERAGE = 0.995
 MIN_PAIRS = 3
 # A gain is claimed if the interval with this coverage is above 1. Without a true gain, the probability
 # of a claim is one in forty under the assumed noise. Interim checks raise this probability slightly.
 CLAIM_COVERAGE = 0.95
 BISECTION_STEPS = 40
-# Test beds disagree if the probability that equal beds differ this much is lower.
+# Test beds disagree if equal beds would differ this much with a lower probability.
 DISAGREEMENT_PROBABILITY = 0.05
 
 
@@ -47,8 +48,8 @@ class SideMeasurement:
 
 @dataclass(frozen=True)
 class Gain:
-    """The capacity of the winner relative to the baseline, from ``pairs`` of readings: 1.41 is 41 %
-    more.
+    """The capacity of the winner relative to the baseline, estimated from a number of ``pairs``. A
+    ``ratio`` of 1.41 is 41 % more.
     """
 
     ratio: float
@@ -65,13 +66,14 @@ def is_winner_turn(index: int) -> bool:
 def compute_gain(
     measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
 ) -> Gain | None:
-    """Return the gain from these measurements in chronological order; ``None`` before the first pair."""
+    """Return the gain from ``measurements`` in chronological order; ``None`` before the first pair."""
     ratios = _list_undisturbed_ratios(measurements)
     return _PairMean.from_ratios(ratios, len(ratios)).build_gain(coverage) if ratios else None
 
 
-def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
-    """Return the mean of repeated measurements of one quantity, and the ends of its 90 % interval.
+def compute_mean_with_interval(measurements: Sequence[Estimate]) -> tuple[float, float, float]:
+    """Return the mean of repeated measurements of one quantity, and the ends of the mean's 90 %
+    interval.
 
     The interval is computed as for the pairs of a proof.
     """
@@ -81,7 +83,7 @@ def compute_mean(measurements: Sequence[Estimate]) -> tuple[float, float, float]
 
 @dataclass(frozen=True)
 class _PairMean:
-    """The ``mean`` log ratio of some pairs, its standard ``error``, and the degrees of freedom."""
+    """The ``mean`` log ratio of some pairs, with its standard ``error`` and degrees of ``freedom``."""
 
     mean: float
     error: float
@@ -90,13 +92,16 @@ class _PairMean:
 
     @classmethod
     def from_ratios(cls, ratios: Sequence[Estimate], pairs: int) -> _PairMean:
-        count = len(ratios)
-        mean = sum(ratio.log_mean for ratio in ratios) / count
-        scatter = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
-        degrees_of_freedom = PRIOR_WEIGHT + count - 1
-        prior = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / count
+        ratio_count = len(ratios)
+        mean = sum(ratio.log_mean for ratio in ratios) / ratio_count
+        sum_of_squares = sum((ratio.log_mean - mean) ** 2 for ratio in ratios)
+        degrees_of_freedom = PRIOR_WEIGHT + ratio_count - 1
+        prior_sum_of_squares = PRIOR_WEIGHT * sum(ratio.sd**2 for ratio in ratios) / ratio_count
         return cls(
-            mean, sqrt((prior + scatter) / degrees_of_freedom / count), degrees_of_freedom, pairs
+            mean,
+            sqrt((prior_sum_of_squares + sum_of_squares) / degrees_of_freedom / ratio_count),
+            degrees_of_freedom,
+            pairs,
         )
 
     def _compute_half_width(self, coverage: float) -> float:
@@ -121,16 +126,18 @@ class _PairMean:
         )
         if self.mean <= claim_limit:
             return gain
-        low, high = log(gain.low), self.mean
+        low_log_ratio, high_log_ratio = log(gain.low), self.mean
         for _ in range(BISECTION_STEPS):
-            middle = (low + high) / 2
-            distribution = NormalDist(middle, self.error)
-            # Is a mean as high as this one unlikely, given that the mean is above the limit?
-            if (1.0 - distribution.cdf(self.mean)) < 0.5 * (1.0 - distribution.cdf(claim_limit)):
-                low = middle
+            middle_log_ratio = (low_log_ratio + high_log_ratio) / 2
+            mean_distribution = NormalDist(middle_log_ratio, self.error)
+            # Given a mean above the limit, would a mean as high as this one be unlikely?
+            if (1.0 - mean_distribution.cdf(self.mean)) < 0.5 * (
+                1.0 - mean_distribution.cdf(claim_limit)
+            ):
+                low_log_ratio = middle_log_ratio
             else:
-                high = middle
-        return replace(gain, ratio=exp(high))
+                high_log_ratio = middle_log_ratio
+        return replace(gain, ratio=exp(high_log_ratio))
 
 
 def _proves_gain(gain: Gain | None) -> bool:
@@ -145,12 +152,13 @@ def _decides_early(gain: Gain | None) -> bool:
 
 @dataclass(frozen=True)
 class Proof:
-    """The alternating measurements on each test bed, or on the only stack (``None``), in whole pairs.
+    """The alternating measurements on each test bed, or on the only stack (key ``None``), in complete
+    pairs.
 
-    Both measurements of a pair are made on the same bed, so that its offset cancels out.
+    Both measurements of a pair are made on the same bed, so that the bed's offset cancels out.
     ``beds_disagree`` is true if the gains on the beds differ by more than the scatter of their pairs
-    explains (Cochran's Q). If so, each bed counts as one observation, and the interval is wide because
-    there are few beds.
+    explains (Cochran's Q). If the beds disagree, each bed counts as one observation. The interval is
+    then wide, because there are few beds.
     """
 
     measured: Mapping[str | None, Sequence[SideMeasurement]]
@@ -175,10 +183,11 @@ class Proof:
             return False
         weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in mean_ratios]
         weighted_mean = sum(
-            w * m.log_mean for w, m in zip(weights, mean_ratios, strict=True)
+            weight * m.log_mean for weight, m in zip(weights, mean_ratios, strict=True)
         ) / sum(weights)
         cochran_q = sum(
-            w * (m.log_mean - weighted_mean) ** 2 for w, m in zip(weights, mean_ratios, strict=True)
+            weight * (m.log_mean - weighted_mean) ** 2
+            for weight, m in zip(weights, mean_ratios, strict=True)
         )
         return float(chdtrc(len(mean_ratios) - 1, cochran_q)) < DISAGREEMENT_PROBABILITY
 
@@ -188,7 +197,7 @@ class Proof:
         return mean.build_gain(coverage) if mean else None
 
     def compute_proven_gain(self) -> Gain | None:
-        """Return the gain to report if the pairs prove it; ``None`` before the first pair."""
+        """Return the corrected gain, for a report of a proven gain; ``None`` before the first pair."""
         mean = self._summarize_pairs()
         return mean.build_proven_gain() if mean else None
 
@@ -202,7 +211,7 @@ class Proof:
 
     @property
     def is_proven(self) -> bool:
-        """True if the winner is better over all beds together and clearly worse on none of them."""
+        """True if the winner is better over all beds together, and clearly worse on no bed."""
         is_worse_on_bed = any(
             gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values()
         )
@@ -210,9 +219,9 @@ class Proof:
 
     @property
     def is_decided(self) -> bool:
-        """True if the evidence is strong enough to stop before the reserved time is used up.
+        """True if the evidence is strong enough to stop the proof before the reserved time is used up.
 
-        At least two beds (or the only one) must have measured a pair.
+        At least two beds (or the only bed) must have measured a pair.
         """
         has_enough_beds = len(self.gain_by_bed) >= min(2, len(self.measured))
         return has_enough_beds and _decides_early(self.compute_gain(EARLY_COVERAGE))
@@ -227,20 +236,24 @@ class Proof:
     def _compute_mean_ratios(self) -> list[Estimate]:
         """Return the mean log ratio of each bed, with an sd from the scatter of all beds' pairs."""
         ratios_by_bed = self._list_pair_ratios()
-        spread = sum(
-            (r.log_mean - fmean(q.log_mean for q in bed_ratios)) ** 2
+        sum_of_squares = sum(
+            (ratio.log_mean - fmean(other_ratio.log_mean for other_ratio in bed_ratios)) ** 2
             for bed_ratios in ratios_by_bed
-            for r in bed_ratios
+            for ratio in bed_ratios
         )
-        count = sum(map(len, ratios_by_bed))
-        prior = (
+        ratio_count = sum(map(len, ratios_by_bed))
+        prior_sum_of_squares = (
             PRIOR_WEIGHT
-            * sum(r.sd**2 for bed_ratios in ratios_by_bed for r in bed_ratios)
-            / max(count, 1)
+            * sum(ratio.sd**2 for bed_ratios in ratios_by_bed for ratio in bed_ratios)
+            / max(ratio_count, 1)
         )
-        variance = (prior + spread) / (PRIOR_WEIGHT + count - len(ratios_by_bed))
+        variance = (prior_sum_of_squares + sum_of_squares) / (
+            PRIOR_WEIGHT + ratio_count - len(ratios_by_bed)
+        )
         return [
-            Estimate(fmean(r.log_mean for r in bed_ratios), sqrt(variance / len(bed_ratios)))
+            Estimate(
+                fmean(ratio.log_mean for ratio in bed_ratios), sqrt(variance / len(bed_ratios))
+            )
             for bed_ratios in ratios_by_bed
         ]
 
@@ -269,12 +282,12 @@ def _list_undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Es
 
 
 def estimate_repeat_sd(log_differences: Sequence[float]) -> float:
-    """Return the sd of one measurement's logarithm.
+    """Return the sd of one log peak.
 
     ``log_differences`` contains the log difference of each repeat from the previous measurement of the
     same configuration. Differences that involve a disturbed measurement are left out.
     """
-    # Half of the differences are within ``compute_half_width(0.5)`` sds, so the quotient is their sd.
+    # The median of absolute differences is compute_half_width(0.5) times their sd.
     max_difference = compute_max_repeat_difference(
         median(abs(difference) for difference in log_differences) / compute_half_width(0.5)
     )

@@ -1,8 +1,8 @@
 """Parameters that matter, parameters that interact, and parameters that may need a wider range.
 
-The effects come from the model's posterior mean. This mean is a sum of one function per parameter and
-one per pair of parameters, each zero at the leading configuration. The spread of a function over the
-measured configurations is its contribution to the differences between their peaks.
+The effects come from the model's posterior mean. This mean is the sum of one function per parameter and
+one function per pair of parameters. Each function is zero at the leading configuration. The spread of a
+function over the measured configurations is its contribution to the differences between their peaks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.estimate import SDS_WITHIN_90
-from autotune.optimize.gp.gaussian_process import solve
+from autotune.optimize.gp.gaussian_process import solve_linear_system
 from autotune.optimize.gp.grid import GridAxis, GridPoints
-from autotune.optimize.gp.scale import decompress
+from autotune.optimize.gp.scale import decompress_log_peaks
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.model_view import (
     InteractingPair,
@@ -32,7 +32,7 @@ Array = npt.NDArray[np.float64]
 MAX_PAIRS = 5  # maximum number of reported interactions
 # a value within this fraction of the range from an end counts as being at that end
 EDGE_SHARE = 0.03
-WIDENING_SHARE = 2.0  # factor for widening a range that is too narrow
+WIDENING_FACTOR = 2.0  # factor for widening a range that is too narrow
 MAX_SLICES = 8  # maximum number of parameters with a slice, the most important first
 SLICE_POINTS = 41
 MIN_EDGE_SLOPE = 0.2  # fraction of the range over which the predicted peak must still rise
@@ -44,8 +44,8 @@ def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
     """
     observation_weights = surrogate.log_peak_model.observation_weights
     deviations = {
-        name: float((covariance.T @ observation_weights).std())
-        for name, covariance in _iterate_parameter_covariances(surrogate)
+        parameter_name: float((covariance.T @ observation_weights).std())
+        for parameter_name, covariance in _iterate_parameter_covariances(surrogate)
     }
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
@@ -54,7 +54,7 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
     """Return the posterior sd of each effect that `compute_effects` returns."""
     process, points = surrogate.log_peak_model, _list_distinct_configurations(surrogate)
     sds = {}
-    for d, (name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
+    for d, (parameter_name, covariance) in enumerate(_iterate_parameter_covariances(surrogate)):
         effect_values = covariance.T @ process.observation_weights
         effect_values = effect_values - effect_values.mean()
         direction = (
@@ -62,13 +62,14 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
         )
         axis_levels = points[:, d]
         own_covariance = (
-            process.amplitudes[d] * process.tables[d][axis_levels[:, None], axis_levels[None, :]]
+            process.amplitudes[d]
+            * process.covariance_tables[d][axis_levels[:, None], axis_levels[None, :]]
         )
         cross_covariance = covariance @ direction
-        variance = direction @ own_covariance @ direction - cross_covariance @ solve(
+        variance = direction @ own_covariance @ direction - cross_covariance @ solve_linear_system(
             process.cholesky_factor, cross_covariance
         )
-        sds[name] = float(np.sqrt(max(float(variance), 0.0)))
+        sds[parameter_name] = float(np.sqrt(max(float(variance), 0.0)))
     return sds
 
 
@@ -100,7 +101,9 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
     """
     range_edges, sds = [], compute_effect_sds(surrogate)
     clear_effects = {
-        name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
+        parameter_name
+        for parameter_name, effect in compute_effects(surrogate).items()
+        if effect > SDS_WITHIN_90 * sds[parameter_name]
     }
     for d, axis in enumerate(surrogate.grid.axes):
         is_unmoved = best_point[d] == surrogate.grid.baseline[d]
@@ -113,9 +116,11 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         ):
             if not is_at_end:
                 continue
-            inner_point, size = best_point.copy(), len(axis.values)
-            step = max(1, round(MIN_EDGE_SLOPE * size))
-            inner_point[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
+            inner_point, level_count = best_point.copy(), len(axis.values)
+            step = max(1, round(MIN_EDGE_SLOPE * level_count))
+            inner_point[d] = np.clip(
+                best_point[d] + (step if end == "low" else -step), 0, level_count - 1
+            )
             mean, _ = surrogate.predict(np.array([best_point, inner_point]))
             if mean[0] > mean[1]:
                 range_edges.append(_suggest_wider_range(axis, best_point[d], end))
@@ -126,13 +131,15 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     dimension = axis.dimension
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if end == "high":
-        bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
+        bounds = (low, high * WIDENING_FACTOR if dimension.is_logarithmic else high + (high - low))
     else:
-        bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
+        bounds = (low / WIDENING_FACTOR if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes cannot be negative, and a count of workers cannot be below one.
-    minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
-    numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
-    return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
+    lowest_bound = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
+    clipped_bounds = [dimension.to_number(max(lowest_bound, bound)) for bound in bounds]
+    return RangeEdge(
+        dimension.name, axis.values[level], end, (clipped_bounds[0], clipped_bounds[1])
+    )
 
 
 def _list_distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
@@ -143,7 +150,7 @@ def _list_distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
 
 
 def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
-    """Yield each parameter's name and its part of the covariance.
+    """Yield each parameter's name and the covariance of its effect.
 
     Rows are the observations that the model was fitted to, and columns are the distinct measured
     configurations.
@@ -153,41 +160,49 @@ def _iterate_parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[
         observed_levels, configuration_levels = process.points[:, d], points[:, d]
         axis_covariances = (
             process.amplitudes[d]
-            * process.tables[d][observed_levels[:, None], configuration_levels[None, :]]
+            * process.covariance_tables[d][observed_levels[:, None], configuration_levels[None, :]]
         )
         yield axis.dimension.name, axis_covariances
 
 
-def build_view(surrogate: SurrogateModel) -> ModelView:
-    """Return the model's results for the parameters."""
+def build_model_view(surrogate: SurrogateModel) -> ModelView:
+    """Return the model's results about the parameters, for records and reports."""
     best_point = surrogate.observations.points[surrogate.find_best_index()]
     effects, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return ModelView(
         importance=tuple(
-            ParameterEffect(name, round(effect, 4), round(sds[name], 4))
-            for name, effect in effects.items()
+            ParameterEffect(parameter_name, round(effect, 4), round(sds[parameter_name], 4))
+            for parameter_name, effect in effects.items()
         ),
         pairs=tuple(find_interacting_pairs(surrogate)),
         edges=tuple(find_range_edges(surrogate, best_point)),
-        slices={name: _build_slice(surrogate, name) for name in list(effects)[:MAX_SLICES]},
+        slices={
+            parameter_name: _build_slice(surrogate, parameter_name)
+            for parameter_name in list(effects)[:MAX_SLICES]
+        },
     )
 
 
-def _build_slice(surrogate: SurrogateModel, name: str) -> ModelSlice:
+def _build_slice(surrogate: SurrogateModel, parameter_name: str) -> ModelSlice:
     axes = surrogate.grid.axes
-    axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
-    count = len(axes[axis_index].values)
-    levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
+    axis_index = next(d for d, axis in enumerate(axes) if axis.dimension.name == parameter_name)
+    level_count = len(axes[axis_index].values)
+    levels = np.unique(
+        np.linspace(0, level_count - 1, min(level_count, SLICE_POINTS)).round().astype(int)
+    )
     points = np.repeat(
         surrogate.observations.points[surrogate.find_best_index()][None, :], len(levels), axis=0
     )
     points[:, axis_index] = levels
     mean, sd = surrogate.predict(points)
-    scale = exp(surrogate.observations.log_peaks.max())
+    best_peak = exp(surrogate.observations.log_peaks.max())
 
     def convert_to_peaks(log_peaks: Array) -> tuple[float, ...]:
         # Values of a benchmark command may have any magnitude.
-        return tuple(float(f"{scale * np.exp(h):.6g}") for h in decompress(log_peaks))
+        return tuple(
+            float(f"{best_peak * np.exp(log_peak):.6g}")
+            for log_peak in decompress_log_peaks(log_peaks)
+        )
 
     return ModelSlice(
         x=tuple(axes[axis_index].values[level] for level in levels),

@@ -1,4 +1,4 @@
-"""Results of the search model for the parameters, as values for records and reports."""
+"""Results of the search model about the parameters, as values for records and reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InteractingPair:
 
 @dataclass(frozen=True)
 class RangeEdge:
-    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and the range to
+    """A parameter whose best value is at the ``low`` or ``high`` end of its range, and a wider range to
     try.
     """
 
@@ -42,7 +42,9 @@ class RangeEdge:
 
 @dataclass(frozen=True)
 class ModelSlice:
-    """Predicted peaks for the values ``x`` of one parameter: the mean and its 90 % band."""
+    """Predicted peaks for the values ``x`` of one parameter: mean, and 90 % band from ``low`` to
+    ``high``.
+    """
 
     x: tuple[Value, ...]
     mean: tuple[float, ...]
@@ -52,7 +54,7 @@ class ModelSlice:
 
 @dataclass(frozen=True)
 class ModelView:
-    """The model's results for the parameters.
+    """The model's results about the parameters.
 
     - ``pairs``: the strongest interactions
     - ``edges``: ranges that may need to be wider

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 # A repeat counts as disturbed if it is below the median by more than both MAX_REPEAT_SDS sds and a log
 # difference of MIN_OUTLIER_DIFFERENCE.
 MAX_REPEAT_SDS, MIN_OUTLIER_DIFFERENCE = 4.0, 0.15
-MAX_PREDICTION_SDS = 3.0  # a measurement that differs from its prediction by more sds is not noise
-MIN_REPEATS = 3  # with fewer repeats, a disturbed one cannot be recognized
+# a measurement that differs from its prediction by more than this many sds is not noise
+MAX_PREDICTION_SDS = 3.0
+MIN_REPEATS = 3  # with fewer repeats, a disturbed repeat cannot be recognized
 
 
 def compute_max_repeat_difference(sd: float) -> float:
-    """Return the log difference from the median above which a repeat counts as disturbed; ``sd`` is
-    that of one repeat.
+    """Return the log difference below the median above which a repeat counts as disturbed.
+
+    ``sd`` is the sd of one log peak.
     """
     return max(MAX_REPEAT_SDS * sd, MIN_OUTLIER_DIFFERENCE)
 

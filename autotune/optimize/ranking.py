@@ -2,7 +2,7 @@
 
 The best peak of a search is about 10 % too high. Therefore, the leaders are measured again, and the
 winner is chosen from all measurements. The best preset wins unless another configuration is probably
-better. Luck decides a near tie, and the preset was not selected by luck.
+better. Luck decides a near tie, but presets were not selected by luck.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DECIDED_PROBABILITY = 0.95  # two configurations need no further comparison at t
 def pool_peaks(
     first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """Return pooled peaks, best first: of the trials with ``repeats``, or of all trials if none was
-    repeated.
+    """Return the pooled peaks of the trials with ``repeats``, or of all trials without repeats, the
+    highest peak first.
     """
     estimates = {
         trial: Estimate.pool([estimate, *repeats.get(trial, ())])
@@ -37,16 +37,16 @@ def pool_peaks(
 def find_winner(
     first_peaks: Mapping[int, Estimate],
     repeats: Mapping[int, Sequence[Estimate]],
-    presets: Container[int] = (),
+    preset_trials: Container[int] = (),
 ) -> int | None:
-    """Return the trial with the highest pooled peak, or the best of ``presets``.
+    """Return the trial with the highest pooled peak, or the best of ``preset_trials``.
 
-    The highest trial wins if its probability of beating the preset is at least
+    The trial with the highest peak wins if its probability of beating the best preset is at least
     `REPLACE_PRESET_PROBABILITY`.
     """
     estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
-    preset = next((trial for trial in estimates if trial in presets), None)
+    preset = next((trial for trial in estimates if trial in preset_trials), None)
     if leader is None or preset is None:
         return leader
     return (
@@ -58,21 +58,24 @@ def find_winner(
 
 
 def find_rivals(
-    estimates: Mapping[int, Estimate], presets: Container[int]
+    estimates: Mapping[int, Estimate], preset_trials: Container[int]
 ) -> tuple[int, int] | None:
-    """Return the trial that leads ``estimates`` (best first), and the trial that it must beat.
+    """Return the trial that leads ``estimates`` (sorted, the best first), and the trial that the leader
+    must beat.
 
-    The latter is the best of ``presets``, or else the second best trial. Return ``None`` if a
-    preset leads, because it needs no proof to win.
+    The trial to beat is the best of ``preset_trials``, or else the second best trial. Return ``None``
+    if a preset leads, because a preset needs no proof to win.
     """
-    leader, *other_numbers = estimates or (None,)
-    if leader is None or not other_numbers or leader in presets:
+    leader, *other_trials = estimates or (None,)
+    if leader is None or not other_trials or leader in preset_trials:
         return None
-    return leader, next((trial for trial in other_numbers if trial in presets), other_numbers[0])
+    return leader, next(
+        (trial for trial in other_trials if trial in preset_trials), other_trials[0]
+    )
 
 
 def is_undecided(first_peak: Estimate, second_peak: Estimate) -> bool:
-    """True if it is not clear enough whether ``first_peak`` or ``second_peak`` is better."""
+    """True if measurements do not show clearly whether ``first_peak`` or ``second_peak`` is better."""
     return (
         1 - DECIDED_PROBABILITY
         < compute_win_probability(first_peak, second_peak)
@@ -88,10 +91,10 @@ def compute_win_probability(challenger: Estimate, preset: Estimate) -> float:
 
 @dataclass(frozen=True)
 class PosteriorPeaks:
-    """The model's estimate of each trial's peak in requests/s, corrected for drift, by the trial's
-    number in the study.
+    """The model's peak estimates: ``peaks`` maps a trial's number in the study to its peak in
+    requests/s.
 
-    ``noise`` is the sd of one additional measurement's logarithm.
+    Peaks are corrected for drift. ``noise`` is the sd of one additional log peak.
     """
 
     peaks: Mapping[int, Estimate]
@@ -99,17 +102,17 @@ class PosteriorPeaks:
 
     @property
     def reading_noise(self) -> float:
-        """Return the sd for a choice between configurations, at least the usual ``MEASUREMENT_LOG_SD``.
+        """Return ``noise`` for comparisons, but at least the usual ``MEASUREMENT_LOG_SD``.
 
         With many parameters and few trials, a model may find no noise at all. A single lucky reading
-        would then decide.
+        would then decide the choice.
         """
         return max(self.noise, MEASUREMENT_LOG_SD)
 
 
 MAX_TRANSFERRED = 3
-# A configuration is transferred only if the new space has the parameters of at least this fraction of
-# its changes. With fewer changes, the result would be a different configuration.
+# A configuration is transferred only if at least this fraction of its changed parameters exists in the
+# new space. With fewer changes, the result would be a different configuration.
 MIN_SHARED_CHANGES = 0.5
 
 
@@ -119,7 +122,8 @@ def transfer_settings(
     space: SearchSpace,
     max_settings: int = MAX_TRANSFERRED,
 ) -> tuple[dict[str, Value], ...]:
-    """Return values for this space from the configurations of another study, best first.
+    """Return values for this space from the configurations of another study, the best configuration
+    first.
 
     ``baseline`` is the other study's baseline. Only the changes from this baseline are copied, clipped
     to the bounds of this space. Configurations that become equal are returned once.

@@ -16,19 +16,20 @@ from autotune.services.base import Settings
 def estimate_reversal_costs(
     surrogate: SurrogateModel, winner: Settings, baseline: Settings, changed_names: Collection[str]
 ) -> dict[str, ReversalCost]:
-    """Return the model's cost of reverting each of the parameters ``changed_names``, largest first.
+    """Return the model's cost of reverting each of the parameters ``changed_names``, the largest cost
+    first.
 
     A search has few trials near the winner, so the model's sd of the loss is widened as in an ablation.
     """
-    names = sorted(changed_names)
-    if not names:
+    sorted_names = sorted(changed_names)
+    if not sorted_names:
         return {}
-    reverted_settings = [{**winner, name: baseline[name]} for name in names]
+    reverted_settings = [{**winner, name: baseline[name]} for name in sorted_names]
     log_peaks = draw_log_peaks(surrogate, [winner, *reverted_settings])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     means, sds = losses.mean(axis=0), MODEL_SD_FACTOR * np.std(losses, axis=0)
     costs = {
         name: ReversalCost(float(mean), float(sd))
-        for name, mean, sd in zip(names, means, sds, strict=True)
+        for name, mean, sd in zip(sorted_names, means, sds, strict=True)
     }
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))

@@ -9,7 +9,7 @@ from autotune.estimate import Estimate
 
 @dataclass(frozen=True)
 class ReversalCost:
-    """The log loss of capacity if one change of the winner is reverted, and its sd.
+    """The log loss of capacity if one change of the winner is reverted, and the sd of that loss.
 
     ``is_measured`` is true if the loss comes from measurements (`explain --measure`), not from the
     model.

@@ -27,7 +27,7 @@ from autotune.optimize.base import (
 )
 from autotune.optimize.gp.grid import GridAxis
 from autotune.optimize.gp.sampler import GpSampler
-from autotune.optimize.gp.surrogate import is_feasible_trial, to_logarithms
+from autotune.optimize.gp.surrogate import compute_log_values, is_feasible_trial
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import InfeasibleRule, SearchSpace
@@ -65,12 +65,12 @@ class SkoptSampler(SpaceSampler):
             [_encode_value(d, d.clip(params[d.name])) for d in dimensions]
             for params in complete_settings
         ]
-        values = [t.value for t in completed_trials if t.value is not None]
+        measured_values = [t.value for t in completed_trials if t.value is not None]
         with warnings.catch_warnings():
             # Ignore warnings about skopt's internals: deprecated calls, and imperfect convergence.
             warnings.simplefilter("ignore")
             suggested_point = self._suggest_point(
-                points, [-float(log_value) for log_value in to_logarithms(values)]
+                points, [-float(log_value) for log_value in compute_log_values(measured_values)]
             )
         return {
             d.name: _decode_value(d, value)
@@ -111,12 +111,12 @@ class SkoptSampler(SpaceSampler):
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
-        values = {
+        settings = {
             d.name: _decode_value(d, value)
             for d, value in zip(space.tunable_dimensions, point, strict=True)
         }
         try:
-            return not space.build_candidate(values).repairs
+            return not space.build_candidate(settings).repairs
         except InfeasibleRule:
             return False
 
@@ -142,19 +142,19 @@ def _decode_value(dimension: Dimension, value: Any) -> Any:
 
 
 class CoreFirstSampler(NarrowingSampler):
-    """A sampler that applies another sampler to the parameters known to matter. The other parameters
-    keep the values of the best configuration.
+    """A sampler that applies another sampler to the parameters that are known to matter. The other
+    parameters keep the values of the best configuration.
     """
 
     def __init__(self, inner_sampler: BaseSampler, task: SamplerTask) -> None:
         self._inner, self._task = inner_sampler, task
         self._core = {dimension.name for dimension in task.space.core_dimensions}
 
-    def narrow(self, task: SamplerTask) -> None:
-        super().narrow(task)
+    def narrow_space(self, task: SamplerTask) -> None:
+        super().narrow_space(task)
         self._core = {dimension.name for dimension in task.space.core_dimensions}
         if isinstance(self._inner, NarrowingSampler):
-            self._inner.narrow(task)
+            self._inner.narrow_space(task)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -166,8 +166,10 @@ class CoreFirstSampler(NarrowingSampler):
     ) -> dict[str, Any]:
         inner_space = self._inner.infer_relative_search_space(study, trial)
         core_space = {name: inner_space[name] for name in inner_space if name in self._core}
-        values = self._inner.sample_relative(study, trial, core_space)
-        core_values = {name: values[name] for name in self._core if name in values}
+        suggested_values = self._inner.sample_relative(study, trial, core_space)
+        core_values = {
+            name: suggested_values[name] for name in self._core if name in suggested_values
+        }
         for name in sorted(self._core - set(core_values)):
             core_values[name] = self._inner.sample_independent(
                 study, trial, name, search_space[name]
@@ -196,11 +198,12 @@ class CoreFirstSampler(NarrowingSampler):
 
 
 class HillClimbSampler(SpaceSampler):
-    """A search without a model, as a control: other samplers earn their cost only if they beat it.
+    """A search without a model, as a control: other samplers earn their cost only if they find better
+    configurations.
 
-    It changes one to four parameters of the best configuration so far to random values in their ranges.
-    It is stateless: the random numbers depend only on the seed and the trial's number, unless the
-    sampler is reseeded.
+    The sampler changes one to four parameters of the best configuration so far to random values in
+    their ranges. The sampler is stateless: the random numbers depend only on the seed and the trial's
+    number, unless the sampler is reseeded.
     """
 
     MAX_CHANGES = 4
@@ -292,27 +295,29 @@ _SHIPPED_SAMPLERS: dict[str, Callable[[SamplerTask], BaseSampler]] = {
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SKOPT_SURROGATES.items()},
 }
 SAMPLERS = plugins.merge_plugins("samplers", _SHIPPED_SAMPLERS)
-# With more trials than this, a Gaussian process takes more time than it saves.
+# With more than MAX_GP_TRIALS trials, a Gaussian process takes more time than it saves.
 MAX_GP_TRIALS = 300
 
 
-def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
-    """Return the sampler called ``name``; ``auto`` selects the best one for this task, according to
-    benchmarks.
+def choose_sampler(sampler_name: str, task: SamplerTask) -> ChosenSampler:
+    """Return the sampler called ``sampler_name``; ``auto`` selects the best one for this task,
+    according to benchmarks.
 
     Raises AutotuneError for a name that is not in the registry.
     """
-    if name == "auto":
-        return _choose_automatically(task)
-    if name not in SAMPLERS:
-        hint = suggest_name(name, ["auto", *SAMPLERS])
-        raise AutotuneError(f"unknown sampler {name!r}", hint=hint)
-    sampler, reason = SAMPLERS[name](task), "set in the target"
+    if sampler_name == "auto":
+        return _choose_sampler_automatically(task)
+    if sampler_name not in SAMPLERS:
+        hint = suggest_name(sampler_name, ["auto", *SAMPLERS])
+        raise AutotuneError(f"unknown sampler {sampler_name!r}", hint=hint)
+    sampler, reason = SAMPLERS[sampler_name](task), "set in the target"
     if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
         task.space.tunable_dimensions
     ):
-        return ChosenSampler(name, reason, sampler)
-    return ChosenSampler(name, f"{reason}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
+        return ChosenSampler(sampler_name, reason, sampler)
+    return ChosenSampler(
+        sampler_name, f"{reason}; {_describe_task(task)}", CoreFirstSampler(sampler, task)
+    )
 
 
 def _describe_task(task: SamplerTask) -> str:
@@ -328,7 +333,7 @@ def _describe_task(task: SamplerTask) -> str:
     return f"{trials_text} of {parameters_text}{core_text}"
 
 
-def _choose_automatically(task: SamplerTask) -> ChosenSampler:
+def _choose_sampler_automatically(task: SamplerTask) -> ChosenSampler:
     task_text = _describe_task(task)
     if task.trial_budget > MAX_GP_TRIALS:
         reason = f"{task_text} (auto: its cost does not grow with trials)"

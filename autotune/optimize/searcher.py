@@ -37,7 +37,7 @@ from autotune.optimize.gp.surrogate import (
     is_feasible_trial,
     read_shifts,
 )
-from autotune.optimize.importance import build_view
+from autotune.optimize.importance import build_model_view
 from autotune.optimize.model_view import ModelView
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.samplers import choose_sampler
@@ -45,7 +45,7 @@ from autotune.services.base import Settings, Value
 from autotune.services.registry import Catalogue
 from autotune.space.space import SearchSpace
 
-# Value of an infeasible trial, relative to the worst feasible one. Samplers ignore trials that are
+# Value of an infeasible trial, relative to the worst feasible trial. Samplers ignore trials that are
 # reported as failed, so they would suggest the same configuration again.
 INFEASIBLE_SHARE = 0.8
 
@@ -66,7 +66,7 @@ def _load_importance() -> None:
             del sys.modules["sklearn"]
 
 
-_load_importance()  # now, before another thread may import scikit-learn
+_load_importance()  # runs now, before another thread may import scikit-learn
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Suggestion:
     """A suggested configuration: Optuna's trial ``number``, and ``values`` of the searched dimensions.
 
     ``improvement_probability`` is the probability that any configuration is clearly better than the
-    best known one, if the sampler computes it.
+    best known configuration, if the sampler computes this probability.
     """
 
     number: int
@@ -99,36 +99,37 @@ class Searcher:
     No other process may write this study to ``storage``, and the caller closes ``storage``. ``chosen``
     names the sampler. ``has_several_beds`` is true if several configurations are measured concurrently.
     With ``is_condensed``, a configuration that the sampler did not suggest is stored with only the core
-    parameters and the changes from the baseline. That is enough to inspect a study, but not to continue
-    the search. Raises AutotuneError for an unknown ``kind`` of sampler.
+    parameters and the changes from the baseline. These values suffice to inspect a study, but not to
+    continue the search. Raises AutotuneError for an unknown ``sampler_name``.
     """
 
     def __init__(
         self,
         storage: BaseStorage,
-        name: str,
+        study_name: str,
         space: SearchSpace,
-        kind: str,
+        sampler_name: str,
         seed: int,
-        trials: int = 40,
+        trial_budget: int = 40,
         *,
         has_several_beds: bool = False,
         is_condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._condensed = is_condensed
-        self._use_sampler(SamplerTask(space, trials, seed, has_several_beds))
-        self.chosen = choose_sampler(kind, self._task)
-        # Optuna's trial numbers of suggestions from other processes, by trial number in the study.
+        self._use_sampler(SamplerTask(space, trial_budget, seed, has_several_beds))
+        self.chosen = choose_sampler(sampler_name, self._task)
+        # Maps a trial's number in the study to Optuna's trial number, for suggestions from other
+        # processes.
         self._numbers_elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
             storage=storage,
-            study_name=name,
+            study_name=study_name,
             direction="maximize",
             sampler=self.chosen.sampler,
             load_if_exists=True,
         )
-        # Only complete trials count: autotune may have been killed after it wrote a trial's notes but
+        # Only complete trials are used: autotune may have been killed after it wrote a trial's notes but
         # before it wrote the value.
         completed_trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in completed_trials}
@@ -155,8 +156,8 @@ class Searcher:
         """Return the services of the target."""
         return self._task.space.catalogue
 
-    def narrow(self, space: SearchSpace) -> None:
-        """Search ``space``: the same parameters, with the limits found in the study so far.
+    def narrow_space(self, space: SearchSpace) -> None:
+        """Search ``space`` from now on: the same parameters, with the limits found in the study so far.
 
         These limits exclude values that do not take effect, and configurations that need too much
         memory.
@@ -165,7 +166,7 @@ class Searcher:
             return
         self._use_sampler(self._task.with_space(space))
         if isinstance(self.chosen.sampler, NarrowingSampler):
-            self.chosen.sampler.narrow(self._task)
+            self.chosen.sampler.narrow_space(self._task)
 
     def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
         """Return the next configuration to try, with effective values. Peaks are corrected for
@@ -178,40 +179,44 @@ class Searcher:
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
         suggested_values = strip_numpy_types(trial.params)
-        values = self._task.space.get_effective(suggested_values)
-        number = (
+        effective_values = self._task.space.get_effective_settings(suggested_values)
+        suggestion_number = (
             trial.number
-            if values == suggested_values
-            else self._replace_suggestion(trial.number, values)
+            if effective_values == suggested_values
+            else self._replace_suggestion(trial.number, effective_values)
         )
-        return Suggestion(number, values, probability)
+        return Suggestion(suggestion_number, effective_values, probability)
 
     def _replace_suggestion(self, suggestion_number: int, values: Settings) -> int:
-        """Replace a suggestion by a pending one with these values; return Optuna's number of the new
-        suggestion.
+        """Replace a suggestion by a pending suggestion with these values. Return Optuna's number of the
+        new suggestion.
         """
         self.discard_trial(suggestion_number)
-        return self._add_pending(values)
+        return self._add_pending_suggestion(values)
 
-    def _add_pending(self, values: Settings) -> int:
-        number = len(self._study.get_trials(deepcopy=False))
+    def _add_pending_suggestion(self, values: Settings) -> int:
+        pending_number = len(self._study.get_trials(deepcopy=False))
         self._study.add_trial(self._build_trial(values, state=TrialState.RUNNING))
-        return number
+        return pending_number
 
-    def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
+    def compute_posterior_peaks(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
         """Return the model's peak estimate for each measured configuration, and the model's noise."""
         surrogate = self.fit_surrogate(drift)
         best_log_peak = surrogate.observations.log_peaks.max()
-        numbers = surrogate.observations.trial_numbers
+        trial_numbers = surrogate.observations.trial_numbers
         peaks = {
-            number: Estimate(float(best_log_peak + mean), float(sd))
-            for number, mean, sd in zip(numbers, *surrogate.estimate_measured(), strict=True)
+            trial_number: Estimate(float(best_log_peak + mean), float(sd))
+            for trial_number, mean, sd in zip(
+                trial_numbers, *surrogate.estimate_measured(), strict=True
+            )
         }
         return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
-    def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
-        """Return the model's results for the parameters, for reports (see `importance.build_view`)."""
-        return build_view(self.fit_surrogate(drift))
+    def build_model_view(self, drift: StudyDrift = EMPTY_DRIFT) -> ModelView:
+        """Return the model's results about the parameters, for reports (see
+        `importance.build_model_view`).
+        """
+        return build_model_view(self.fit_surrogate(drift))
 
     def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
         """Return the model of the space, fitted to all recorded trials; at least one configuration must
@@ -225,48 +230,53 @@ class Searcher:
         return SurrogateModel.fit(self._task.grid, observations)
 
     def _store_drift(self, drift: StudyDrift) -> None:
-        """Store ``drift`` for the samplers of all processes, but only if it changed."""
+        """Store ``drift`` for the samplers of all processes, but only if the drift changed."""
         shifts_by_trial = {
-            str(trial_number): [s.log_mean, s.sd] for trial_number, s in drift.shifts.items()
+            str(trial_number): [shift.log_mean, shift.sd]
+            for trial_number, shift in drift.shifts.items()
         }
-        for name, attribute_value in (
+        for attribute_name, attribute_value in (
             (DRIFT_KEY, shifts_by_trial),
             (BED_DRIFT_KEY, dict(drift.bed_sds)),
         ):
-            if attribute_value != self._study.user_attrs.get(name, {}):
-                self._study.set_user_attr(name, attribute_value)
+            if attribute_value != self._study.user_attrs.get(attribute_name, {}):
+                self._study.set_user_attr(attribute_name, attribute_value)
 
     def record_outcome(
         self, suggestion_number: int | None, values: Settings, outcome: Outcome
     ) -> None:
-        """Record the outcome of a configuration; ``suggestion_number`` is ``None`` if it was not
-        suggested.
+        """Record the outcome of a configuration. ``suggestion_number`` is ``None`` if the sampler did
+        not suggest the configuration.
 
         A repeated call does nothing. A configuration without a pending suggestion is added as a
-        finished trial, and the sampler learns from it in the same way.
+        finished trial, and the sampler also learns from that trial.
         """
         if outcome.notes["trial"] in self._recorded:
             return
         worst_value = INFEASIBLE_SHARE * self._lowest_peak if self._lowest_peak < inf else 0.0
-        value, violation = (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
-        pending_trial = None if suggestion_number is None else self._find_pending(suggestion_number)
+        value, constraint_violation = (
+            (worst_value, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
+        )
+        pending_trial = (
+            None if suggestion_number is None else self._find_pending_suggestion(suggestion_number)
+        )
         if pending_trial and strip_numpy_types(pending_trial.params) != clip_to_dimensions(
             values, self._dimensions
         ):
-            # The effective values differ from the suggested ones.
+            # The effective values differ from the suggested values.
             self.discard_trial(suggestion_number)
             pending_trial = None
         if pending_trial is None:
             finished_trial = self._build_trial(values, value=value, user_attrs=dict(outcome.notes))
-            finished_trial.set_constraint(FEASIBLE_KEY, violation)
+            finished_trial.set_constraint(FEASIBLE_KEY, constraint_violation)
             self._study.add_trial(finished_trial)
         else:
-            self._tell_outcome(pending_trial, value, violation, outcome.notes)
+            self._tell_outcome(pending_trial, value, constraint_violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
             self._lowest_peak = min(self._lowest_peak, outcome.peak)
 
-    def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
+    def _find_pending_suggestion(self, suggestion_number: int) -> FrozenTrial | None:
         """Return the suggestion with this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
@@ -276,30 +286,36 @@ class Searcher:
         )
 
     def _tell_outcome(
-        self, suggested_trial: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
+        self,
+        suggested_trial: FrozenTrial,
+        value: float,
+        constraint_violation: float,
+        notes: Mapping[str, Any],
     ) -> None:
         trial = optuna.trial.Trial(self._study, suggested_trial._trial_id)  # noqa: SLF001  # by number
-        for name, note in notes.items():
-            trial.set_user_attr(name, note)
-        # The constraint cannot be set twice. It is already set if autotune was killed before it wrote
-        # the value.
+        for note_name, note in notes.items():
+            trial.set_user_attr(note_name, note)
+        # The constraint cannot be set twice. A kill may have happened after the constraint was set, but
+        # before the value was written.
         if FEASIBLE_KEY not in suggested_trial.constraints:
-            trial.set_constraint(FEASIBLE_KEY, violation)
+            trial.set_constraint(FEASIBLE_KEY, constraint_violation)
         self._study.tell(trial, value)
 
     def list_recorded_trials(self) -> frozenset[int]:
         """Return the numbers of all trials (in the study, not in Optuna) with recorded outcomes."""
         return frozenset(self._recorded)
 
-    def add_pending(self, pending_settings: Mapping[int, Settings]) -> None:
+    def add_pending_suggestions(self, pending_settings: Mapping[int, Settings]) -> None:
         """Add the suggestions that other processes are measuring now; the keys are trial numbers.
 
         The model uses its predictions as the results of these suggestions.
         """
-        for number in self._numbers_elsewhere.keys() - pending_settings.keys():
-            self.discard_trial(self._numbers_elsewhere.pop(number))
-        for number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
-            self._numbers_elsewhere[number] = self._add_pending(pending_settings[number])
+        for trial_number in self._numbers_elsewhere.keys() - pending_settings.keys():
+            self.discard_trial(self._numbers_elsewhere.pop(trial_number))
+        for trial_number in sorted(pending_settings.keys() - self._numbers_elsewhere.keys()):
+            self._numbers_elsewhere[trial_number] = self._add_pending_suggestion(
+                pending_settings[trial_number]
+            )
 
     def _build_trial(self, values: Settings, **trial_fields: Any) -> FrozenTrial:
         """Return an Optuna trial for values that the sampler did not suggest."""
@@ -321,11 +337,11 @@ class Searcher:
         ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def discard_pending(self) -> None:
-        """Discard pending suggestions, which no process measures any more after a kill."""
+    def discard_pending_suggestions(self) -> None:
+        """Discard the pending suggestions of killed processes."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def reseed(self) -> None:
-        """Use random numbers that differ from those in other processes of the study."""
+    def reseed_sampler(self) -> None:
+        """Use random numbers that differ from the random numbers of other processes."""
         self.chosen.sampler.reseed_rng()

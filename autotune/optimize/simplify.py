@@ -1,13 +1,13 @@
 """Simplification of a winner: the fewest changes and restarts that keep its capacity.
 
-Presets and the search change settings that contribute nothing to the gain. Before the proof of a
-winner, measurements decide which changes to revert to the baseline. The model estimates the probability
-that reverting a block of changes costs almost nothing. A block contains all changes of a service, only
-its changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
+Some changes of presets and of the search contribute nothing to the gain. Before the proof of a winner,
+measurements decide which changes to revert to the baseline. The model estimates the probability that
+reverting a block of changes costs almost nothing. A block contains all changes of a service, only its
+changes that need a restart, or the changes of one class of effect. Other blocks contain the changes
 that are least likely to matter. The most promising block is reverted and measured, and the model learns
 from the result. The first block contains all changes that hardly matter according to guides. The next
-block extends an accepted one. A rejected block is never tried again inside a larger one. Finally, the
-simplified winner is proven.
+block extends an accepted block. A rejected block is never tried again inside a larger block. Finally,
+the simplified winner is proven.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.scale import decompress
+from autotune.optimize.gp.scale import decompress_log_peaks
 from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Effect, Settings
@@ -31,18 +31,19 @@ Array = npt.NDArray[np.float64]
 # The maximum loss from all reverted changes: the share MAX_LOSS of the gain, or MIN_LOSS as a log ratio
 # of the capacity, whichever is larger.
 MAX_LOSS, MIN_LOSS = 0.03, 0.003
-# Minimum probabilities, according to the model, that a block stays within this loss. With at least
-# PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its measurement,
-# it may be reverted.
+# Minimum probabilities, according to the model, that a block stays within the maximum loss. With at
+# least PROMISING_PROBABILITY, the block is measured. With at least ACCEPTED_PROBABILITY after its
+# measurement, the block may be reverted.
 PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # The loss (as a log ratio) that is acceptable for one change fewer. A block is reverted only if its
 # expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
 # is acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
-# Prior sd of the effect of one change, as a log ratio of the capacity. It follows from the documented
-# effects: a few percent at most for small effects, and none that is measurable for cosmetic ones.
+# Prior sd of the effect of one change, as a log ratio of the capacity. Documented small effects are a
+# few percent at most. Documented cosmetic effects are not measurable.
 EFFECT_SDS = {Effect.SMALL: 0.02, Effect.COSMETIC: 0.005}
-RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
+# weight of a change that needs a restart, relative to a change without a restart
+RESTART_WEIGHT = 2.0
 MODEL_DRAWS = 400
 
 
@@ -50,7 +51,7 @@ MODEL_DRAWS = 400
 class SimplifiedWinner:
     """The winner's ``settings`` with the ``reverted`` changes back at their baseline values.
 
-    ``probability`` is the model's probability that reverting them costs almost nothing.
+    ``probability`` is the model's probability that reverting these changes costs almost nothing.
     """
 
     settings: Settings
@@ -68,8 +69,8 @@ def simplify_winner(
     """Return the next configuration to measure: ``winner`` with more changes reverted than
     ``accepted_changes``.
 
-    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes in
-    ``accepted_changes`` are reverted.
+    No set in ``rejected_sets`` is reverted completely. If no larger set is promising, only the changes
+    in ``accepted_changes`` are reverted.
     """
     changed_names = [
         d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]
@@ -157,11 +158,12 @@ def is_expendable(
 
 
 def _compute_expected_loss(losses: Array, space: SearchSpace, changes: Collection[str]) -> float:
-    """Return the expected loss, given the model's draws of it and the documented effects.
+    """Return the expected loss, given the model's draws of the loss and the documented effects.
 
-    The model knows effects only relative to the spread of all peaks. If a study multiplies the capacity,
-    the model expects large effects even from changes that cannot have them. The documented effects limit
-    this, unless ``changes`` contains a change with a large documented effect.
+    The model knows effects only relative to the spread of all peaks. If a study multiplies the
+    capacity, the model expects large effects even from changes that cannot have them. The documented
+    effects limit the expected loss, unless ``changes`` contains a change with a large documented
+    effect.
     """
     effects = [d.parameter.effect for d in space.tunable_dimensions if d.name in changes]
     mean, variance = float(losses.mean()), float(losses.var())
@@ -222,9 +224,9 @@ def draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> A
         surrogate.composite_model or surrogate.log_peak_model,
         np.random.default_rng(len(settings)),
     )
-    drawn_peaks = model.sample(points, MODEL_DRAWS, rng)
+    drawn_peaks = model.draw_samples(points, MODEL_DRAWS, rng)
     # Above the best measured peak, the scale is logarithmic without compression.
-    return np.where(drawn_peaks > 0, drawn_peaks, decompress(drawn_peaks))
+    return np.where(drawn_peaks > 0, drawn_peaks, decompress_log_peaks(drawn_peaks))
 
 
 def _get_change_weight(space: SearchSpace, name: str) -> float:
@@ -242,9 +244,9 @@ def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozens
     def keeps_rule(rule: Rule, settings: Settings) -> bool:
         if not rule.applies(settings) or space.is_kept(rule, settings):
             return True
-        return rule.applies(winner) and space.relative_excess(
+        return rule.applies(winner) and space.compute_relative_excess(
             rule, settings
-        ) <= space.relative_excess(rule, winner)
+        ) <= space.compute_relative_excess(rule, winner)
 
     @cache
     def keeps_all_rules(names: frozenset[str]) -> bool:

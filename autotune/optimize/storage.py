@@ -74,7 +74,7 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
     """Yield Optuna's storage in the file at ``path``, which is created if necessary.
 
     Other programs can open the file at the same time. Every connection is closed at the end of the
-    block. Raises SQLAlchemyError, StorageInternalError: see ``translate_storage_errors``.
+    ``with`` block. Raises SQLAlchemyError or StorageInternalError (see ``translate_storage_errors``).
     """
 
     def check_schema(connection: sqlite3.Connection) -> None:

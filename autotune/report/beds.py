@@ -19,10 +19,11 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials. ``per_hour``: trials per hour of the bed's time.
-    - ``offset``: peaks relative to an average bed (1.1 is 10 % more), with the ends ``low`` and ``high``
-      of the 90 % interval. ``noise`` is the sd of the logarithm of one additional measurement.
+    - ``offset``: peaks relative to an average bed (1.1 is 10 % more), with the ends ``low`` and
+      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one additional measurement.
       ``offset`` and ``noise`` are ``null`` while they are unknown.
-    - ``gain``: best over baseline on this bed, from the bed's own ``pairs``; ``null`` without pairs.
+    - ``gain``: gain of the best over the baseline on this bed, from the bed's own ``pairs``; ``null``
+      without pairs.
     - ``set_aside``: why the bed was removed from the study, or ``null``.
     - ``disagree``: true if the gains of the beds differ by more than noise.
     """
@@ -35,7 +36,7 @@ def summarize_beds(view: StudyFigures) -> BedSummaries:
 
 
 def _summarize_bed(state: State, bed: str, gain: Gain | None) -> BedSummary:
-    finished_count = sum(trial.bed == bed for trial in state.list_finished())
+    finished_count = sum(trial.bed == bed for trial in state.list_finished_trials())
     seconds = state.bed_seconds.get(bed, 0.0)
     return {
         "trials": finished_count,
@@ -57,7 +58,9 @@ def _format_offset(state: State, bed: str) -> BedOffsetInterval | None:
         return None
     offset = state.offsets[bed]
     half_width = SDS_WITHIN_90 * offset.sd
-    ratio, low, high = (round(exp(offset.log + end), 4) for end in (0.0, -half_width, half_width))
+    ratio, low, high = (
+        round(exp(offset.log + log_ratio), 4) for log_ratio in (0.0, -half_width, half_width)
+    )
     return {"ratio": ratio, "low": low, "high": high, "noise": round(offset.noise, 4)}
 
 
@@ -70,8 +73,8 @@ def _format_interval(figures: BedOffsetInterval | documents.GainObject) -> str:
 def format_bed_lines(view: StudyFigures) -> Iterator[str]:
     """Yield a line for each test bed, and a warning if the gains of the beds disagree."""
     document = summarize_beds(view)
-    for name, bed in document["each"].items():
-        columns = [f"{name:9}{format_count(bed['trials'], 'measurement')}"]
+    for bed_name, bed in document["each"].items():
+        columns = [f"{bed_name:9}{format_count(bed['trials'], 'measurement')}"]
         if offset := bed["offset"]:
             columns.append(
                 f"{_format_interval(offset)} vs. average bed, noise {100 * offset['noise']:.0f} %"
@@ -89,11 +92,11 @@ def format_bed_lines(view: StudyFigures) -> Iterator[str]:
 
 def build_bed_rows(view: StudyFigures) -> Iterator[tuple[str, ...]]:
     """Yield a row for each test bed: name, trials, offset from an average bed, noise, gain, status."""
-    for name, bed in summarize_beds(view)["each"].items():
+    for bed_name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs_text = format_count(gain["pairs"], "pair") if gain else ""
         yield (
-            name,
+            bed_name,
             str(bed["trials"]),
             _format_interval(offset) if offset else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",

@@ -26,7 +26,10 @@ def build_capacity(peak: Peak | None, units: Units) -> CapacityFigures:
         return CapacityFigures(0.0, 0.0, units.round_value(peak.high))
     low, high = sorted((units.from_peak(peak.low), units.from_peak(peak.high)))
     return CapacityFigures(
-        *(units.round_value(number) for number in (units.from_peak(peak.peak), low, high))
+        *(
+            units.round_value(converted_peak)
+            for converted_peak in (units.from_peak(peak.peak), low, high)
+        )
     )
 
 

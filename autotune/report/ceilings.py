@@ -19,7 +19,7 @@ from autotune.study.ceiling_records import (
 
 @dataclass(frozen=True)
 class CeilingsTable:
-    """A table of the HTML report, with a note below it."""
+    """A table of the HTML report, with a note below the table."""
 
     title: str
     heads: tuple[str, ...]
@@ -30,7 +30,9 @@ class CeilingsTable:
 def build_ceilings_json(
     record: Ceilings,
 ) -> documents.MeasuredStackCeilings | documents.MeasuredCacheCeilings:
-    """Return ceilings as JSON with a schema version; `study.ceiling_records` describes the other keys."""
+    """Return ceilings as JSON with a schema version; `study.ceiling_records` describes the other
+    keys.
+    """
     if isinstance(record, StackCeilings):
         return {"schema": 1, **_encode_stack_ceilings(record)}
     return {"schema": 1, **_encode_cache_ceilings(record)}
@@ -87,8 +89,8 @@ def _encode_cache_ceilings(record: CacheCeilings) -> documents.CacheCeilingsObje
 
 
 def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
-    """Yield a title, one line for each ceiling, and a note if one applies."""
-    yield _format_title(record)
+    """Yield a title, one line for each ceiling, and the note on the load share, if any."""
+    yield _format_ceilings_title(record)
     if isinstance(record, StackCeilings):
         yield from map(_format_stack_ceiling, record.ceilings)
     else:
@@ -98,20 +100,20 @@ def format_ceiling_lines(record: Ceilings) -> Iterator[str]:
 
 
 def _format_stack_ceiling(ceiling: StackCeiling) -> str:
-    name = f"concurrency {ceiling.concurrency:>4}"
+    row_label = f"concurrency {ceiling.concurrency:>4}"
     if ceiling.failed:
-        return f"{name}  {ceiling.failed}"
+        return f"{row_label}  {ceiling.failed}"
     rate, errors = f"{fmt.format_rate(ceiling.rate):>7}/s", _format_error_counts(ceiling)
     limit_notes = ["lower bound: load.max_rate reached"] if ceiling.limited else []
-    return "  ".join([name, rate, _format_latencies(ceiling), *errors, *limit_notes])
+    return "  ".join([row_label, rate, _format_latencies(ceiling), *errors, *limit_notes])
 
 
 def _format_cache_ceiling(ceiling: CacheCeilingAtSize) -> str:
-    name = f"{ceiling.objects:>16}"
+    row_label = f"{ceiling.objects:>16}"
     if ceiling.failed:
-        return f"{name}  {ceiling.failed}"
+        return f"{row_label}  {ceiling.failed}"
     return (
-        f"{name}  {fmt.format_rate(ceiling.rate):>9} ops/s  {ceiling.gigabits:.2f} Gb/s  "
+        f"{row_label}  {fmt.format_rate(ceiling.rate):>9} ops/s  {ceiling.gigabits:.2f} Gb/s  "
         f"hit rate {100 * ceiling.hits:.1f} %  ({ceiling.how})"
     )
 
@@ -121,7 +123,7 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
     headings: tuple[str, ...]
     if isinstance(record, StackCeilings):
         headings = ("concurrency", "ceiling", "latency", "errors")
-        rows = tuple(
+        table_rows = tuple(
             (
                 str(ceiling.concurrency),
                 ceiling.failed or _format_request_rate(ceiling),
@@ -130,7 +132,7 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
             )
             for ceiling in record.ceilings
         )
-        return CeilingsTable(_format_title(record), headings, rows, "")
+        return CeilingsTable(_format_ceilings_title(record), headings, table_rows, "")
     headings = ("objects", "ceiling", "traffic", "hit rate", "how")
     cache_rows = tuple(
         (
@@ -143,11 +145,11 @@ def build_ceilings_table(record: Ceilings) -> CeilingsTable:
         for ceiling in record.ceilings
     )
     return CeilingsTable(
-        _format_title(record), headings, cache_rows, _format_load_share_note(record)
+        _format_ceilings_title(record), headings, cache_rows, _format_load_share_note(record)
     )
 
 
-def _format_title(record: Ceilings) -> str:
+def _format_ceilings_title(record: Ceilings) -> str:
     if isinstance(record, CacheCeilings):
         return f"{', '.join(record.servers)} alone"
     return f"{record.generator}, {CLOSED_LOOP_LABEL}"
@@ -156,8 +158,8 @@ def _format_title(record: Ceilings) -> str:
 def _format_load_share_note(record: Ceilings) -> str:
     """Return a note that compares the keys/s that the stack reads with the ceiling of the caches.
 
-    The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
-    the first ceiling, with one key per request.
+    The reference is the last ceiling if it was measured with several keys per request. Otherwise the
+    reference is the first ceiling, with one key per request.
     """
     if isinstance(record, StackCeilings) or not record.ceilings:
         return ""
@@ -180,10 +182,11 @@ def _format_request_rate(ceiling: StackCeiling) -> str:
 
 def _format_latencies(ceiling: StackCeiling) -> str:
     return ", ".join(
-        f"{name} {fmt.format_latency(value)}" for name, value in ceiling.percentiles.items()
+        f"{percentile_name} {fmt.format_latency(value)}"
+        for percentile_name, value in ceiling.percentiles.items()
     )
 
 
 def _format_error_counts(ceiling: StackCeiling) -> list[str]:
-    counts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
-    return [*counts, ceiling.example] if ceiling.example else counts
+    count_texts = [f"{count} {error_kind}" for error_kind, count in ceiling.errors.items()]
+    return [*count_texts, ceiling.example] if ceiling.example else count_texts

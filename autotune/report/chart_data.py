@@ -31,7 +31,7 @@ class ChartUnit(TypedDict):
 
 
 class PeakPoint(documents.CapacityObject):
-    """A measured trial: its capacity, phase, outcome as text, and when it ended (``at``, in seconds)."""
+    """A measured trial: its capacity, phase, outcome as text, and end time (``at``, in seconds)."""
 
     trial: int
     of: int | None

@@ -33,7 +33,7 @@ from autotune.report.parameters import (
     find_parameter,
     has_effect,
     list_active_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck, format_outcome
@@ -65,7 +65,7 @@ def build_chart_data(view: StudyView) -> ChartData:
     time_axis, parameter_columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side has no host figures if none of its readings met the SLO.
     hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
-    shown_names = [c["name"] for c in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
+    shown_names = [column["name"] for column in parameter_columns["parameters"][:MAX_TABLE_COLUMNS]]
     chart_data: ChartData = {
         "slo": _build_chart_slo(slo),
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
@@ -97,7 +97,8 @@ def build_chart_data(view: StudyView) -> ChartData:
     if model is not None and len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS:
         chart_data["importance"] = _build_importance(view, model)
         chart_data["slices"] = {
-            name: _build_slice(band, view.units) for name, band in model.slices.items()
+            setting_name: _build_slice(band, view.units)
+            for setting_name, band in model.slices.items()
         }
     return chart_data
 
@@ -121,14 +122,14 @@ def _build_percentile_curve(readings: Iterable[RecordedReading]) -> ChartColumns
 
 def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
     """Return a fitted latency curve for the report page, with latencies in milliseconds."""
-    middle, low, high = (
+    median, low, high = (
         [float(f"{1000 * seconds:.4g}") for seconds in band]
         for band in (curve.median, curve.low, curve.high)
     )
     peak = curve.capacity
     return {
         "rate": [round(rate, 1) for rate in curve.rates],
-        "middle": middle,
+        "middle": median,
         "low": low,
         "high": high,
         "capacity": [round(rate, 1) for rate in (peak.peak, peak.low, peak.high)] if peak else None,
@@ -136,7 +137,6 @@ def _build_fitted_curve(curve: LatencyCurve) -> FittedCurve:
 
 
 def _build_today_latencies(latency: TodayLatency | None) -> Today | None:
-    """Return the latencies of baseline and best at today's rate, as the page shows them."""
     if latency is None:
         return None
     latency_texts = {
@@ -166,36 +166,42 @@ def _build_slice(band: ModelSlice, units: Units) -> SliceBand:
 def _build_effect_rows(view: StudyView, effects: Iterable[ParameterEffect]) -> list[EffectRow]:
     """Return effects in per cent with their 90 % intervals (``null`` if no interval was recorded)."""
     baseline = view.conclusion.baseline
-    rows = build_importance_rows(
+    importance_rows = build_importance_rows(
         effects, list_measured_trials(view.state), baseline.trial if baseline else None
     )
     return [
         {
-            "names": list(row.names),
-            "effect": round(100 * row.effect, 2),
-            "half": None if row.half_width is None else round(100 * row.half_width, 2),
+            "names": list(importance_row.names),
+            "effect": round(100 * importance_row.effect, 2),
+            "half": None
+            if importance_row.half_width is None
+            else round(100 * importance_row.half_width, 2),
         }
-        for row in rows
+        for importance_row in importance_rows
     ]
 
 
 def _build_parameter_columns(view: StudyView) -> ParameterColumns:
     """Return the trials in the budget, their capacities, and every setting that varied."""
     trials = list_measured_trials(view.state)
-    names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
+    setting_names = dict.fromkeys(
+        setting_name for trial in trials for setting_name in trial.effective_settings
+    )
     declared_parameters = find_declared_parameters(view.target)
     active_names = [
         list_active_parameters(trial.effective_settings, declared_parameters) for trial in trials
     ]
     capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     columns = []
-    for name in names:
-        values = [
-            trial.effective_settings.get(name) if name in active_in_trial else None
+    for setting_name in setting_names:
+        column_values = [
+            trial.effective_settings.get(setting_name) if setting_name in active_in_trial else None
             for trial, active_in_trial in zip(trials, active_names, strict=True)
         ]
-        if len({value for value in values if value is not None}) > 1:
-            columns.append(_build_parameter_column(name, values, declared_parameters))
+        if len({value for value in column_values if value is not None}) > 1:
+            columns.append(
+                _build_parameter_column(setting_name, column_values, declared_parameters)
+            )
     ranks = _rank_settings(view)
     columns.sort(key=lambda column: ranks.get(column["name"], (1, len(ranks))))
     return {
@@ -216,25 +222,28 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     ranked_names += (
         [effect.parameter for effect in view.state.model.importance] if view.state.model else []
     )
-    names = dict.fromkeys([*ranked_names, *changed_names])
-    return {name: (int(name not in changed_names), rank) for rank, name in enumerate(names)}
+    all_names = dict.fromkeys([*ranked_names, *changed_names])
+    return {
+        setting_name: (int(setting_name not in changed_names), rank)
+        for rank, setting_name in enumerate(all_names)
+    }
 
 
 def _build_parameter_column(
-    name: str, values: list[Value | None], declared_parameters: DeclaredParameters
+    setting_name: str, setting_values: list[Value | None], declared_parameters: DeclaredParameters
 ) -> ParameterColumn:
     """Return the column of a setting; ``choices`` lists the values of a setting that is not numeric."""
-    parameter = find_parameter(name, declared_parameters=declared_parameters)
+    parameter = find_parameter(setting_name, declared_parameters=declared_parameters)
     is_numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        for value in values
+        for value in setting_values
     )
-    value_texts = [None if v is None else fmt.format_setting(v) for v in values]
+    value_texts = [None if v is None else fmt.format_setting(v) for v in setting_values]
     return {
-        "name": name,
+        "name": setting_name,
         "unit": parameter.unit if parameter else "",
         "log": bool(parameter and parameter.log),
-        "values": values if is_numeric else value_texts,
+        "values": setting_values if is_numeric else value_texts,
         "choices": None
         if is_numeric
         else sorted({text for text in value_texts if text is not None}),
@@ -250,13 +259,13 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     baseline_files = _read_trial_files(view.study, baseline) if baseline else {}
     declared_parameters = find_declared_parameters(view.target)
-    rows = []
+    trial_rows = []
     for trial in view.state.trials:
         capacity, finding = (
             build_trial_capacity(trial, view.units),
             view.state.bottlenecks.get(trial.number),
         )
-        row: TrialRow = {
+        trial_row: TrialRow = {
             "trial": trial.number,
             "phase": str(trial.phase),
             "of": trial.source_trial,
@@ -273,16 +282,16 @@ def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[TrialRow]
             "differences": list(trial.differences),
         }
         if baseline is not None and _has_own_settings(view.state, trial, baseline):
-            changes = list_changes(
+            changes = list_setting_changes(
                 baseline.effective_settings, trial.effective_settings, declared_parameters
             )
-            row["changes"] = [[change.name, *change.texts] for change in changes]
+            trial_row["changes"] = [[change.name, *change.value_texts] for change in changes]
             trial_files = _read_trial_files(view.study, trial)
-            row["diff"] = format_file_diff(
+            trial_row["diff"] = format_file_diff(
                 baseline_files, trial_files, "baseline", f"trial-{trial.number}"
             )
-        rows.append(row)
-    return rows
+        trial_rows.append(trial_row)
+    return trial_rows
 
 
 def _has_own_settings(state: State, trial: Trial, baseline: Trial) -> bool:
@@ -300,10 +309,10 @@ def _list_setting_values(
 ) -> list[Value | None]:
     settings = trial.effective_settings
     column_values = [
-        settings[name]
-        if name in settings and has_effect(name, settings, declared_parameters)
+        settings[setting_name]
+        if setting_name in settings and has_effect(setting_name, settings, declared_parameters)
         else None
-        for name in columns
+        for setting_name in columns
     ]
     return [
         fmt.format_setting(value) if isinstance(value, bool) else value for value in column_values

@@ -28,7 +28,7 @@ class MeasuredConfiguration:
 
     @property
     def selection_peak(self) -> Peak | None:
-        """Return the peak that decided the selection. As the best of many, it overstates the
+        """Return the peak that decided the selection. The best of many peaks overstates the
         capacity.
         """
         return self.trial.peak
@@ -45,7 +45,9 @@ class MeasuredConfiguration:
 
     @property
     def has_failed(self) -> bool:
-        """True if no trial of the configuration was measured, for example because it does not start."""
+        """True if no trial of the configuration was measured, for example because the configuration
+        does not start.
+        """
         return all(trial.peak is None for trial in (self.trial, *self.repeats))
 
     @property
@@ -68,7 +70,7 @@ class MeasuredConfiguration:
 
     @property
     def trial_numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the trials that measured the configuration: the first, then its
+        """Return the numbers of the trials that measured the configuration: the first trial, then its
         repeats.
         """
         return (self.trial.number, *(trial.number for trial in self.repeats))
@@ -117,14 +119,18 @@ class Conclusion:
 
     @property
     def sides(self) -> Mapping[str, MeasuredConfiguration]:
-        """``baseline`` and ``best``, if they exist."""
-        return {label: side for label, side in self.configurations.items() if label != "preset"}
+        """The sides ``baseline`` and ``best``, if they exist."""
+        return {
+            side_name: side
+            for side_name, side in self.configurations.items()
+            if side_name != "preset"
+        }
 
     @property
     def configurations(self) -> Mapping[str, MeasuredConfiguration]:
-        """``baseline``, ``preset`` and ``best``, if they exist."""
+        """The configurations ``baseline``, ``preset`` and ``best``, if they exist."""
         sides = {"baseline": self.baseline, "preset": self.preset, "best": self.best}
-        return {label: side for label, side in sides.items() if side is not None}
+        return {side_name: side for side_name, side in sides.items() if side is not None}
 
 
 def find_conclusion(state: State) -> Conclusion:
@@ -144,18 +150,18 @@ def _find_preset(state: State, best: MeasuredConfiguration | None) -> MeasuredCo
     preset = ranking.find_best_preset(state)
     if preset is None:
         return None
-    number = state.find_configuration_number(preset)
-    if best is not None and best.trial.number in (preset.number, number):
+    preset_number = state.find_configuration_number(preset)
+    if best is not None and best.trial.number in (preset.number, preset_number):
         return best
-    repeats = ranking.list_final_trials(state, number)
+    repeats = ranking.list_final_trials(state, preset_number)
     trials = [_remove_bed_offset(state, trial) for trial in (preset, *repeats)]
     return MeasuredConfiguration(trials[0], tuple(trials[1:]))
 
 
-def _build_configuration(state: State, number: int | None) -> MeasuredConfiguration | None:
-    if number is None:
+def _build_configuration(state: State, trial_number: int | None) -> MeasuredConfiguration | None:
+    if trial_number is None:
         return None
-    trials = (state.find_trial(number), *list_repeats(state, number))
+    trials = (state.find_trial(trial_number), *list_repeats(state, trial_number))
     trial, *repeats = (_remove_bed_offset(state, trial) for trial in trials)
     return MeasuredConfiguration(trial, tuple(repeats))
 
@@ -164,21 +170,25 @@ def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    scale, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
+    scale, peak = exp(-state.get_bed_offset(trial.bed).log), trial.peak
     scaled_values = {key: scale * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled_values))
 
 
-def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
+def list_repeats(state: State, trial_number: int) -> tuple[Trial, ...]:
     """Return the finished measurements of a trial's settings after its selection.
 
     The measurements come from the confirmation, or from the finals if no confirmation took place.
     """
-    # A verdict lists the phases whose peaks it uses. Before the verdict, finals count too.
+    # A verdict lists the phases whose peaks it uses. Before the verdict, the peaks of the finals are
+    # used, too.
     phases = state.verdict.peaks_from if state.verdict else FINALS_AND_PROOF
-    repeats = [t for t in state.list_finished(*map(Phase, phases)) if t.source_trial == number]
+    repeats = [
+        t for t in state.list_finished_trials(*map(Phase, phases)) if t.source_trial == trial_number
+    ]
     return tuple(
-        repeats or (t for t in state.list_finished(Phase.FINALIST) if t.source_trial == number)
+        repeats
+        or (t for t in state.list_finished_trials(Phase.FINALIST) if t.source_trial == trial_number)
     )
 
 
@@ -195,8 +205,8 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
 
 
 def select_plausible_peaks(peaks: Sequence[Peak]) -> list[Peak]:
-    """Return the peaks except low outliers, because a disturbance lowered these."""
+    """Return the peaks without low outliers, which a disturbance lowered."""
     if len(peaks) < 2:
         return list(peaks)
-    lowest_plausible = find_outlier_threshold([peak.estimate for peak in peaks])
-    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible]
+    lowest_plausible_value = find_outlier_threshold([peak.estimate for peak in peaks])
+    return [peak for peak in peaks if peak.estimate.value >= lowest_plausible_value]

@@ -14,7 +14,8 @@ from autotune.report.status import build_status
 from autotune.report.view import StudyView
 from autotune.services.base import Value
 
-MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]  # labels and value
+# the labels and the value of each sample
+MetricSamples = Iterable[tuple[Mapping[str, str], float | None]]
 
 TABLE_NAMES = ("trials", "readings")
 METRIC_PREFIX = "autotune_"
@@ -24,13 +25,14 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 CsvRow = Mapping[str, Value | None]
 
 
-def format_csv(view: StudyView, name: str) -> str:
-    """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
+def format_csv(view: StudyView, table_name: str) -> str:
+    """Return the table ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError
+    for damaged readings.
 
     The first row contains the headings. Rates are in requests/s, times in seconds. A field without a
     value is empty. Text that a spreadsheet would read as a formula starts with an apostrophe.
     """
-    rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
+    rows = list(_list_trial_rows(view) if table_name == "trials" else _list_reading_rows(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
     csv_buffer = io.StringIO()
     writer = csv.DictWriter(csv_buffer, list(headings), restval="")
@@ -91,12 +93,12 @@ def format_metrics(view: StudyView) -> str:
     The node exporter's textfile collector also reads this format. Capacities are in requests/s, or in
     the unit of a command's value.
     """
-    lines = [
+    metric_lines = [
         line
         for family in _list_metric_families(view)
         for line in _format_metric_family(view.name, *family)
     ]
-    return "\n".join([*lines, "# EOF", ""])
+    return "\n".join([*metric_lines, "# EOF", ""])
 
 
 def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples]]:
@@ -109,7 +111,10 @@ def _list_metric_families(view: StudyView) -> list[tuple[str, str, MetricSamples
         (
             "trials",
             "Finished trials in the budget.",
-            [({"outcome": outcome}, count) for outcome, count in view.trial_counts.items()],
+            [
+                ({"outcome": outcome}, trial_count)
+                for outcome, trial_count in view.trial_counts.items()
+            ],
         ),
         ("trials_budget", "Trials in the budget.", [({}, status["trials"]["budget"])]),
         (
@@ -142,11 +147,11 @@ def _list_capacity_samples(
     status_document: StudyStatus,
 ) -> Iterator[tuple[Mapping[str, str], float | None]]:
     sides = {"baseline": status_document["baseline"], "best": status_document["best"]}
-    for name, side in sides.items():
+    for side_name, side in sides.items():
         if side is not None:
-            yield {"side": name, "value": "peak"}, side["peak"]
-            yield {"side": name, "value": "low"}, side["low"]
-            yield {"side": name, "value": "high"}, side["high"]
+            yield {"side": side_name, "value": "peak"}, side["peak"]
+            yield {"side": side_name, "value": "low"}, side["low"]
+            yield {"side": side_name, "value": "high"}, side["high"]
 
 
 def _list_latency_samples(
@@ -155,11 +160,11 @@ def _list_latency_samples(
     """Yield the measured latencies. Latencies that are only bounds are omitted."""
     latency = status_document["latency"]
     sides = {"baseline": latency["baseline"], "best": latency["best"]} if latency else {}
-    for name, side in sides.items():
+    for side_name, side in sides.items():
         if side is not None and side["measured"]:
-            yield {"side": name, "value": "latency"}, side["latency"]
-            yield {"side": name, "value": "low"}, side["low"]
-            yield {"side": name, "value": "high"}, side["high"]
+            yield {"side": side_name, "value": "latency"}, side["latency"]
+            yield {"side": side_name, "value": "low"}, side["low"]
+            yield {"side": side_name, "value": "high"}, side["high"]
 
 
 def _list_start_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
@@ -176,20 +181,20 @@ def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], fl
 
 
 def _format_metric_family(
-    study: str, name: str, meaning: str, samples: MetricSamples
+    study: str, metric_name: str, meaning: str, samples: MetricSamples
 ) -> Iterator[str]:
     """Yield the lines of a metric, or no line if the metric has no value."""
-    values = [(labels, value) for labels, value in samples if value is not None]
-    if not values:
+    known_samples = [(labels, value) for labels, value in samples if value is not None]
+    if not known_samples:
         return
-    yield f"# HELP {METRIC_PREFIX}{name} {meaning}"
-    yield f"# TYPE {METRIC_PREFIX}{name} gauge"
-    for labels, value in values:
+    yield f"# HELP {METRIC_PREFIX}{metric_name} {meaning}"
+    yield f"# TYPE {METRIC_PREFIX}{metric_name} gauge"
+    for labels, value in known_samples:
         label_text = ",".join(
             f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items()
         )
-        yield f"{METRIC_PREFIX}{name}{{{label_text}}} {value:.13g}"
+        yield f"{METRIC_PREFIX}{metric_name}{{{label_text}}} {value:.13g}"
 
 
-def _escape_label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _escape_label(label_value: str) -> str:
+    return label_value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -37,7 +37,7 @@ class DecidingReadings:
 def sum_deciding_readings(
     readings: Iterable[RecordedReading], trial_numbers: Iterable[int] | None = None
 ) -> DecidingReadings:
-    """Sum the requests in the readings of these trials, or of all trials if none are given."""
+    """Sum the requests in the readings of these trials, or of all trials without ``trial_numbers``."""
     selected_numbers = None if trial_numbers is None else set(trial_numbers)
     deciding_readings = [
         reading

@@ -14,10 +14,10 @@ from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, ou
 from autotune.report import format as fmt
 from autotune.report.conclusion import find_conclusion
 from autotune.report.parameters import (
-    NO_DECLARED,
+    NO_DECLARED_PARAMETERS,
     DeclaredParameters,
     find_declared_parameters,
-    list_changes,
+    list_setting_changes,
 )
 from autotune.report.studies import Study
 from autotune.services.registry import Catalogue, catalogue_of, find_outliner
@@ -34,37 +34,42 @@ LINE_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def format_diff(
-    study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
+    study: Study,
+    before_name: str = "baseline",
+    after_name: str = "best",
+    *,
+    parameters: bool = False,
 ) -> str:
-    """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
+    """Return a unified diff from ``before_name`` to ``after_name``: a trial number, ``baseline``,
+    ``best`` or ``hosts``.
 
     ``hosts`` means the current files on the hosts. The diff compares files and can be applied with
     `patch -p1`. With ``parameters``, the diff compares the settings that have an effect. The diff is
     empty if both sides are equal. Raises AutotuneError for a trial that does not exist or was never
     deployed.
     """
-    if HOSTS_SIDE in (a, b):
-        trial = find_trial(study.state, b if a == HOSTS_SIDE else a)
+    if HOSTS_SIDE in (before_name, after_name):
+        trial = find_trial(study.state, after_name if before_name == HOSTS_SIDE else before_name)
         rendered_files = read_rendered_files(study.directory, trial)
         host_files, trial_name = read_host_files(study, rendered_files), f"trial-{trial.number}"
-        if a == HOSTS_SIDE:
+        if before_name == HOSTS_SIDE:
             return format_file_diff(host_files, rendered_files, HOSTS_SIDE, trial_name)
         return format_file_diff(rendered_files, host_files, trial_name, HOSTS_SIDE)
-    before, after = find_trial(study.state, a), find_trial(study.state, b)
+    before, after = find_trial(study.state, before_name), find_trial(study.state, after_name)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
-    files = (
+    compared_files = (
         read_rendered_files(study.directory, before),
         read_rendered_files(study.directory, after),
     )
-    return format_file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
+    return format_file_diff(*compared_files, f"trial-{before.number}", f"trial-{after.number}")
 
 
 def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     """Return the current content of ``files`` on the hosts, with the same names and with secrets
     masked.
 
-    Raises AutotuneError if the study has no hosts or belongs to another account, and HostUnreachable.
+    Raises HostUnreachable, and AutotuneError if the study has no hosts or belongs to another account.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -78,9 +83,9 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     from autotune.transports.target_hosts import create_transport
 
     names_by_path: dict[str, dict[str, str]] = {}
-    for name in files:
-        placement, _, path = name.partition("/")
-        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = name
+    for file_name in files:
+        placement, _, path = file_name.partition("/")
+        names_by_path.setdefault(placement.split(".")[1], {})[f"/{path}"] = file_name
     target = read_recorded_target(study.directory)
     target_file = replace(target, document=replace(target.document, path=study.target_path))
     contents_by_host = run_on_all(
@@ -89,51 +94,55 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     ).unwrap()
     catalogue = catalogue_of(study.target)
     return {
-        name: mask_changed_lines(content, files[name], _find_outliner(catalogue, name, path))
+        file_name: mask_changed_lines(
+            content, files[file_name], _find_outliner(catalogue, file_name, path)
+        )
         for host, contents in contents_by_host.items()
         for path, content in contents.items()
-        for name in (names_by_path[host][path],)
+        for file_name in (names_by_path[host][path],)
     }
 
 
-def _find_outliner(catalogue: Catalogue, name: str, path: str) -> Outliner:
-    """Return the function that masks a file's secrets. The ``name`` of the file starts with
+def _find_outliner(catalogue: Catalogue, file_name: str, path: str) -> Outliner:
+    """Return the function that masks a file's secrets. The ``file_name`` of the file starts with
     ``tier.host.service``.
     """
-    services = catalogue.list_by_name(name.partition("/")[0].rpartition(".")[2])
+    services = catalogue.list_by_name(file_name.partition("/")[0].rpartition(".")[2])
     return next(
         filter(None, (find_outliner(service, path) for service in services)), outline_unknown_syntax
     )
 
 
-def find_trial(state: State, name: str) -> Trial:
+def find_trial(state: State, trial_name: str) -> Trial:
     """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
-    if name in ("baseline", "best"):
+    if trial_name in ("baseline", "best"):
         sides = find_conclusion(state).sides
-        if name not in sides:
-            names = [side for side in ("baseline", "best") if side in sides]
+        if trial_name not in sides:
+            side_names = [side for side in ("baseline", "best") if side in sides]
             raise AutotuneError(
-                f"no configuration of this study is its {name}",
-                hint=_format_configuration_names(state, names),
+                f"no configuration of this study is its {trial_name}",
+                hint=_format_configuration_names(state, side_names),
             )
-        return sides[name].trial
+        return sides[trial_name].trial
     for trial in state.trials:
-        if str(trial.number) == name.removeprefix("#"):
+        if str(trial.number) == trial_name.removeprefix("#"):
             return trial
-    similar_name = find_nearest_name(name, ("baseline", "best"))
+    similar_name = find_nearest_name(trial_name, ("baseline", "best"))
     hint = (
         f"did you mean {similar_name!r}? {_format_configuration_names(state)}"
         if similar_name
         else _format_configuration_names(state)
     )
-    raise UsageError(f"unknown trial {name!r}", hint=hint)
+    raise UsageError(f"unknown trial {trial_name!r}", hint=hint)
 
 
-def _format_configuration_names(state: State, names: Sequence[str] = ("baseline", "best")) -> str:
-    numbers = [trial.number for trial in state.trials]
-    if not numbers:
+def _format_configuration_names(
+    state: State, side_names: Sequence[str] = ("baseline", "best")
+) -> str:
+    trial_numbers = [trial.number for trial in state.trials]
+    if not trial_numbers:
         return "the study has no trials yet"
-    return f"expected one of: {', '.join([*names, f'{min(numbers)} to {max(numbers)}'])}"
+    return f"expected one of: {', '.join([*side_names, f'{min(trial_numbers)} to {max(trial_numbers)}'])}"
 
 
 def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
@@ -142,12 +151,12 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
     deployed, or if the digest of a file differs from the recorded one.
     """
-    for number in (trial.number, trial.source_trial):
-        config_directory = PurePath("configs", str(number))
-        if number is not None and foreign_files.exists(directory, config_directory):
-            contents = _read_files_below(directory, config_directory)
-            _check_digests(trial, directory / config_directory, contents)
-            return {path: mask_secret_bytes(content) for path, content in contents.items()}
+    for trial_number in (trial.number, trial.source_trial):
+        config_directory = PurePath("configs", str(trial_number))
+        if trial_number is not None and foreign_files.exists(directory, config_directory):
+            content_by_path = _read_files_below(directory, config_directory)
+            _check_digests(trial, directory / config_directory, content_by_path)
+            return {path: mask_secret_bytes(content) for path, content in content_by_path.items()}
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",
@@ -156,27 +165,27 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _read_files_below(study: Path, directory: PurePath) -> dict[str, bytes]:
-    """Return the files below a directory of a study. Their total size is limited, because the study may
-    come from someone else.
+    """Return the files below a directory of a study. The total size of the files is limited, because
+    the study may come from someone else.
     """
-    contents, size = dict[str, bytes](), 0
+    content_by_path, total_size = dict[str, bytes](), 0
     for path in foreign_files.list_files_below(study, directory):
-        contents[path] = foreign_files.read_bytes(
+        content_by_path[path] = foreign_files.read_bytes(
             study, directory / path, foreign_files.MAX_TEMPLATE_BYTES
         )
-        size += len(contents[path])
-        if size > foreign_files.MAX_RECORD_BYTES:
+        total_size += len(content_by_path[path])
+        if total_size > foreign_files.MAX_RECORD_BYTES:
             raise ForeignFileError(
                 study / directory, f"is larger than {foreign_files.MAX_RECORD_BYTES:,} bytes"
             )
-    return contents
+    return content_by_path
 
 
-def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> None:
+def _check_digests(trial: Trial, directory: Path, content_by_path: FileContents) -> None:
     """Raise AutotuneError if a file is missing or has changed since the trial was measured."""
     for path, digest in sorted(trial.files.items()):
-        if path not in contents or sha256(contents[path]).hexdigest() != digest:
-            problem = "differs from the deployed file" if path in contents else "is missing"
+        if path not in content_by_path or sha256(content_by_path[path]).hexdigest() != digest:
+            problem = "differs from the deployed file" if path in content_by_path else "is missing"
             raise AutotuneError(
                 f"{directory / path} {problem} (trial {trial.number} recorded its digest)",
                 hint="restore the study's directory from a copy. `autotune diff --parameters` and "
@@ -185,19 +194,19 @@ def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> Non
 
 
 def format_parameter_diff(
-    before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED
+    before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> str:
     """Return the settings that differ and have an effect in ``after``, as diff lines."""
-    lines = []
-    for change in list_changes(
+    diff_lines = []
+    for change in list_setting_changes(
         before.effective_settings, after.effective_settings, declared_parameters
     ):
         if change.before is not None:
-            lines.append(f"-{change.name}: {fmt.format_setting(change.before, change.unit)}\n")
-        lines.append(f"+{change.name}: {fmt.format_setting(change.after, change.unit)}\n")
-    if not lines:
+            diff_lines.append(f"-{change.name}: {fmt.format_setting(change.before, change.unit)}\n")
+        diff_lines.append(f"+{change.name}: {fmt.format_setting(change.after, change.unit)}\n")
+    if not diff_lines:
         return ""
-    return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(lines)
+    return f"--- trial-{before.number}\n+++ trial-{after.number}\n" + "".join(diff_lines)
 
 
 def style_diff_lines(text: str) -> Iterator[StyledLine]:

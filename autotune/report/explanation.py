@@ -70,13 +70,13 @@ def build_explanation_json(
         "configurations": explanation.configurations,
         "changes": [
             {
-                "parameter": name,
+                "parameter": change_name,
                 "loss": cost.loss,
                 "sd": cost.sd,
                 "distinguishable": cost.is_distinguishable,
                 "measured": cost.is_measured,
             }
-            for name, cost in explanation.costs.items()
+            for change_name, cost in explanation.costs.items()
         ],
         "importance": [
             {
@@ -123,15 +123,18 @@ def _encode_minimal(minimal: MinimalChanges | None) -> documents.MinimalChangesO
 
 def format_explanation(view: StudyView, explanation: Explanation) -> str:
     """Return the explanation as text."""
-    lines = [f"Study {view.name}, trial {explanation.trial}."]
+    explanation_lines = [f"Study {view.name}, trial {explanation.trial}."]
     if explanation.configurations < MIN_CONFIGURATIONS:
-        count = format_count(explanation.configurations, "configuration")
-        lines += ["", f"{count} measured: too few to estimate the effect of single settings."]
+        configurations_text = format_count(explanation.configurations, "configuration")
+        explanation_lines += [
+            "",
+            f"{configurations_text} measured: too few to estimate the effect of single settings.",
+        ]
     else:
-        lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
+        explanation_lines += [*_format_costs(view, explanation), *_format_effects(explanation)]
     if minimal_lines := list(_format_minimal_changes(view)):
-        lines += ["", *minimal_lines]
-    return "\n".join(lines)
+        explanation_lines += ["", *minimal_lines]
+    return "\n".join(explanation_lines)
 
 
 def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
@@ -139,8 +142,8 @@ def _format_costs(view: StudyView, explanation: Explanation) -> Iterator[str]:
         return
     yield ""
     yield f"Change of the {view.units.quantity_name} if one setting is reverted (90 % interval):"
-    for name, cost in explanation.costs.items():
-        yield f"  {name:{NAME_WIDTH}} {format_reversal_cost(cost, view.units, view.best_peak)}"
+    for change_name, cost in explanation.costs.items():
+        yield f"  {change_name:{NAME_WIDTH}} {format_reversal_cost(cost, view.units, view.best_peak)}"
 
 
 def _format_effects(explanation: Explanation) -> Iterator[str]:
@@ -148,8 +151,8 @@ def _format_effects(explanation: Explanation) -> Iterator[str]:
     yield ""
     yield f"Effect over the searched range (model of {explanation.configurations} configurations):"
     for row in explanation.effects:
-        name = " + ".join(row.names)
-        yield f"  {name:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
+        joined_names = " + ".join(row.names)
+        yield f"  {joined_names:{NAME_WIDTH}} {format_effect(row)}   changed in {row.changed_in}"
     if explanation.model.pairs:
         yield ""
         yield "Interactions:"
@@ -172,7 +175,7 @@ def format_effect(row: ImportanceRow) -> str:
 def _format_minimal_changes(view: StudyView) -> Iterator[str]:
     minimal_changes = view.state.minimal_changes
     if minimal_changes is None and (view.gain is None or view.verdict != "improved"):
-        return  # only for a proven gain, fewer changes can be tried
+        return  # fewer changes are tried only for a proven gain
     if minimal_changes is None:
         yield "`--measure` finds the smallest set of changes that keeps 95 % of the gain."
         return

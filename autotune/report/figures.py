@@ -19,7 +19,7 @@ from autotune.report.gain_shares import (
 )
 from autotune.report.memory_costs import MemoryCosts, compute_memory_costs
 from autotune.report.outlook import StudyOutlook, build_outlook, select_feasible_peak
-from autotune.report.parameters import SettingChange, find_declared_parameters, list_changes
+from autotune.report.parameters import SettingChange, find_declared_parameters, list_setting_changes
 from autotune.report.reversal_costs import select_reversal_costs
 from autotune.report.studies import Study
 from autotune.report.trial_outcomes import count_by_outcome
@@ -37,9 +37,10 @@ class StudyFigures:
     - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, for ``baseline``, ``preset``
       and ``best``. **The best's peak pools measurements made after its selection.** The search's own
       peak would overstate the capacity.
-    - ``gain``: best over baseline from ``units.build_gain``; ``None`` until it is confirmed.
+    - ``gain``: gain of the best over the baseline (`units.build_gain`); ``None`` until the gain is
+      confirmed.
     - ``gain_shares``: the parts of a proven gain from the best preset and from the search.
-    - ``reversal_costs``: the cost of reverting each change of the best, largest first.
+    - ``reversal_costs``: the cost of reverting each change of the best, the largest cost first.
     - ``bottlenecks``: the newest finding on ``baseline`` and on ``best``.
     - ``trial_counts``: the number of trials in the budget, by outcome.
     - ``changes``: the settings that turn the baseline into the best and have an effect.
@@ -60,7 +61,7 @@ class StudyFigures:
 
     @property
     def best_peak(self) -> float:
-        """Return the peak of the best configuration, or 0 without one."""
+        """Return the peak of the best configuration; 0 if it is unknown."""
         return select_feasible_peak(self.conclusion.best)
 
     @property
@@ -91,24 +92,29 @@ class StudyFigures:
 
     @cached_property
     def deciding_readings(self) -> Mapping[str, DecidingReadings]:
-        """The readings that determine each of ``capacities``. Raises AutotuneError."""
+        """The readings that determine each of ``capacities``. Raises AutotuneError for damaged
+        readings.
+        """
         return {
-            label: sum_deciding_readings(self.study.readings, side.deciding_trials)
-            for label, side in self.conclusion.configurations.items()
+            side_name: sum_deciding_readings(self.study.readings, side.deciding_trials)
+            for side_name, side in self.conclusion.configurations.items()
         }
 
     @cached_property
     def all_readings(self) -> DecidingReadings:
-        """The readings of all trials. Raises AutotuneError."""
+        """The readings of all trials. Raises AutotuneError for damaged readings."""
         return sum_deciding_readings(self.study.readings)
 
     def readings_by_side(self) -> dict[str, list[RecordedReading]]:
-        """Return the readings of baseline and best, including their repeats. Raises AutotuneError."""
+        """Return the readings of baseline and best, including their repeats.
+
+        Raises AutotuneError for damaged readings.
+        """
         return {
-            label: [
+            side_name: [
                 reading for reading in self.study.readings if reading.trial in side.trial_numbers
             ]
-            for label, side in self.conclusion.sides.items()
+            for side_name, side in self.conclusion.sides.items()
         }
 
 
@@ -128,7 +134,8 @@ def build_study_figures(study: Study) -> StudyFigures:
     }
     baseline_peak = estimates["baseline"]
     findings = {
-        label: _find_newest_bottleneck(state, side) for label, side in conclusion.sides.items()
+        side_name: _find_newest_bottleneck(state, side)
+        for side_name, side in conclusion.sides.items()
     }
     declared_parameters = find_declared_parameters(study.target)
     return StudyFigures(
@@ -136,23 +143,24 @@ def build_study_figures(study: Study) -> StudyFigures:
         conclusion=conclusion,
         outlook=outlook,
         capacities={
-            label: build_capacity(estimate, outlook.units) for label, estimate in estimates.items()
+            side_name: build_capacity(estimate, outlook.units)
+            for side_name, estimate in estimates.items()
         },
         gain=outlook.units.build_gain(gain, baseline_peak.peak) if gain and baseline_peak else None,
-        bottlenecks={label: finding for label, finding in findings.items() if finding},
+        bottlenecks={side_name: finding for side_name, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
-        changes=list_changes(
+        changes=list_setting_changes(
             baseline.trial.effective_settings, best.trial.effective_settings, declared_parameters
         )
         if baseline and best
         else (),
-        seconds_by_activity=_sum_seconds(state),
-        gain_shares=_split_gain(state, conclusion),
+        seconds_by_activity=_sum_seconds_by_activity(state),
+        gain_shares=_split_gain_into_shares(state, conclusion),
         reversal_costs=select_reversal_costs(state),
     )
 
 
-def _split_gain(state: State, conclusion: Conclusion) -> GainShares:
+def _split_gain_into_shares(state: State, conclusion: Conclusion) -> GainShares:
     if conclusion.verdict != "improved":
         return NO_SHARES
     sides = (conclusion.baseline, conclusion.preset, conclusion.best)
@@ -168,12 +176,14 @@ def _split_gain(state: State, conclusion: Conclusion) -> GainShares:
 def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> RecordedBottleneck | None:
     """Return the newest finding about a configuration, from any of its measurements."""
     findings = [
-        state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks
+        state.bottlenecks[trial_number]
+        for trial_number in side.trial_numbers
+        if trial_number in state.bottlenecks
     ]
     return findings[-1] if findings else None
 
 
-def _sum_seconds(state: State) -> dict[str, float]:
+def _sum_seconds_by_activity(state: State) -> dict[str, float]:
     seconds = {activity: state.average_seconds.get(activity, 0.0) for activity in ACTIVITIES}
     other_seconds = state.elapsed_seconds - sum(seconds.values())
     seconds_by_activity = {"total": state.elapsed_seconds, **seconds, "other": other_seconds}

@@ -50,15 +50,15 @@ def format_duration(seconds: float) -> str:
         if minutes < 60
         else ((minutes // 60, "h"), (minutes % 60, "min"))
     )
-    return " ".join(f"{count} {unit}" for count, unit in units if count)
+    return " ".join(f"{unit_count} {unit}" for unit_count, unit in units if unit_count)
 
 
 def format_change(ratio: float) -> str:
     """Return a ratio as text: ``+41 %`` for 1.41, ``×132`` for 132."""
     if ratio >= MIN_FACTOR_RATIO:
         return f"×{_format_factor(ratio)}"
-    text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
-    return text.replace("-", "+") if not float(text[:-2]) else text
+    change_text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
+    return change_text.replace("-", "+") if not float(change_text[:-2]) else change_text
 
 
 def format_change_interval(ratio: float, low: float, high: float) -> str:
@@ -86,8 +86,8 @@ def format_share(part: float, whole: float) -> str:
 
 def format_objective(slo: Slo) -> str:
     """Return text such as ``p99 ≤ 50 ms``, with the exact limit of the target."""
-    limit = f"{slo.limit:g} s" if slo.limit >= 1 else f"{1000 * slo.limit:g} ms"
-    return f"{format_percentile(slo)} ≤ {limit}"
+    limit_text = f"{slo.limit:g} s" if slo.limit >= 1 else f"{1000 * slo.limit:g} ms"
+    return f"{format_percentile(slo)} ≤ {limit_text}"
 
 
 def format_percentile(slo: Slo) -> str:
@@ -98,8 +98,8 @@ def format_setting(value: Value, unit: str = "") -> str:
     """Return a parameter's value with its unit; booleans as ``on`` and ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{text} {unit}" if unit else text
+    value_text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value_text} {unit}" if unit else value_text
 
 
 def format_first_numbers(numbers: Sequence[int]) -> str:

@@ -45,7 +45,7 @@ def compute_gain_shares(
     *,
     preset_won: bool,
 ) -> GainShares:
-    """Return both shares; their intervals include the noise between measurements."""
+    """Return the shares of a gain, with intervals that include the noise between measurements."""
     return GainShares(
         _compare_sides(state, preset, baseline),
         None if preset_won else _compare_sides(state, best, preset),
@@ -74,16 +74,16 @@ def format_gain_shares(
     shares: GainShares, units: Units, baseline_peak: float, preset_peak: float
 ) -> str:
     """Return both shares as text: ``preset +74 % [70, 78], search +3 % [1, 5]``."""
-    texts = []
+    share_texts = []
     if shares.preset is not None and baseline_peak:
-        texts.append(f"preset {_format_share(shares.preset, units, baseline_peak)}")
+        share_texts.append(f"preset {_format_share(shares.preset, units, baseline_peak)}")
     if shares.search is not None and preset_peak:
-        texts.append(f"search {_format_share(shares.search, units, preset_peak)}")
+        share_texts.append(f"search {_format_share(shares.search, units, preset_peak)}")
     if shares.preset_won:
-        texts.append("the search found nothing better")
-    return ", ".join(texts)
+        share_texts.append("the search found nothing better")
+    return ", ".join(share_texts)
 
 
 def _format_share(ratio: Estimate, units: Units, before_peak: float) -> str:
-    text = format_ratio(ratio, units, before_peak)
-    return text if ratio.differs_from_one else f"{text} (not distinguishable)"
+    ratio_text = format_ratio(ratio, units, before_peak)
+    return ratio_text if ratio.differs_from_one else f"{ratio_text} (not distinguishable)"

@@ -10,7 +10,7 @@ from autotune.report.conclusion import STOPPED_VERDICT
 from autotune.report.figures import StudyFigures
 from autotune.report.gain_shares import format_gain_shares
 from autotune.report.units import RequestUnits, ValueUnits
-from autotune.study.ranking import REPRODUCTIONS
+from autotune.study.ranking import REQUIRED_REPRODUCTIONS
 from autotune.target.messages import format_count
 
 VERDICT_MARKS = {
@@ -46,7 +46,7 @@ def _format_verdict(view: StudyFigures) -> str:
     """
     match view.verdict:
         case "improved" if view.gain:
-            text = _format_gain(view)
+            verdict_text = _format_gain(view)
         case "improved":
             # Without a capacity of the baseline, no ratio can be computed.
             is_stack = isinstance(view.units, RequestUnits)
@@ -54,17 +54,21 @@ def _format_verdict(view: StudyFigures) -> str:
             if view.conclusion.baseline and view.conclusion.baseline.trial.failure:
                 problem = "could not be measured"
             best_text = view.units.format_amount(view.capacities["best"].peak)
-            text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
+            verdict_text = f"{best_text}{view.units.objective_suffix}; the baseline {problem}"
         case "no-improvement":
-            text = _format_no_improvement(view)
+            verdict_text = _format_no_improvement(view)
         case "unmeetable":
-            text = _format_unmeetable(view)
+            verdict_text = _format_unmeetable(view)
         case _ if view.state.purpose:
             suffix = view.units.objective_suffix
-            text = f"no verdict: {view.name} compared no configurations{suffix}"
+            verdict_text = f"no verdict: {view.name} compared no configurations{suffix}"
         case _:
-            text = f"unfinished: no verdict for {view.name} yet"
-    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
+            verdict_text = f"unfinished: no verdict for {view.name} yet"
+    return (
+        f"{verdict_text} (simulated; no host was touched)"
+        if view.target.simulated
+        else verdict_text
+    )
 
 
 def _format_no_improvement(view: StudyFigures) -> str:
@@ -123,7 +127,7 @@ def _format_unmeetable(view: StudyFigures) -> str:
         measurements_text = format_count(len(measured_trials), "measurement")
         return (
             f"{view.units.objective} not met reliably: trial {best.trial.number} met it in {met_count} "
-            f"of {measurements_text}, and {REPRODUCTIONS + 1} must all meet it"
+            f"of {measurements_text}, and {REQUIRED_REPRODUCTIONS + 1} must all meet it"
         )
     evidence = f" ({evidence_text})" if (evidence_text := view.all_readings.failure_text) else ""
     return (

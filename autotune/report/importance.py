@@ -44,25 +44,32 @@ def format_edge(edge: RangeEdge) -> str:
 def build_importance_rows(
     effects: Iterable[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> tuple[ImportanceRow, ...]:
-    """Return the effects of settings that varied in the measured ``trials``, largest first.
+    """Return the effects of settings that varied in the measured ``trials``, the largest effect first.
 
     Settings that always changed together cannot be separated, so they form one row.
     """
-    groups: dict[tuple[int, ...], list[ParameterEffect]] = {}
+    effect_groups: dict[tuple[int, ...], list[ParameterEffect]] = {}
     for effect in effects:
         trial_values = [trial.effective_settings.get(effect.parameter) for trial in trials]
-        groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
-    rows = [_build_importance_row(group, trials, baseline) for group in groups.values()]
+        effect_groups.setdefault(tuple(map(trial_values.index, trial_values)), []).append(effect)
+    rows = [
+        _build_importance_row(effect_group, trials, baseline)
+        for effect_group in effect_groups.values()
+    ]
     relevant_rows = [row for row in rows if row.effect >= MIN_LOG_EFFECT]
     return tuple(sorted(relevant_rows, key=lambda row: -row.effect))
 
 
 def _build_importance_row(
-    group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
+    effect_group: Sequence[ParameterEffect], trials: Sequence[Trial], baseline: Trial | None
 ) -> ImportanceRow:
-    names = tuple(effect.parameter for effect in group)
-    sds = [effect.sd for effect in group]
+    parameter_names = tuple(effect.parameter for effect in effect_group)
+    sds = [effect.sd for effect in effect_group]
     half_width = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
-    baseline_value = baseline.effective_settings.get(names[0]) if baseline else None
-    change_count = sum(trial.effective_settings.get(names[0]) != baseline_value for trial in trials)
-    return ImportanceRow(names, sum(effect.effect for effect in group), half_width, change_count)
+    baseline_value = baseline.effective_settings.get(parameter_names[0]) if baseline else None
+    change_count = sum(
+        trial.effective_settings.get(parameter_names[0]) != baseline_value for trial in trials
+    )
+    return ImportanceRow(
+        parameter_names, sum(effect.effect for effect in effect_group), half_width, change_count
+    )

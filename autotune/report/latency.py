@@ -1,15 +1,15 @@
 """Latency: measured at today's request rate, and estimated at any other rate by a fitted curve.
 
-The proof measures the latency of both sides at one rate. The mean and its interval are computed as
-for the pairs of the proof, from the logarithm of each reading's percentile.
+The proof measures the latency of both sides at one rate. The mean and its interval are computed as for
+the pairs of the proof, from the logarithm of each reading's percentile.
 
 Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
-readings, weighted by their seconds. See Robertson, Wright, Dykstra, Order Restricted Statistical
-Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the definition of
-capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for each curve. The
-reported curve is the median of these curves. Each draw uses half of the readings. With all readings in
-each draw, the band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe, Annals of
-Statistics 38, 2010).
+readings, weighted by the readings' seconds. See Robertson, Wright, Dykstra, Order Restricted
+Statistical Inference, 1988, section 1.2. At the capacity, the curve equals the SLO's limit, by the
+definition of capacity. The 90 % band comes from a bootstrap, which redraws readings and capacity for
+each curve. The reported curve is the median of these curves. Each draw uses half of the readings. With
+all readings in each draw, the band of an isotonic curve would be too narrow (Sen, Banerjee, Woodroofe,
+Annals of Statistics 38, 2010).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from random import Random
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.reading import TODAY_PURPOSE, WARM_UP_PURPOSE, Reading
-from autotune.optimize.confirmation import compute_mean
+from autotune.optimize.confirmation import compute_mean_with_interval
 from autotune.report import format as fmt
 from autotune.report.figures import StudyFigures
 from autotune.study.reading_records import RecordedReading
@@ -90,7 +90,7 @@ class TodayLatency:
     def sides(self) -> Mapping[str, LatencyEstimate]:
         """The known latencies of ``baseline`` and ``best``."""
         sides = {"baseline": self.baseline, "best": self.best}
-        return {label: side for label, side in sides.items() if side is not None}
+        return {side_name: side for side_name, side in sides.items() if side is not None}
 
     @property
     def rate_text(self) -> str:
@@ -116,7 +116,7 @@ class TodayLatency:
     @property
     def reasons(self) -> list[str]:
         """The reasons for bounds: ``baseline above the capacity of 350/s``."""
-        return [f"{label} {side.why}" for label, side in self.sides.items() if side.why]
+        return [f"{side_name} {side.why}" for side_name, side in self.sides.items() if side.why]
 
 
 @dataclass(frozen=True)
@@ -133,18 +133,18 @@ class LatencyCurve:
     limit_seconds: float
 
     def estimate_at(self, rate: float) -> LatencyEstimate:
-        """Return the estimate of the percentile at ``rate`` requests/s."""
+        """Return the estimated latency percentile at ``rate`` requests/s."""
         if bound := bound_by_capacity(rate, self.capacity, self.limit_seconds):
             return bound
         bands = (self.median, self.low, self.high)
-        middle, low, high = (_interpolate(self.rates, band, rate) for band in bands)
+        median, low, high = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
             why = f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
             return LatencyEstimate(high, low, high, AT_MOST_BOUND, why)
         if rate > self.rates[-1]:
             why = f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
             return LatencyEstimate(low, low, high, MORE_THAN_BOUND, why)
-        return LatencyEstimate(middle, low, high)
+        return LatencyEstimate(median, low, high)
 
 
 def bound_by_capacity(
@@ -153,8 +153,10 @@ def bound_by_capacity(
     """Return a lower bound of the percentile if ``rate`` exceeds the capacity, else ``None``."""
     if capacity is None or not capacity.is_feasible or rate <= capacity.high:
         return None
-    why = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
-    return LatencyEstimate(limit_seconds, limit_seconds, limit_seconds, MORE_THAN_BOUND, why)
+    bound_reason = f"above the capacity of {fmt.format_rate(capacity.peak)}/s"
+    return LatencyEstimate(
+        limit_seconds, limit_seconds, limit_seconds, MORE_THAN_BOUND, bound_reason
+    )
 
 
 def find_today_latency(figures: StudyFigures) -> TodayLatency | None:
@@ -181,17 +183,17 @@ def find_today_rate(figures: StudyFigures) -> float | None:
 
 
 def find_known_latencies(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at ``rate`` by side: as measured, or a lower bound if ``rate`` exceeds the
+    """Return each side's percentile at ``rate``: as measured, or a lower bound if ``rate`` exceeds the
     side's capacity.
     """
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     latencies = {
-        label: bound_by_capacity(rate, sides[label].best_estimate, slo.limit)
+        side_name: bound_by_capacity(rate, sides[side_name].best_estimate, slo.limit)
         or measure_latency(readings, rate, slo, timeout)
-        for label, readings in figures.readings_by_side().items()
+        for side_name, readings in figures.readings_by_side().items()
     }
-    return {label: latency for label, latency in latencies.items() if latency is not None}
+    return {side_name: latency for side_name, latency in latencies.items() if latency is not None}
 
 
 def measure_latency(
@@ -208,17 +210,17 @@ def measure_latency(
     ]
     if not estimates:
         return None
-    return LatencyEstimate(*compute_mean(estimates), is_measured=True)
+    return LatencyEstimate(*compute_mean_with_interval(estimates), is_measured=True)
 
 
 def _estimate_percentile(reading: Reading, slo: Slo, timeout_seconds: float) -> Estimate:
     """Return the percentile of one reading, with the sd that repeated readings would have."""
     share_sd = sqrt(slo.quantile * (1 - slo.quantile) / reading.intended)
-    low, middle, high = (
+    low, percentile, high = (
         _find_percentile(reading, min(slo.quantile + sds * share_sd, 1.0), timeout_seconds)
         for sds in (-1, 0, 1)
     )
-    return Estimate(log(middle), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
+    return Estimate(log(percentile), log(high / low) / 2).widen_by_noise(READING_LOG_SD)
 
 
 def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) -> float:
@@ -228,18 +230,18 @@ def _find_percentile(reading: Reading, quantile: float, timeout_seconds: float) 
 
 
 def fit_latency_curves(figures: StudyFigures) -> dict[str, LatencyCurve]:
-    """Return the latency curves of baseline and best, if each has enough readings. Raises
-    AutotuneError.
+    """Return the latency curves of baseline and best, if each has enough readings. Raises AutotuneError
+    for damaged readings.
     """
     if figures.target.command_goal is not None:
         return {}
     slo, timeout = figures.target.slo.objective, figures.target.request_timeout
     sides = figures.conclusion.sides
     curves = {
-        label: fit_curve(readings, slo, timeout, sides[label].best_estimate)
-        for label, readings in figures.readings_by_side().items()
+        side_name: fit_curve(readings, slo, timeout, sides[side_name].best_estimate)
+        for side_name, readings in figures.readings_by_side().items()
     }
-    return {label: curve for label, curve in curves.items() if curve is not None}
+    return {side_name: curve for side_name, curve in curves.items() if curve is not None}
 
 
 def fit_curve(
@@ -260,28 +262,28 @@ def fit_curve(
     crossing_estimate = capacity.estimate if capacity and capacity.is_feasible else None
     capacity_estimate = crossing_estimate if _is_latency_bound(readings, slo) else None
     lowest_log_rate, highest_log_rate = points[0][0], points[-1][0]
-    grid = [
-        lowest_log_rate + (highest_log_rate - lowest_log_rate) * step / (GRID_RATES - 1)
-        for step in range(GRID_RATES)
+    log_rate_grid = [
+        lowest_log_rate + (highest_log_rate - lowest_log_rate) * grid_index / (GRID_RATES - 1)
+        for grid_index in range(GRID_RATES)
     ]
     rng = Random(len(points))  # noqa: S311  # a sample, not a secret
     sample_size = max(MIN_READINGS, len(points) // 2)
     curves = [
         _fit_log_curve(
             sorted(rng.choices(points, k=sample_size)),
-            grid,
+            log_rate_grid,
             _draw_capacity(capacity_estimate, rng),
             slo,
         )
         for _ in range(BOOTSTRAP_CURVES)
     ]
     sorted_columns = [sorted(column) for column in zip(*curves, strict=True)]
-    middle, low, high = (
+    median, low, high = (
         tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in sorted_columns)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing_estimate else None
-    return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
+    return LatencyCurve(tuple(map(exp, log_rate_grid)), median, low, high, peak, slo.limit)
 
 
 def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
@@ -290,7 +292,9 @@ def _build_log_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogP
 
 
 def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
-    """True if at least half of the readings that violate the SLO do so by latency, not only by errors."""
+    """True if at least half of the readings that violate the SLO do so by latency, not only by
+    errors.
+    """
     violating_readings = [reading for reading in readings if not slo.is_met(reading)]
     slow_readings = [
         reading for reading in violating_readings if not slo.is_met(replace(reading, errors={}))
@@ -298,41 +302,44 @@ def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     return 2 * len(slow_readings) >= len(violating_readings)
 
 
-def _draw_capacity(capacity_estimate: Estimate | None, random: Random) -> float | None:
+def _draw_capacity(capacity_estimate: Estimate | None, rng: Random) -> float | None:
     return (
         None
         if capacity_estimate is None
-        else random.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
+        else rng.gauss(capacity_estimate.log_mean, capacity_estimate.sd)
     )
 
 
 def _fit_log_curve(
-    points: Sequence[LogPoint], grid: Sequence[float], crossing_log_rate: float | None, slo: Slo
+    points: Sequence[LogPoint],
+    log_rate_grid: Sequence[float],
+    crossing_log_rate: float | None,
+    slo: Slo,
 ) -> list[float]:
     """Return the curve's log seconds at the rates of the grid. The curve never falls, and reaches the
     SLO's limit at the log rate ``crossing_log_rate``.
     """
-    rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
+    log_rates, log_seconds = [point[0] for point in points], _fit_isotonic(points)
     if crossing_log_rate is not None:
-        log_limit, crossing_index = log(slo.limit), bisect_left(rates, crossing_log_rate)
+        log_limit, crossing_index = log(slo.limit), bisect_left(log_rates, crossing_log_rate)
         lower_log_seconds, upper_log_seconds = (
             log_seconds[:crossing_index],
             log_seconds[crossing_index:],
         )
         log_seconds = [
-            *(min(v, log_limit) for v in lower_log_seconds),
+            *(min(seconds_logarithm, log_limit) for seconds_logarithm in lower_log_seconds),
             log_limit,
-            *(max(v, log_limit) for v in upper_log_seconds),
+            *(max(seconds_logarithm, log_limit) for seconds_logarithm in upper_log_seconds),
         ]
-        rates = [*rates[:crossing_index], crossing_log_rate, *rates[crossing_index:]]
-    return [_interpolate(rates, log_seconds, rate) for rate in grid]
+        log_rates = [*log_rates[:crossing_index], crossing_log_rate, *log_rates[crossing_index:]]
+    return [_interpolate(log_rates, log_seconds, rate) for rate in log_rate_grid]
 
 
 def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
     """Return the least-squares fit that never falls, by the pool-adjacent-violators algorithm."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
-    for _, value, weight in points:
-        block = (value, weight, 1)
+    for _, log_seconds, weight in points:
+        block = (log_seconds, weight, 1)
         while blocks and blocks[-1][0] >= block[0]:
             mean, block_weight, count = blocks.pop()
             total_weight = block_weight + block[1]
@@ -346,7 +353,7 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return ``y`` at ``x``: linear between the points, constant beyond the outermost ones."""
+    """Return ``y`` at ``x``: linear between the points, constant beyond the outermost points."""
     index = bisect_left(xs, x)
     if index == 0 or index == len(xs):
         return ys[min(index, len(xs) - 1)]
@@ -355,7 +362,7 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 
 def estimate_latency_at(figures: StudyFigures, rate: float) -> dict[str, LatencyEstimate]:
-    """Return the percentile at a rate in requests/s by side: as measured, or else from the curve."""
+    """Return each side's percentile at ``rate`` (requests/s): as measured, or else from the curve."""
     curves = fit_latency_curves(figures)
-    estimates = {label: curve.estimate_at(rate) for label, curve in curves.items()}
+    estimates = {side_name: curve.estimate_at(rate) for side_name, curve in curves.items()}
     return {**estimates, **find_known_latencies(figures, rate)}

@@ -27,7 +27,7 @@ from autotune.report.progress import (
     format_error_line,
     format_reading_line,
     format_warm_up_line,
-    ignore_errors,
+    report_exceptions,
     select_verdict_mark,
 )
 from autotune.report.trial_outcomes import format_outcome, format_trial_label
@@ -67,7 +67,7 @@ class LiveProgress:
         self._start_display()
         return self
 
-    @ignore_errors
+    @report_exceptions
     def _start_display(self) -> None:
         self._live_display.start()
         self._redraw()
@@ -76,20 +76,20 @@ class LiveProgress:
         with suppress(Exception):
             self._live_display.stop()
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_start(self, trial: Trial) -> None:
         self._trial, self._readings = trial, []
         self._show_step("deploying")
 
-    @ignore_errors
+    @report_exceptions
     def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
         self._show_step(f"{format_deployed_line(deploy_result)}; warming up")
 
-    @ignore_errors
+    @report_exceptions
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
         self._show_step(f"{format_warm_up_line(warm_up)}; searching for the capacity")
 
-    @ignore_errors
+    @report_exceptions
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         if purpose == WARM_UP_PURPOSE:
@@ -98,12 +98,12 @@ class LiveProgress:
             self._readings.append(reading)
         self._redraw()
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_end(self, trial: Trial) -> None:
         self._trial, self._readings = None, []
         self._show_step("choosing the next configuration")
 
-    @ignore_errors
+    @report_exceptions
     def note(self, text: str) -> None:
         self._console.print(style_text(text))
         self._redraw()
@@ -114,16 +114,16 @@ class LiveProgress:
             with suppress(Exception):
                 self._console.print(style_text(format_error_line(error)))
 
-    def _show_step(self, step: str) -> None:
-        self._step = step
+    def _show_step(self, step_text: str) -> None:
+        self._step = step_text
         self._redraw()
 
     def _redraw(self) -> None:
         self._live_display.update(self._build_panel(), refresh=True)
 
     def _format_steal(self) -> str:
-        count = self._steal_readings
-        return f"   CPU steal in {format_count(count, 'reading')}" if count else ""
+        steal_count = self._steal_readings
+        return f"   CPU steal in {format_count(steal_count, 'reading')}" if steal_count else ""
 
     def _build_panel(self) -> Panel:
         state, budget, slo = self._state(), self._target.budget, self._target.slo.objective
@@ -133,12 +133,12 @@ class LiveProgress:
             self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate
         )
         panel_space = PanelSpace(*self._console.size)
-        step = panel_space.reserve_text(trial + self._step, "bold")
+        step_lines = panel_space.reserve_text(trial + self._step, "bold")
         outlook_lines = panel_space.reserve_outlook(outlook, self._format_steal())
         readings = panel_space.reserve_readings(latest_readings, self._readings[-1:], slo)
         panel_parts: list[RenderableType] = [
             *panel_space.build_trials(state, outlook),
-            *step,
+            *step_lines,
             *readings,
             *outlook_lines,
         ]
@@ -167,20 +167,25 @@ class PanelSpace:
         """Return the lines with the best result so far and the time left; a single line if both fit."""
         if len(line := f"{outlook}{steal_text}") <= self._width:
             return self.reserve_text(line, "cyan")
-        texts = (outlook.best_text, outlook.time_left_text, steal_text.strip())
-        return [line for part in texts if part for line in self.reserve_text(part, "cyan")]
+        outlook_texts = (outlook.best_text, outlook.time_left_text, steal_text.strip())
+        return [
+            line
+            for outlook_text in outlook_texts
+            if outlook_text
+            for line in self.reserve_text(outlook_text, "cyan")
+        ]
 
     def reserve_readings(
         self, readings: Sequence[Reading], newest_readings: Sequence[Reading], slo: Slo
     ) -> list[Text]:
         """Return the lines of the readings that fit, in order; the newest reading always fits."""
         shown_readings = list(newest_readings)
-        lines = {
+        line_by_reading = {
             id(r): self._wrap_text("  " + format_reading_line(r, "peak", slo)) for r in readings
         }
-        used_lines = sum(len(lines[id(reading)]) for reading in shown_readings)
+        used_lines = sum(len(line_by_reading[id(reading)]) for reading in shown_readings)
         for reading in reversed([r for r in readings if r not in newest_readings]):
-            used_lines += len(lines[id(reading)])
+            used_lines += len(line_by_reading[id(reading)])
             if used_lines > self._free_lines - MIN_TRIAL_LINES:
                 break
             shown_readings.append(reading)
@@ -189,27 +194,30 @@ class PanelSpace:
                 (line, MARK_STYLES[select_verdict_mark(reading, slo)])
                 for reading in readings
                 if reading in shown_readings
-                for line in lines[id(reading)]
+                for line in line_by_reading[id(reading)]
             ]
         )
 
     def build_trials(self, state: State, outlook: StudyOutlook) -> list[RenderableType]:
         """Return the newest finished trials, as a table if the terminal is wide enough."""
-        trials = state.list_finished()[-MAX_SHOWN_TRIALS:]
+        trials = state.list_finished_trials()[-MAX_SHOWN_TRIALS:]
         if self._width >= MIN_TABLE_COLUMNS:
-            count = self._free_lines - 1  # one line is the heading
-            return [self._build_table(trials[-count:], outlook)] if count > 0 else []
-        rows = [
+            row_count = self._free_lines - 1  # one line is the heading
+            return [self._build_table(trials[-row_count:], outlook)] if row_count > 0 else []
+        trial_rows = [
             (self._fit_to_line(_format_trial_row(t, outlook)), _select_style(t, outlook))
             for t in trials
         ]
-        return [style_text(line, style) for line, style in rows[len(rows) - self._free_lines :]]
+        return [
+            style_text(line, style)
+            for line, style in trial_rows[len(trial_rows) - self._free_lines :]
+        ]
 
-    def choose_title(self, name: str, objective: str, progress_text: str) -> str:
+    def choose_title(self, target_name: str, objective: str, progress_text: str) -> str:
         """Return the title. On a narrow terminal, the title omits the objective or the name."""
         titles = (
-            f"{name} · {objective} · {progress_text}",
-            f"{name} · {progress_text}",
+            f"{target_name} · {objective} · {progress_text}",
+            f"{target_name} · {progress_text}",
             progress_text,
         )
         return next((title for title in titles if len(title) <= self._width - 2), "")
@@ -243,7 +251,6 @@ class PanelSpace:
         )
 
     def _fit_to_line(self, text: str) -> str:
-        """Return the words of a text that fit on a line."""
         return textwrap.shorten(text, self._width, placeholder=" …")
 
 

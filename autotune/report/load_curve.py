@@ -21,7 +21,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Width of a load step, in natural logarithms of the rate.
 STEP_LOG_WIDTH = 0.04
 HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-# Host usage is averaged over this many readings: those with the highest rates that met the SLO.
+# Host usage is averaged over this many readings, which have the highest rates that met the SLO.
 READINGS_AT_CAPACITY = 3
 
 
@@ -39,8 +39,8 @@ class LoadStep:
 
     @property
     def invalid_reason(self) -> str | None:
-        """Return why the step is not a valid measurement of the server: a limit of the generator,
-        or disturbed hosts.
+        """Return the reason why the step is not a valid measurement of the server: a limit of the
+        generator, or disturbed hosts.
         """
         return self.pooled_reading.limited or self.pooled_reading.disturbed
 
@@ -74,7 +74,7 @@ class LoadStep:
 
 
 def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
-    """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
+    """Return the load steps of recorded readings, the lowest rate first, without the warm-up."""
     readings_by_step: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
         if record.purpose == WARM_UP_PURPOSE or not record.intended:
@@ -115,7 +115,10 @@ def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str
 
 
 def _average_usages(usages: Sequence[HostUsage]) -> dict[str, float]:
-    return {key: round(fmean(getattr(usage, key) for usage in usages), 3) for key in HOST_METRICS}
+    return {
+        metric: round(fmean(getattr(usage, metric) for usage in usages), 3)
+        for metric in HOST_METRICS
+    }
 
 
 def has_host_usage(readings: ReadingRecords) -> bool:

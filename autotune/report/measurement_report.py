@@ -26,8 +26,9 @@ from autotune.target.messages import format_count
 def build_measurement_json(
     measurement: Measurement, study: Study, required_rate: float | None = None
 ) -> documents.MeasurementObject:
-    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of its 90 % interval,
-    and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain`` instead.
+    """Return ``peaks`` and their mean ``peak``. ``low`` and ``high`` are the ends of the mean's 90 %
+    interval, and ``spread`` is the spread of repeats. A comparison returns both sides and the ``gain``
+    instead.
 
     ``at_least`` contains the requested minimum capacity, if any, and whether it is ``met``. With a
     ``limit`` (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound.
@@ -39,8 +40,8 @@ def build_measurement_json(
     has a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the
     settings that were changed to satisfy a rule. A step of the ladder counts requests; its rate is in
     requests/s. Percentiles are in seconds, or ``null`` if too few responses arrived or the reading did
-    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
-    ``load_curve.average_host_usage``.
+    not record percentiles. The top-level ``ladder`` sums the ladders of all repeats.
+    ``load_curve.average_host_usage`` describes ``hosts``.
     """
     units = select_units(study.target, study.state)
     configuration_trials = [_build_trial_json(trial, study, units) for trial in measurement.trials]
@@ -95,7 +96,6 @@ def _build_latency_json(measurement: Measurement, study: Study) -> documents.Mea
 
 
 def _measure_latency(trials: Iterable[Trial], study: Study) -> LatencyEstimate | None:
-    """Return the latency at today's request rate; ``None`` if it was not measured."""
     rate, slo, timeout = (
         study.target.load.today,
         study.target.slo.objective,
@@ -186,9 +186,9 @@ def format_measurement(
     sides = {"configuration": measurement.trials}
     if measurement.against:
         sides = {measurement.against.name: measurement.comparison_trials, **sides}
-    for name, trials in sides.items():
-        if lines := list(_format_side(trials, study)):
-            report_lines += ["", *([name] if measurement.against else []), *lines]
+    for side_name, trials in sides.items():
+        if side_lines := list(_format_side(trials, study)):
+            report_lines += ["", *([side_name] if measurement.against else []), *side_lines]
     return "\n".join([*report_lines, "", f"all readings are stored in study {measurement.study}"])
 
 
@@ -226,9 +226,9 @@ def _format_result(measurement: Measurement, study: Study, units: Units) -> Iter
         yield f"spread between repeats: {100 * measurement.spread:.1f} %"
 
 
-def _format_capacity(number: int, peak: Peak, study: Study, units: Units) -> str:
+def _format_capacity(trial_number: int, peak: Peak, study: Study, units: Units) -> str:
     """Return a capacity as text, with the number of requests behind it."""
-    readings = sum_deciding_readings(study.readings, [number])
+    readings = sum_deciding_readings(study.readings, [trial_number])
     evidence = f", {readings.text}" if readings.text else ""
     if peak.is_load_limited:
         return f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit}){evidence}"
@@ -292,8 +292,8 @@ def _list_errors(step: LoadStep) -> dict[str, int]:
 
 
 def _select_readings(trials: Iterable[Trial], study: Study) -> list[RecordedReading]:
-    numbers = {trial.number for trial in trials}
-    return [reading for reading in study.readings if reading.trial in numbers]
+    trial_numbers = {trial.number for trial in trials}
+    return [reading for reading in study.readings if reading.trial in trial_numbers]
 
 
 def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:

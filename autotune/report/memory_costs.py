@@ -47,24 +47,24 @@ class MemoryCosts:
     def text(self) -> str:
         """Return the costs of all changes as text: ``about +1.9 GB (modelled)``; empty if unknown."""
         costs_by_source = {"modelled": self.modelled, "measured at capacity": self.measured}
-        texts = [
-            f"about {format_memory_change(change)} ({source})"
-            for source, change in costs_by_source.items()
-            if change is not None
+        cost_texts = [
+            f"about {format_memory_change(byte_change)} ({source})"
+            for source, byte_change in costs_by_source.items()
+            if byte_change is not None
         ]
-        return ", ".join(texts)
+        return ", ".join(cost_texts)
 
 
 NO_MEMORY_COSTS = MemoryCosts()
 
 
-def format_memory_change(change: float | None) -> str:
+def format_memory_change(byte_change: float | None) -> str:
     """Return a change in bytes as text, ``+1.9 GB``; a dash if it is unknown."""
-    if change is None:
+    if byte_change is None:
         return "–"
-    if abs(change) < MIN_SHOWN_BYTES:
+    if abs(byte_change) < MIN_SHOWN_BYTES:
         return "±0 MB"
-    return f"{'+' if change > 0 else '-'}{format_bytes(abs(change))}"
+    return f"{'+' if byte_change > 0 else '-'}{format_bytes(abs(byte_change))}"
 
 
 def compute_memory_costs(
@@ -104,17 +104,20 @@ class MemoryModel:
     target: Target
 
     def compute_change(
-        self, before: Settings, after: Settings, names: Iterable[str]
+        self, before: Settings, after: Settings, parameter_names: Iterable[str]
     ) -> float | None:
         """Return the change of the maximum memory use in bytes, on the hosts of the parameters
-        ``names``.
+        ``parameter_names``.
 
         The result is ``None`` unless memory rules cover all of these hosts, before and after the change.
         """
-        tiers = {ParameterName.parse(name).tier for name in names}
+        tiers = {ParameterName.parse(parameter_name).tier for parameter_name in parameter_names}
         hosts = {host for tier in tiers for host in self.target.tiers[tier].hosts}
         old_bytes, new_bytes = (
-            {use.host: use.needed for use in self.space.compute_memory_use(settings)}
+            {
+                host_memory.host: host_memory.needed
+                for host_memory in self.space.compute_memory_use(settings)
+            }
             for settings in (before, after)
         )
         if not hosts <= old_bytes.keys() & new_bytes.keys():
@@ -140,7 +143,7 @@ def _measure_memory_change(
     """Return the change of the memory in use at capacity; ``None`` unless all hosts recorded it."""
     if study.target.simulated is not None:
         return None
-    facts, slo = study.start.facts, study.target.slo.objective
+    facts, slo = study.first_record.facts, study.target.slo.objective
     memory_in_use = []
     for side in ("baseline", "best"):
         usages = average_host_usage(readings.get(side, ()), slo)
@@ -148,6 +151,9 @@ def _measure_memory_change(
         if not usages or len(memory_sizes) < len(facts) or not all(memory_sizes.values()):
             return None
         memory_in_use.append(
-            sum(usages[host]["memory"] * (size or 0.0) for host, size in memory_sizes.items())
+            sum(
+                usages[host]["memory"] * (memory_size or 0.0)
+                for host, memory_size in memory_sizes.items()
+            )
         )
     return memory_in_use[1] - memory_in_use[0]

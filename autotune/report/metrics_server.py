@@ -51,7 +51,7 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
@@ -59,9 +59,9 @@ class MetricsServer(ThreadingHTTPServer):
         self._thread.join()
         self.server_close()
 
-    def publish(self, text: str) -> None:
+    def publish(self, metrics_text: str) -> None:
         """Replace the text that the server sends."""
-        self.text = text
+        self.text = metrics_text
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve the request in a separate thread, or refuse it if no thread is free."""
@@ -105,9 +105,9 @@ class _MetricsHandler(BaseHTTPRequestHandler):
 def _parse_address(listen_address: str) -> tuple[str, int]:
     address, _, port = listen_address.rpartition(":")
     try:
-        number = parse_uint(port)
+        port_number = parse_uint(port)
     except ValueError:
-        number = -1
-    if not 0 <= number < 2**16:
+        port_number = -1
+    if not 0 <= port_number < 2**16:
         raise UsageError(f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT)
-    return address or LOOPBACK_ADDRESS, number
+    return address or LOOPBACK_ADDRESS, port_number

@@ -31,7 +31,7 @@ class NextSteps:
 
 def build_next_steps(view: StudyFigures) -> NextSteps:
     """Return the commands that suit the study's verdict and its state (running or not)."""
-    steps = _list_steps(view)
+    steps = _select_next_steps(view)
     return replace(
         steps,
         commands=tuple(_list_commands(view, steps)),

@@ -45,10 +45,13 @@ class StudyOutlook:
     @property
     def lead_text(self) -> str:
         """Return the leader's gain over the baseline so far; empty while the baseline leads."""
-        before, best = select_feasible_peak(self.baseline), select_feasible_peak(self.leader)
-        if not before or not best or self.is_baseline_leading:
+        baseline_peak, leader_peak = (
+            select_feasible_peak(self.baseline),
+            select_feasible_peak(self.leader),
+        )
+        if not baseline_peak or not leader_peak or self.is_baseline_leading:
             return ""
-        return self.units.format_change(best / before, before)
+        return self.units.format_change(leader_peak / baseline_peak, baseline_peak)
 
     def __str__(self) -> str:
         """Return the best result so far, its gain over the baseline, and the time left."""
@@ -62,8 +65,8 @@ class StudyOutlook:
         peak = select_feasible_peak(self.leader)
         if self.leader is not None and peak:
             lead_text = f", {self.lead_text}" if self.lead_text else ""
-            count = self.leader.repeat_count
-            repeats = f", re-measured {count}×" if self.leader.repeated_peak else ""
+            repeat_count = self.leader.repeat_count
+            repeats = f", re-measured {repeat_count}×" if self.leader.repeated_peak else ""
             amount = self.units.format_short(self.units.from_peak(peak))
             best = f"best {amount} (#{self.leader.trial.number}{lead_text}{repeats})"
         return best
@@ -77,7 +80,7 @@ def build_outlook(target: Target, state: State) -> StudyOutlook:
         units=select_units(target, state),
         baseline=baseline,
         leader=best if select_feasible_peak(best) > select_feasible_peak(baseline) else baseline,
-        trial_count=len(state.list_counted()),
+        trial_count=len(state.list_counted_trials()),
         seconds_left=_estimate_seconds_left(state, target.budget),
         is_virtual=target.simulated is not None,
     )
@@ -95,13 +98,13 @@ def _estimate_seconds_left(state: State, budget: Budget) -> float:
     if not trial_seconds:
         return remaining_seconds
     finalists, confirmation_trials = (
-        state.list_finished(Phase.FINALIST),
-        state.list_finished(Phase.CONFIRM),
+        state.list_finished_trials(Phase.FINALIST),
+        state.list_finished_trials(Phase.CONFIRM),
     )
     missing_finalists = max(0, schedule.MIN_FINALISTS - len(finalists))
     missing_confirmations = max(0, 2 * MIN_PAIRS - len(confirmation_trials))
     is_search_over = finalists or confirmation_trials or state.stop_reason or state.posterior
-    searched_count = budget.trials if is_search_over else len(state.list_counted())
+    searched_count = budget.trials if is_search_over else len(state.list_counted_trials())
     beds = max(1, len(state.active_beds))
     return min(
         remaining_seconds,

@@ -48,14 +48,14 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "code": mark_code,
+        "code": mark_code_spans,
         "breakable": add_word_breaks,
         "finding": describe_bottleneck,
     }
     return environment
 
 
-def mark_code(text: str) -> Markup:
+def mark_code_spans(text: str) -> Markup:
     """Return escaped text with its backtick spans as ``<code>``."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped
 
@@ -71,8 +71,8 @@ def encode_json(document: Mapping[str, object]) -> str:
     The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
     element that contains it.
     """
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    json_text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(json_text.encode(), mtime=0)).decode()
 
 
 @cache

@@ -9,7 +9,7 @@ from autotune.report import format as fmt
 from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.memory_costs import format_memory_change
 from autotune.report.parameters import SettingChange
-from autotune.report.reversal_costs import format_reversal_cost, select_action
+from autotune.report.reversal_costs import format_reversal_cost, select_change_action
 from autotune.report.studies import Study
 from autotune.report.text_report import format_change_memory, select_best_label, sort_changes
 from autotune.report.trial_outcomes import format_no_result
@@ -46,7 +46,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class TierChanges:
-    """The settings of one tier to change."""
+    """The settings to change in one tier."""
 
     tier: str
     rows: tuple[ChangeRow, ...]
@@ -68,7 +68,10 @@ def build_cards(view: StudyView) -> list[Card]:
         "best": "After" if view.verdict == "improved" else select_best_label(view),
     }
     return [
-        *(_build_capacity_card(view, label, sides.get(label), t) for label, t in titles.items()),
+        *(
+            _build_capacity_card(view, side_name, sides.get(side_name), title)
+            for side_name, title in titles.items()
+        ),
         _build_gain_card(view),
         *_build_latency_cards(view),
         *_build_memory_cards(view),
@@ -77,12 +80,12 @@ def build_cards(view: StudyView) -> list[Card]:
 
 
 def _build_capacity_card(
-    view: StudyView, label: str, side: MeasuredConfiguration | None, title: str
+    view: StudyView, side_name: str, side: MeasuredConfiguration | None, title: str
 ) -> Card:
     units = view.units
     if side is None:
         return Card(title, "–", "not measured")
-    capacity, repeats_text = view.capacities[label], format_count(side.repeat_count, "repeat")
+    capacity, repeats_text = view.capacities[side_name], format_count(side.repeat_count, "repeat")
     if side.best_estimate is not None and side.best_estimate.is_load_limited:
         note = f"limited by {side.best_estimate.limit}"
         return Card(title, units.format_lower_bound(side.best_estimate.peak), note)
@@ -92,7 +95,7 @@ def _build_capacity_card(
             interval,
             f"trial {side.trial.number}",
             repeats_text if side.repeated_peak else "",
-            view.deciding_readings[label].text,
+            view.deciding_readings[side_name].text,
         )
         return Card(title, units.format_amount(capacity.peak), ", ".join(filter(None, notes)))
     if side.selection_peak is not None and side.selection_peak.is_feasible:
@@ -120,7 +123,6 @@ def _build_gain_card(view: StudyView) -> Card:
 
 
 def _build_latency_cards(view: StudyView) -> list[Card]:
-    """Return a card with the latency at today's request rate, if this latency is known."""
     latency = view.latency
     if latency is None:
         return []
@@ -131,7 +133,6 @@ def _build_latency_cards(view: StudyView) -> list[Card]:
 
 
 def _build_memory_cards(view: StudyView) -> list[Card]:
-    """Return a card with the memory that the changes need, if this amount is known."""
     costs = view.memory_costs
     if view.verdict == "no-improvement" or not costs.text:
         return []
@@ -151,55 +152,59 @@ def _build_objective_card(view: StudyView) -> Card:
 
 
 def list_provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Return labels and texts: when autotune measured, which version, which hosts, under which load."""
+    """Return labels and texts about the measurement: dates, versions, hosts and load."""
     study, target, budget = view.study, view.target, view.target.budget
     provenance = study.provenance
     versions = provenance.versions
-    dates = [at[:16].split("T") for at in (provenance.started, provenance.concluded) if at]
+    dates = [
+        timestamp[:16].split("T")
+        for timestamp in (provenance.started, provenance.concluded)
+        if timestamp
+    ]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
         dates[1] = dates[1][1:]  # two equal dates are shown once
-    rows = [
+    labelled_texts = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {provenance.autotune}, Python {versions.get('python', '–')}"),
         ("hosts", "; ".join(_describe_hosts(study))),
     ]
     if not target.simulated:
-        kernel = " ".join(versions.get(key, "") for key in ("kernel", "machine"))
-        rows.append(("kernel", kernel.strip()))
+        kernel = " ".join(versions.get(version_key, "") for version_key in ("kernel", "machine"))
+        labelled_texts.append(("kernel", kernel.strip()))
     if target.command is not None:
-        rows.append(("command", " ".join(target.command)))
+        labelled_texts.append(("command", " ".join(target.command)))
     else:
         load = target.load
         generator = load.command[0] if load.command else load.generator
         model_note = " (simulated; no host was touched)" if target.simulated else ""
-        rows.append(("load", f"{generator} on {load.page_text}{model_note}"))
+        labelled_texts.append(("load", f"{generator} on {load.page_text}{model_note}"))
         if any(tier.app for tier in target.tiers.values()):
-            rows.append(("data", f"{target.data.pairs:,} pairs"))
+            labelled_texts.append(("data", f"{target.data.pairs:,} pairs"))
     time_text = (
         f"{fmt.format_duration(view.state.elapsed_seconds)} of {fmt.format_duration(budget.time)}"
     )
     trials = (
         f"{view.outlook.trial_count} of {format_count(budget.trials, 'configuration')} in "
-        f"{format_count(len(view.state.list_finished()), 'measurement')}"
+        f"{format_count(len(view.state.list_finished_trials()), 'measurement')}"
     )
     search_text = f"sampler {target.search.sampler}, seed {target.search.seed}"
     return [
-        *((name, text) for name, text in rows if text),
+        *((row_label, text) for row_label, text in labelled_texts if text),
         ("budget", f"{trials}, {time_text}; {search_text}"),
     ]
 
 
 def _describe_hosts(study: Study) -> Iterator[str]:
-    for name, facts in study.start.facts.items():
+    for host_name, facts in study.first_record.facts.items():
         memory = f", {facts.memory / 2**30:.1f} GB" if facts.memory else ""
-        yield f"{name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
+        yield f"{host_name} ({format_count(facts.cpus or 0, 'CPU')}{memory})"
 
 
 def group_changes_by_tier(
     view: StudyView, shown_count: int, *, remaining: bool = False
 ) -> list[TierChanges]:
-    """Return the settings to change by tier: the first ``shown_count``, or all others if ``remaining``
-    is true.
+    """Return the settings to change by tier: the first ``shown_count``, or all other settings if
+    ``remaining`` is true.
 
     The settings with the highest cost of reverting come first. The result is empty without an
     improvement.
@@ -216,13 +221,13 @@ def group_changes_by_tier(
     return [TierChanges(tier, tuple(rows)) for tier, rows in tiers.items()]
 
 
-def _build_change_row(view: StudyView, change: SettingChange, name: str) -> ChangeRow:
-    before, after = change.texts
+def _build_change_row(view: StudyView, change: SettingChange, parameter_name: str) -> ChangeRow:
+    before_text, after_text = change.value_texts
     return ChangeRow(
-        name=name,
-        before=before,
-        after=after,
-        action="" if view.target.command is not None else select_action(change),
+        name=parameter_name,
+        before=before_text,
+        after=after_text,
+        action="" if view.target.command is not None else select_change_action(change),
         cost=_format_cost(view, change.name),
         memory=format_change_memory(view, change.name),
         meaning=change.meaning,
@@ -230,10 +235,10 @@ def _build_change_row(view: StudyView, change: SettingChange, name: str) -> Chan
     )
 
 
-def _format_cost(view: StudyView, name: str) -> str:
+def _format_cost(view: StudyView, change_name: str) -> str:
     minimal_changes = view.state.minimal_changes or MinimalChanges()
-    if name in minimal_changes.dropped:
+    if change_name in minimal_changes.dropped:
         return DROPPED_LABEL
-    if name in minimal_changes.kept and name not in view.reversal_costs:
+    if change_name in minimal_changes.kept and change_name not in view.reversal_costs:
         return KEPT_LABEL
-    return format_reversal_cost(view.reversal_costs.get(name), view.units, view.best_peak)
+    return format_reversal_cost(view.reversal_costs.get(change_name), view.units, view.best_peak)

@@ -39,7 +39,7 @@ class DeclaredParameters:
     catalogue: Catalogue = SHIPPED
 
 
-NO_DECLARED = DeclaredParameters()
+NO_DECLARED_PARAMETERS = DeclaredParameters()
 TEXT_INDENT = 6 * " "
 EFFECT_TEXTS = {
     Effect.CAPACITY: "on capacity (searched first)",
@@ -77,7 +77,7 @@ class CatalogueEntry:
     deployments: tuple[str, ...] = ()
 
 
-def list_catalogue(
+def list_catalogue_entries(
     service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> dict[str, list[CatalogueEntry]]:
     """Return the parameters by service, for one service or for all services with parameters.
@@ -90,21 +90,21 @@ def list_catalogue(
         service_kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {
-            name: _merge_kinds(services)
-            for name, services in service_kinds.items()
+            listed_name: _merge_service_kinds(services)
+            for listed_name, services in service_kinds.items()
             if services[0].parameters
         }
     deployable_service = catalogue.deployable.get(service_name)
-    name = deployable_service.name if deployable_service else service_name
-    if name not in service_kinds:
+    listed_name = deployable_service.name if deployable_service else service_name
+    if listed_name not in service_kinds:
         raise AutotuneError(
             f"unknown service {service_name!r}",
             hint=suggest_name(service_name, sorted(service_kinds)),
         )
-    return {name: _merge_kinds(service_kinds[name])}
+    return {listed_name: _merge_service_kinds(service_kinds[listed_name])}
 
 
-def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
+def _merge_service_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the parameters that differ by kind."""
     shared_parameters = [
         p
@@ -123,12 +123,15 @@ def _merge_kinds(service_kinds: list[Service]) -> list[CatalogueEntry]:
 def build_catalogue_json(
     service_name: str | None = None, catalogue: Catalogue = SHIPPED
 ) -> documents.ParameterCatalogue:
-    """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
+    """Return each service's parameters, with all fields of the catalogue.
+
+    Raises AutotuneError for an unknown service.
+    """
     return {
         "schema": 1,
         "services": {
             service: [_build_entry_json(entry) for entry in entries]
-            for service, entries in list_catalogue(service_name, catalogue).items()
+            for service, entries in list_catalogue_entries(service_name, catalogue).items()
         },
     }
 
@@ -158,16 +161,19 @@ def _build_entry_json(entry: CatalogueEntry) -> documents.ParameterObject:
 
 
 def format_catalogue(
-    name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
+    service_name: str | None = None, catalogue: Catalogue = SHIPPED, width: int = 100
 ) -> str:
-    """Return the catalogue as text, a few lines per parameter. Raises AutotuneError."""
-    lines: list[str] = []
-    for service, entries in list_catalogue(name, catalogue).items():
-        lines += [service, "=" * len(service)]
+    """Return the catalogue as text, a few lines per parameter.
+
+    Raises AutotuneError for an unknown service.
+    """
+    catalogue_lines: list[str] = []
+    for service, entries in list_catalogue_entries(service_name, catalogue).items():
+        catalogue_lines += [service, "=" * len(service)]
         for entry in entries:
-            lines += _format_entry(entry, width)
-        lines.append("")
-    return "\n".join(lines)
+            catalogue_lines += _format_entry(entry, width)
+        catalogue_lines.append("")
+    return "\n".join(catalogue_lines)
 
 
 def _format_entry(entry: CatalogueEntry, width: int) -> Iterator[str]:
@@ -195,8 +201,8 @@ def format_presets(parameter: Parameter) -> str:
     presets = {"stock": parameter.stock, "recommended": parameter.recommended}
     presets |= {f"published for {role}": value for role, value in parameter.published.items()}
     return ", ".join(
-        f"{name} {fmt.format_setting(value, parameter.unit)}"
-        for name, value in presets.items()
+        f"{preset_name} {fmt.format_setting(value, parameter.unit)}"
+        for preset_name, value in presets.items()
         if value is not None
     )
 
@@ -226,7 +232,9 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A setting that two configurations set differently; ``parameter`` is its catalogue entry, if any."""
+    """A setting that two configurations set differently; ``parameter`` is its catalogue entry,
+    if any.
+    """
 
     name: str
     before: Value | None
@@ -242,7 +250,7 @@ class SettingChange:
         return self.parameter.meaning if self.parameter else ""
 
     @property
-    def texts(self) -> tuple[str, str]:
+    def value_texts(self) -> tuple[str, str]:
         """Return the old and the new value as text."""
         before_text = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
         return before_text, fmt.format_setting(self.after, self.unit)
@@ -258,38 +266,41 @@ def find_declared_parameters(target: Target) -> DeclaredParameters:
 
 
 def find_parameter(
-    name: str,
+    full_name: str,
     settings: Settings = NO_SETTINGS,
-    declared_parameters: DeclaredParameters = NO_DECLARED,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
     Two kinds of a service can have the same name, such as Apache with processes or threads. The entry
     then comes from the kind with the most parameters in ``settings``.
     """
-    if rule := declared_parameters.rules.get(name):
+    if rule := declared_parameters.rules.get(full_name):
         return Parameter(
-            name=name,
+            name=full_name,
             stock="",
             action=Action.NONE,
             meaning=rule.meaning or "",
             source="the target",
             unit=rule.unit or "",
         )
-    if is_deployment_choice(name):
+    if is_deployment_choice(full_name):
         return DEPLOYMENT_PARAMETER
-    parameter_name = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(full_name)
     services_by_parameter = _index_by_parameter(declared_parameters.catalogue.services)
     service_kinds = services_by_parameter.get(parameter_name.name_within_tier)
     if not service_kinds:
         return None
-    kind = service_kinds[0]
+    service_kind = service_kinds[0]
     if len(service_kinds) > 1:
         service_settings = select_service_settings(settings, parameter_name.service_prefix)
-        kind = max(
-            service_kinds, key=lambda kind: sum(p.name in service_settings for p in kind.parameters)
+        service_kind = max(
+            service_kinds,
+            key=lambda service_kind: sum(
+                p.name in service_settings for p in service_kind.parameters
+            ),
         )
-    return next(p for p in kind.parameters if p.name == parameter_name.parameter)
+    return next(p for p in service_kind.parameters if p.name == parameter_name.parameter)
 
 
 @lru_cache(maxsize=8)
@@ -298,33 +309,35 @@ def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Servic
     kinds_by_parameter: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
-            name = f"{service.name}.{parameter.name}"
-            kinds_by_parameter[name] = (*kinds_by_parameter.get(name, ()), service)
+            full_name = f"{service.name}.{parameter.name}"
+            kinds_by_parameter[full_name] = (*kinds_by_parameter.get(full_name, ()), service)
     return kinds_by_parameter
 
 
 def list_active_parameters(
-    settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+    settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS
 ) -> frozenset[str]:
     """Return the names of the parameters that have an effect under ``settings``."""
     return frozenset(name for name in settings if has_effect(name, settings, declared_parameters))
 
 
 def has_effect(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+    full_name: str,
+    settings: Settings,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> bool:
     """True if the parameter has an effect under ``settings``."""
     return (
-        _are_rule_conditions_met(name, settings, declared_parameters)
+        _are_rule_conditions_met(full_name, settings, declared_parameters)
         if declared_parameters.rules
-        else _are_catalogue_conditions_met(name, settings, declared_parameters)
+        else _are_catalogue_conditions_met(full_name, settings, declared_parameters)
     )
 
 
 def _are_rule_conditions_met(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters
+    full_name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
-    rule = declared_parameters.rules.get(name)
+    rule = declared_parameters.rules.get(full_name)
     conditions = (rule.when or {}) if rule else {}
     return all(
         settings.get(other_name) in values
@@ -334,13 +347,13 @@ def _are_rule_conditions_met(
 
 
 def _are_catalogue_conditions_met(
-    name: str, settings: Settings, declared_parameters: DeclaredParameters
+    full_name: str, settings: Settings, declared_parameters: DeclaredParameters
 ) -> bool:
     """True if the parameter's conditions are met and the tier's deployment uses the service."""
-    parameter = find_parameter(name, settings, declared_parameters)
-    if parameter is None or is_deployment_choice(name):
+    parameter = find_parameter(full_name, settings, declared_parameters)
+    if parameter is None or is_deployment_choice(full_name):
         return True
-    parameter_name = ParameterName.parse(name)
+    parameter_name = ParameterName.parse(full_name)
     if any(
         settings.get(f"{parameter_name.service_prefix}.{other_name}") not in values
         for other_name, values in parameter.when
@@ -370,8 +383,10 @@ def _index_roles_by_deployment(catalogue: Catalogue, service: str) -> dict[str, 
     return roles if any(roles.values()) else {}
 
 
-def list_changes(
-    before: Settings, after: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+def list_setting_changes(
+    before: Settings,
+    after: Settings,
+    declared_parameters: DeclaredParameters = NO_DECLARED_PARAMETERS,
 ) -> tuple[SettingChange, ...]:
     """Return the settings that differ and have an effect in ``after``."""
     return tuple(

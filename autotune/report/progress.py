@@ -61,7 +61,9 @@ P = ParamSpec("P")
 T = TypeVar("T", bound=ProgressDisplay)
 
 
-def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+def report_exceptions(
+    method: Callable[Concatenate[T, P], None],
+) -> Callable[Concatenate[T, P], None]:
     """Return ``method`` with its exceptions passed to ``report_error``."""
 
     @wraps(method)
@@ -98,26 +100,26 @@ class PlainProgress:
     def __exit__(self, *_: object) -> None:
         """Release nothing on exit, because the display holds no resources."""
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_start(self, trial: Trial) -> None:
         self._print_detail(f"{format_trial_label(trial)}: deploying")
 
-    @ignore_errors
+    @report_exceptions
     def on_deployed(self, trial: Trial, deploy_result: DeployResult) -> None:
         self._print_detail(format_deployed_line(deploy_result))
 
-    @ignore_errors
+    @report_exceptions
     def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
         self._print_detail(format_warm_up_line(warm_up))
 
-    @ignore_errors
+    @report_exceptions
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._steal_readings += reading.stolen > HIGH_STEAL_SHARE
         self._print_detail(
             f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.objective)}"
         )
 
-    @ignore_errors
+    @report_exceptions
     def on_trial_end(self, trial: Trial) -> None:
         outlook, phase = (
             build_outlook(self._target, self._state()),
@@ -142,9 +144,13 @@ class PlainProgress:
         self._phase, self._unreported, self._steal_readings = phase, [], 0
 
     def _format_unreported_trials(self) -> list[str]:
-        """Return the outcomes of trials since the last line, and the count of readings with CPU steal."""
-        counts_by_outcome = Counter(_format_outcome(trial) for trial in self._unreported)
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in counts_by_outcome.items())
+        """Return the outcomes of trials since the last line, and the count of readings with CPU
+        steal.
+        """
+        counts_by_outcome = Counter(_format_trial_outcome(trial) for trial in self._unreported)
+        counts_text = ", ".join(
+            f"{count} {outcome}" for outcome, count in counts_by_outcome.items()
+        )
         steal_text = (
             f"CPU steal in {format_count(self._steal_readings, 'reading')}"
             if self._steal_readings
@@ -152,11 +158,11 @@ class PlainProgress:
         )
         return [
             fragment
-            for fragment in (f"(since last line: {counts})" if counts else "", steal_text)
+            for fragment in (f"(since last line: {counts_text})" if counts_text else "", steal_text)
             if fragment
         ]
 
-    @ignore_errors
+    @report_exceptions
     def note(self, text: str) -> None:
         terminal.write_text(self._stream, text)
 
@@ -246,7 +252,7 @@ class PageWriter(ForwardingReporter):
             outputs = "report.html or the metrics" if self._publishers else "report.html"
             self._display.note(f"cannot write {outputs}: {reason}. The study continues.")
 
-    @ignore_errors
+    @report_exceptions
     def _write_metrics(self) -> None:
         if not self._publishers:
             return
@@ -258,7 +264,7 @@ class PageWriter(ForwardingReporter):
         for publish in self._publishers:
             publish(metrics_text)
 
-    @ignore_errors
+    @report_exceptions
     def _write_report_page(self) -> None:
         from autotune.report.page import write_page
         from autotune.report.studies import open_study
@@ -268,8 +274,7 @@ class PageWriter(ForwardingReporter):
             write_page(open_study(self._directory), self._directory / "report.html")
 
 
-def _format_outcome(trial: Trial) -> str:
-    """Return the outcome of a trial as a short label."""
+def _format_trial_outcome(trial: Trial) -> str:
     if trial.peak is None or is_unusable(trial):
         return "failed"
     return VERDICT_TEXTS.get(trial.peak.verdict) or "measured"
@@ -293,9 +298,13 @@ def format_error_line(error: Exception) -> str:
 
 
 def format_deployed_line(deploy_result: DeployResult) -> str:
-    """Return the reloads and restarts of a deployment, and values that differ from the requested ones."""
+    """Return the reloads and restarts of a deployment, and values that differ from the requested
+    ones.
+    """
     actions = [
-        f"{a.name.lower()} {n}" for n, a in deploy_result.actions.items() if a is not Action.NONE
+        f"{action.name.lower()} {service_name}"
+        for service_name, action in deploy_result.actions.items()
+        if action is not Action.NONE
     ]
     differences = [str(difference) for difference in deploy_result.mismatches]
     return "deployed: " + "; ".join([", ".join(actions) or "no reload or restart", *differences])

@@ -19,7 +19,8 @@ INDISTINGUISHABLE_TEXT = "not distinguishable"
 def select_reversal_costs(
     state: State, modelled: Mapping[str, ReversalCost] | None = None
 ) -> dict[str, ReversalCost]:
-    """Return the cost of reverting each change, largest first; measured costs replace modelled ones.
+    """Return the cost of reverting each change, the largest cost first. Measured costs replace modelled
+    costs.
 
     ``modelled`` replaces the recorded costs of a study without a verdict.
     """
@@ -33,7 +34,7 @@ def select_reversal_costs(
     return dict(sorted(costs.items(), key=lambda item: -item[1].loss))
 
 
-def select_action(change: SettingChange) -> documents.ActionLabel:
+def select_change_action(change: SettingChange) -> documents.ActionLabel:
     """Return ``none``, ``reload`` or ``restart``: the action that the change needs."""
     return (
         ACTION_LABELS[change.parameter.action] if change.parameter else ACTION_LABELS[Action.NONE]
@@ -50,5 +51,5 @@ def format_reversal_cost(cost: ReversalCost | None, units: Units, best_peak: flo
         return "–"
     if not cost.is_distinguishable:
         return INDISTINGUISHABLE_TEXT
-    text = format_ratio(cost.ratio, units, best_peak)
-    return f"{text}, measured" if cost.is_measured else text
+    ratio_text = format_ratio(cost.ratio, units, best_peak)
+    return f"{ratio_text}, measured" if cost.is_measured else ratio_text

@@ -37,10 +37,10 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 def build_status(view: StudyView) -> StudyStatus:
     """Return the status as one JSON object.
 
-    Peaks are pooled from measurements after the selection, if there are any. Otherwise, they come from
-    the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
-    (`resume` continues it) or ``finished``. A study from `measure` is ``stopped`` only if none of its
-    trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
+    Peaks are pooled from measurements after the selection, if there are any. Otherwise, the peaks come
+    from the search, and prove nothing. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    (`resume` continues the study) or ``finished``. A study from `measure` is ``stopped`` only if none
+    of its trials finished. ``trial`` is the current trial. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     # Before the verdict, status and the live panel show the same leader.
@@ -59,8 +59,8 @@ def build_status(view: StudyView) -> StudyStatus:
         "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
         "trials": _summarize_trials(view),
         "proof": {
-            "finalists": len(state.list_finished(Phase.FINALIST)),
-            "confirmations": len(state.list_finished(Phase.CONFIRM)),
+            "finalists": len(state.list_finished_trials(Phase.FINALIST)),
+            "confirmations": len(state.list_finished_trials(Phase.CONFIRM)),
         },
         "baseline": baseline,
         "best": best,
@@ -80,18 +80,18 @@ def build_status(view: StudyView) -> StudyStatus:
 
 
 def _summarize_trials(view: StudyView) -> TrialProgress:
-    counts = view.trial_counts
+    trial_counts = view.trial_counts
     return {
-        "complete": counts["complete"],
-        "failed": counts["failed"],
-        "screened": counts["screened"],
+        "complete": trial_counts["complete"],
+        "failed": trial_counts["failed"],
+        "screened": trial_counts["screened"],
         "done": view.outlook.trial_count,
         "budget": view.target.budget.trials,
     }
 
 
 def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
-    running_by_bed = {t.bed: t for t in view.state.list_running()}
+    running_by_bed = {t.bed: t for t in view.state.list_running_trials()}
     return {
         bed: {
             **summary,
@@ -105,11 +105,20 @@ def _summarize_bed_status(view: StudyView) -> dict[str, BedStatus]:
 
 def summarize_answers(study: Study) -> CheckedAnswers:
     """Return the number of responses checked under load, the number of wrong ones, and an example."""
-    counts = study.reading_counts.values()
+    reading_counts = study.reading_counts.values()
     return {
-        "looked_at": sum(count.checked_count for count in counts),
-        "wrong": sum(count.wrong for count in counts),
-        "example": next((count.example for count in counts if count.example), None),
+        "looked_at": sum(
+            trial_reading_counts.checked_count for trial_reading_counts in reading_counts
+        ),
+        "wrong": sum(trial_reading_counts.wrong for trial_reading_counts in reading_counts),
+        "example": next(
+            (
+                trial_reading_counts.example
+                for trial_reading_counts in reading_counts
+                if trial_reading_counts.example
+            ),
+            None,
+        ),
     }
 
 
@@ -118,15 +127,15 @@ def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> RunningTr
     last_trial = trials[-1] if trials else None
     if last_trial is None or last_trial.is_finished:
         return None
-    counts = study.reading_counts.get(last_trial.number)
-    reading = counts.last if counts else None
+    reading_counts = study.reading_counts.get(last_trial.number)
+    reading = reading_counts.last if reading_counts else None
     return {
         "trial": last_trial.number,
         "phase": str(last_trial.phase),
         "of": last_trial.source_trial,
-        "deployed": bool(last_trial.effective) or counts is not None,
-        "windows": counts.warmed if counts else 0,
-        "readings": counts.readings if counts else 0,
+        "deployed": bool(last_trial.effective) or reading_counts is not None,
+        "windows": reading_counts.warmed if reading_counts else 0,
+        "readings": reading_counts.readings if reading_counts else 0,
         "rate": reading.rate if reading else None,
     }
 
@@ -152,7 +161,7 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> StatusS
 def _compute_ratio(
     view: StudyView, baseline: StatusSide | None, best: StatusSide | None
 ) -> float | None:
-    """Return the ratio of the best to the baseline, from the verdict's gain if there is one."""
+    """Return the ratio of the best to the baseline, from the verdict's gain, if any."""
     if gain := view.conclusion.gain:
         return view.units.build_gain(gain, _find_baseline_peak(view)).ratio
     if not best or not baseline or not baseline["peak"] or best["peak"] is None:
@@ -166,7 +175,6 @@ def _find_baseline_peak(view: StudyView) -> float:
 
 
 def _format_change(view: StudyView) -> str | None:
-    """Return the change from the baseline to the best, as text."""
     if view.conclusion.gain and _find_baseline_peak(view):
         return view.units.format_change(view.conclusion.gain.ratio, _find_baseline_peak(view))
     return view.outlook.lead_text or None
@@ -212,7 +220,7 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
     yield f"{view.name}: {state_text}" + (f", {lock_holder}" if lock_holder else "")
     if status_document["verdict"]:
         yield f"  verdict   {view.headline.text}"
-    yield from _format_activity(view.units, status_document, running=is_running)
+    yield from _format_activity(view.units, status_document, is_running=is_running)
     yield from _format_trial_counts(view, status_document)
     yield from _format_peaks(view, status_document)
     if view.latency:
@@ -226,17 +234,21 @@ def _format_status_lines(view: StudyView, status_document: StudyStatus) -> Itera
         yield f"  next      {view.next_steps.status_command}"
 
 
-def _format_activity(units: Units, status_document: StudyStatus, *, running: bool) -> Iterator[str]:
-    """Yield what each test bed, or the only stack, is measuring."""
+def _format_activity(
+    units: Units, status_document: StudyStatus, *, is_running: bool
+) -> Iterator[str]:
+    """Yield the current step of each test bed, or of the only stack."""
     for bed, bed_status in status_document.get("beds", {}).items():
         trial = bed_status["trial"]
-        activity = _format_running_trial(trial, units, running=running) if trial else "idle"
+        activity = _format_running_trial(trial, units, is_running=is_running) if trial else "idle"
         if bed_status["set_aside"]:
             activity = f"removed from the study: {bed_status['set_aside']}"
-        pace = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
-        yield f"  bed {bed:6}{format_count(bed_status['trials'], 'measurement')}{pace}; now {activity}"
+        pace_text = f", {bed_status['per_hour']:g} per hour" if bed_status["per_hour"] else ""
+        count_text = format_count(bed_status["trials"], "measurement")
+        yield f"  bed {bed:6}{count_text}{pace_text}; now {activity}"
     if status_document["trial"] and "beds" not in status_document:
-        yield f"  now       {_format_running_trial(status_document['trial'], units, running=running)}"
+        trial_text = _format_running_trial(status_document["trial"], units, is_running=is_running)
+        yield f"  now       {trial_text}"
 
 
 def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Iterator[str]:
@@ -244,7 +256,7 @@ def _format_trial_counts(view: StudyView, status_document: StudyStatus) -> Itera
     counts_text = ", ".join(format_outcome_counts(view.trial_counts))
     budget_text = format_count(trials["budget"], "configuration")
     yield f"  tried     {trials['done']} of {budget_text}: {counts_text}"
-    yield f"  measured  {format_count(len(view.state.list_finished()), 'measurement')}"
+    yield f"  measured  {format_count(len(view.state.list_finished_trials()), 'measurement')}"
     if any(proof.values()):
         finalists_text = f"{format_count(proof['finalists'], 'finalist')} measured again"
         confirmations_text = format_count(proof["confirmations"], "confirmation reading")
@@ -271,20 +283,21 @@ def _format_peaks(view: StudyView, status_document: StudyStatus) -> Iterator[str
         yield f"  best      {_format_peak(best, units, units.no_result_text)}{claim_text}"
 
 
-def _format_running_trial(trial: RunningTrial, units: Units, *, running: bool) -> str:
-    """Return the current step of the trial in progress."""
+def _format_running_trial(trial: RunningTrial, units: Units, *, is_running: bool) -> str:
     repeat_text = f" of trial {trial['of']}" if trial["of"] is not None else ""
-    name = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
-    if not running:
-        return f"{name} was interrupted; `resume` repeats it"
+    trial_text = f"trial {trial['trial']} ({trial['phase']}{repeat_text})"
+    if not is_running:
+        return f"{trial_text} was interrupted; `resume` repeats it"
     if isinstance(units, ValueUnits):
-        return f"{name} is running the command, {format_count(trial['readings'], 'call')} so far"
+        return (
+            f"{trial_text} is running the command, {format_count(trial['readings'], 'call')} so far"
+        )
     if not trial["deployed"]:
-        return f"{name} is being deployed"
+        return f"{trial_text} is being deployed"
     if not trial["readings"]:
-        return f"{name} is warming up, {format_count(trial['windows'], 'window')} so far"
+        return f"{trial_text} is warming up, {format_count(trial['windows'], 'window')} so far"
     readings = format_count(trial["readings"], "reading")
-    return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
+    return f"{trial_text} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
 def _format_peak(side: StatusSide | None, units: Units, no_result: str) -> str:

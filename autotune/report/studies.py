@@ -23,7 +23,7 @@ from autotune.study.reading_records import (
     READINGS_FILE,
     RecordedCall,
     RecordedReading,
-    load_records,
+    load_reading_records,
 )
 from autotune.study.study_state import State, decode_valid_record, replay_records
 from autotune.study_argument import WORKERS_FILE, find_studies_option, format_study_argument
@@ -79,10 +79,10 @@ class Study:
     @property
     def target_path(self) -> Path:
         """Return the target file that the study started from, which may no longer exist."""
-        return Path(self.start.source)
+        return Path(self.first_record.source)
 
     @cached_property
-    def start(self) -> StudyStart:
+    def first_record(self) -> StudyStart:
         """Return the first record of the study."""
         return decode_valid_record(StudyStart, self.records[0])
 
@@ -93,17 +93,24 @@ class Study:
         versions = decode_valid_record(SessionStart, sessions[-1]).versions if sessions else {}
         verdict_times = [str(record.get("at")) for record in self._list_records("verdict")]
         return Provenance(
-            self.start.autotune,
+            self.first_record.autotune,
             dict(sorted(versions.items())),
-            self.start.started,
+            self.first_record.started,
             verdict_times[-1] if verdict_times else None,
         )
 
     @property
     def dated_events(self) -> list[DatedEvent]:
         """Return all events with a date, in the order recorded."""
-        dated_records = [(str(r["event"]), r.get("at") or r.get("started")) for r in self.records]
-        return [DatedEvent(kind, str(at)) for kind, at in dated_records if at]
+        dated_records = [
+            (str(record["event"]), record.get("at") or record.get("started"))
+            for record in self.records
+        ]
+        return [
+            DatedEvent(event_kind, str(timestamp))
+            for event_kind, timestamp in dated_records
+            if timestamp
+        ]
 
     def _list_records(self, event: str) -> list[Mapping[str, Any]]:
         return [record for record in self.records if record["event"] == event]
@@ -121,7 +128,7 @@ class Study:
     @cached_property
     def _all_readings(self) -> tuple[RecordedReading | RecordedCall, ...]:
         with _wrap_read_errors(self.directory / READINGS_FILE):
-            return tuple(load_records(self.directory))
+            return tuple(load_reading_records(self.directory))
 
     @cached_property
     def reading_counts(self) -> dict[int, ReadingCounts]:
@@ -129,7 +136,7 @@ class Study:
 
     @property
     def is_database_copy(self) -> bool:
-        """True for a copy from a shared database, which shows what workers were measuring."""
+        """True for a copy from a shared database, which shows the workers that were measuring."""
         return foreign_files.exists(self.directory, WORKERS_FILE)
 
     @property
@@ -142,8 +149,8 @@ class Study:
 
 
 def open_study(directory: Path) -> Study:
-    """Return a study from disk. Raises AutotuneError if it is damaged, and TargetError for an invalid
-    target.
+    """Return a study from disk. Raises AutotuneError if the study is damaged, and TargetError for an
+    invalid target.
     """
     with _wrap_read_errors(directory / EVENTS_FILE):
         records = tuple(journal.read_records(directory / EVENTS_FILE))
@@ -157,14 +164,14 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} is damaged: its target.yaml is missing",
             hint=journal.DAMAGED_HINT,
         )
-    # This raises an error if the lock is not a regular file, before anything is shown.
+    # If the lock is not a regular file, this call raises an error before anything is shown.
     is_locked(directory / "lock")
     target = _apply_current_budget(read_recorded_target(directory).target, records)
     return Study(directory, target, records, replay_records(records))
 
 
 def _apply_current_budget(target: Target, records: Sequence[Mapping[str, Any]]) -> Target:
-    """Return the target with the budget of the last session that recorded one."""
+    """Return the target with the budget of the last session that recorded a budget."""
     sessions = (
         decode_valid_record(SessionStart, record)
         for record in reversed(records)

@@ -56,7 +56,7 @@ from autotune.report.conclusion import STOPPED_VERDICT, MeasuredConfiguration
 from autotune.report.latency import LatencyEstimate, estimate_latency_at
 from autotune.report.next_steps import NextSteps
 from autotune.report.parameters import SettingChange
-from autotune.report.reversal_costs import select_action
+from autotune.report.reversal_costs import select_change_action
 from autotune.report.text_report import sort_changes
 from autotune.report.units import DifferenceFigures, GainFigures
 from autotune.report.view import StudyView
@@ -74,7 +74,7 @@ VERDICT_NAMES: Mapping[str, documents.VerdictName] = {
 
 def build_summary(view: StudyView) -> documents.StudyObject:
     """Return the JSON object of a study, as described in this module's docstring."""
-    counts, seconds = view.trial_counts, view.seconds_by_activity
+    trial_counts, seconds = view.trial_counts, view.seconds_by_activity
     return {
         "schema": 1,
         "study": view.name,
@@ -86,18 +86,18 @@ def build_summary(view: StudyView) -> documents.StudyObject:
         "best": _summarize_side(view, "best"),
         "preset": _summarize_configuration(view, "preset", view.conclusion.preset),
         "gain": encode_gain(view.gain) if view.gain else None,
-        "gain_shares": _summarize_shares(view),
+        "gain_shares": _summarize_gain_shares(view),
         "latency": encode_today_latency(view),
         "memory": {
-            "modelled": _round_bytes(view.memory_costs.modelled),
-            "measured": _round_bytes(view.memory_costs.measured),
+            "modelled": _round_change_bytes(view.memory_costs.modelled),
+            "measured": _round_change_bytes(view.memory_costs.measured),
         },
         "changes": [_summarize_change(view, change) for change in sort_changes(view)],
-        "next": _summarize_steps(view.next_steps),
+        "next": _summarize_next_steps(view.next_steps),
         "trials": {
-            "complete": counts["complete"],
-            "failed": counts["failed"],
-            "screened": counts["screened"],
+            "complete": trial_counts["complete"],
+            "failed": trial_counts["failed"],
+            "screened": trial_counts["screened"],
         },
         "seconds": {
             "total": seconds["total"],
@@ -112,7 +112,7 @@ def build_summary(view: StudyView) -> documents.StudyObject:
     }
 
 
-def _summarize_steps(steps: NextSteps) -> documents.NextCommands:
+def _summarize_next_steps(steps: NextSteps) -> documents.NextCommands:
     return {
         "resume": list(steps.resume),
         "apply": list(steps.apply),
@@ -182,16 +182,16 @@ def _summarize_optional_parts(view: StudyView) -> documents.OptionalKeys:
     return document
 
 
-def _summarize_side(view: StudyView, label: str) -> documents.Configuration | None:
-    return _summarize_configuration(view, label, view.conclusion.sides.get(label))
+def _summarize_side(view: StudyView, side_name: str) -> documents.Configuration | None:
+    return _summarize_configuration(view, side_name, view.conclusion.sides.get(side_name))
 
 
 def _summarize_configuration(
-    view: StudyView, label: str, side: MeasuredConfiguration | None
+    view: StudyView, side_name: str, side: MeasuredConfiguration | None
 ) -> documents.Configuration | None:
     if side is None:
         return None
-    capacity, readings = view.capacities[label], view.deciding_readings[label]
+    capacity, readings = view.capacities[side_name], view.deciding_readings[side_name]
     return {
         "trial": side.trial.number,
         "peak": capacity.peak,
@@ -221,7 +221,7 @@ def _encode_difference(difference: DifferenceFigures) -> documents.Difference:
     return {"value": difference.value, "low": difference.low, "high": difference.high}
 
 
-def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
+def _summarize_gain_shares(view: StudyView) -> documents.GainSharesObject | None:
     if view.verdict != "improved":
         return None
     shares, gain = view.gain_shares, view.gain
@@ -234,8 +234,8 @@ def _summarize_shares(view: StudyView) -> documents.GainSharesObject | None:
     }
 
 
-def _round_bytes(change: float | None) -> int | None:
-    return None if change is None else round(change)
+def _round_change_bytes(byte_change: float | None) -> int | None:
+    return None if byte_change is None else round(byte_change)
 
 
 def _encode_gain_ratio(gain: GainFigures) -> documents.Ratio | None:
@@ -255,8 +255,8 @@ def _summarize_change(view: StudyView, change: SettingChange) -> documents.Chang
         "parameter": change.name,
         "before": change.before,
         "after": change.after,
-        "action": select_action(change),
-        "memory": _round_bytes(view.memory_costs.by_change.get(change.name)),
+        "action": select_change_action(change),
+        "memory": _round_change_bytes(view.memory_costs.by_change.get(change.name)),
         "cost": {
             **_encode_ratio(cost.ratio),
             "distinguishable": cost.is_distinguishable,

@@ -15,7 +15,7 @@ from autotune.report.parameters import (
     find_declared_parameters,
     list_active_parameters,
 )
-from autotune.report.reversal_costs import format_reversal_cost, select_action
+from autotune.report.reversal_costs import format_reversal_cost, select_change_action
 from autotune.report.trial_outcomes import (
     describe_bottleneck,
     describe_errors,
@@ -35,14 +35,14 @@ MAX_BRIEF_WARNINGS = 3  # number of warnings listed at the end of a run
 
 
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
-    """Yield the SLO's percentile at a rate for baseline and best. If it is only a bound, also yield the
-    reason.
+    """Yield lines with the latency percentile of baseline and best at ``rate``. If a percentile is only
+    a bound, also yield the reason.
     """
     yield "", ""
     yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     latencies = estimate_latency_at(view, rate)
-    for name, latency in latencies.items():
-        yield f"  {name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
+    for side_name, latency in latencies.items():
+        yield f"  {side_name:9}{latency}" + (f", {latency.why}" if latency.why else ""), ""
     if not latencies:
         yield "  unknown: too few readings", ""
 
@@ -69,7 +69,7 @@ def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
     if findings:
         findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
     change_texts = [
-        f"{change.name} {' → '.join(change.texts)}"
+        f"{change.name} {' → '.join(change.value_texts)}"
         for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
     ]
     if more_count := len(_list_proven_changes(view)) - len(change_texts):
@@ -99,9 +99,9 @@ def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
 
 
 def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
-    """Return the sections of a report by title, in order, without the empty ones."""
+    """Return the sections of a report by title, in order, without empty sections."""
     state = view.state
-    measured_trials = state.list_finished(Phase.MEASURE)  # trials of `autotune measure`
+    measured_trials = state.list_finished_trials(Phase.MEASURE)  # trials of `autotune measure`
     sections = {
         "Capacity": _format_capacities(view),
         "Now": _format_running_trial(view),
@@ -110,7 +110,8 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
             for trial in measured_trials
         ),
         "Bottleneck": (
-            f"{name:9}{describe_bottleneck(finding)}" for name, finding in view.bottlenecks.items()
+            f"{side_name:9}{describe_bottleneck(finding)}"
+            for side_name, finding in view.bottlenecks.items()
         ),
         select_change_title(view): _format_changes(view, width),
         "Apply": _format_apply_steps(view),
@@ -132,15 +133,15 @@ def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[
 
 def select_change_title(view: StudyView) -> str:
     """Return the title of the list of changes."""
-    number = view.conclusion.best.trial.number if view.conclusion.best else None
-    count = format_count(len(view.changes), "setting")
+    best_number = view.conclusion.best.trial.number if view.conclusion.best else None
+    settings_text = format_count(len(view.changes), "setting")
     match view.verdict:
         case "improved":
-            return f"Change {count} (trial {number})"
+            return f"Change {settings_text} (trial {best_number})"
         case "no-improvement":
             return "Change nothing"
         case _:
-            return f"{select_best_label(view)}: {count} changed (trial {number})"
+            return f"{select_best_label(view)}: {settings_text} changed (trial {best_number})"
 
 
 def select_best_label(view: StudyView) -> str:
@@ -177,38 +178,39 @@ def _format_capacities(view: StudyView) -> Iterator[str]:
 
 def _format_sides(view: StudyView) -> Iterator[str]:
     units = view.units
-    for name, side in _list_shown_sides(view).items():
-        capacity, readings = view.capacities[name], view.deciding_readings[name]
+    for side_name, side in _list_shown_sides(view).items():
+        capacity, readings = view.capacities[side_name], view.deciding_readings[side_name]
         trial_text = f"trial {side.trial.number}"
         evidence = f", {readings.text}" if readings.text else ""
         if side.best_estimate is not None and side.best_estimate.is_load_limited:
             bound_text = units.format_lower_bound(side.best_estimate.peak)
-            yield f"{name:9}{bound_text} (limited by {side.best_estimate.limit})  {trial_text}{evidence}"
+            limit_text = f"(limited by {side.best_estimate.limit})"
+            yield f"{side_name:9}{bound_text} {limit_text}  {trial_text}{evidence}"
         elif units.has_value(capacity.peak):
             interval = units.format_interval(capacity.low or 0.0, capacity.high or 0.0)
             repeats = f", {format_count(side.repeat_count, 'repeat')}" if side.repeated_peak else ""
             yield (
-                f"{name:9}{units.format_amount(capacity.peak)} {interval}  "
+                f"{side_name:9}{units.format_amount(capacity.peak)} {interval}  "
                 f"{trial_text}{repeats}{evidence}"
             )
         elif side.selection_peak is not None and side.selection_peak.is_feasible:
             yield (
-                f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
+                f"{side_name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
                 f"only)  {trial_text}{evidence}"
             )
         else:
             counts = view.study.reading_counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts) or readings.failure_text
             outcome = format_no_result(side, units)
-            yield f"{name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
+            yield f"{side_name:9}{outcome}  {trial_text}" + (f": {reason}" if reason else "")
 
 
 def _format_running_trial(view: StudyView) -> Iterator[str]:
-    if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
+    if view.verdict != STOPPED_VERDICT or view.state.list_finished_trials(Phase.MEASURE):
         return
     if view.outlook.lead_text and view.conclusion.best:
         yield f"{view.outlook.lead_text} over the baseline so far (not yet proven)"
-    for trial in view.state.list_running() or view.state.trials[-1:]:
+    for trial in view.state.list_running_trials() or view.state.trials[-1:]:
         if trial.is_finished:
             continue
         yield f"trial {trial.number} ({trial.phase}) is in progress, or was when the study stopped"
@@ -222,17 +224,23 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
     """
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
-            count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial
+            settings_text, trial = (
+                format_count(len(view.changes), "setting"),
+                view.conclusion.best.trial,
+            )
             is_likely = view.gain is not None and view.units.is_gain(view.gain)
             outcome = "Its gain is not proven." if is_likely else "No measurable gain."
-            yield f"best candidate: trial {trial.number} ({count} changed). {outcome}"
+            yield f"best candidate: trial {trial.number} ({settings_text} changed). {outcome}"
         return
-    rows = [_build_change_row(view, change) for change in sort_changes(view)]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
-    for row, change in zip(rows, sort_changes(view), strict=True):
+    change_rows = [_build_change_row(view, change) for change in sort_changes(view)]
+    widths = [
+        max((len(change_row[column]) for change_row in change_rows), default=0)
+        for column in range(5)
+    ]
+    for change_row, change in zip(change_rows, sort_changes(view), strict=True):
         columns = [
             f"{cell:{column_width}}"
-            for cell, column_width in zip(row, widths, strict=True)
+            for cell, column_width in zip(change_row, widths, strict=True)
             if column_width
         ]
         line = "  ".join(columns)
@@ -242,7 +250,9 @@ def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
 
 
 def sort_changes(view: StudyView) -> list[SettingChange]:
-    """Return the changes by the cost of reverting them, largest first; unknown costs last."""
+    """Return the changes, sorted by the cost of reverting: the largest cost first, unknown costs at the
+    end.
+    """
     ranks = {name: rank for rank, name in enumerate(view.reversal_costs)}
     return sorted(view.changes, key=lambda change: ranks.get(change.name, len(ranks)))
 
@@ -250,27 +260,29 @@ def sort_changes(view: StudyView) -> list[SettingChange]:
 def _build_change_row(view: StudyView, change: SettingChange) -> tuple[str, ...]:
     """Return the cells of a change's row: name, values, action, cost of reverting and memory."""
     before_text = "–" if change.before is None else fmt.format_setting(change.before)
-    action = select_action(change)
+    action = select_change_action(change)
     cost = view.reversal_costs.get(change.name)
     return (
         change.name,
-        f"{before_text} → {change.texts[1]}",
+        f"{before_text} → {change.value_texts[1]}",
         "" if view.target.command is not None else action,
         format_reversal_cost(cost, view.units, view.best_peak) if view.reversal_costs else "",
         format_change_memory(view, change.name),
     )
 
 
-def format_change_memory(view: StudyView, name: str) -> str:
+def format_change_memory(view: StudyView, parameter_name: str) -> str:
     """Return the modelled memory that a change needs: empty for none, a dash if it is unknown.
 
-    The text is empty for all changes if none of them is known to need memory.
+    The text is empty for all changes if no change is known to need memory.
     """
     costs = view.memory_costs
-    change = costs.by_change.get(name)
-    if not costs.has_memory_changes or (change is not None and abs(change) < MIN_SHOWN_BYTES):
+    byte_change = costs.by_change.get(parameter_name)
+    if not costs.has_memory_changes or (
+        byte_change is not None and abs(byte_change) < MIN_SHOWN_BYTES
+    ):
         return ""
-    return format_memory_change(change)
+    return format_memory_change(byte_change)
 
 
 def _shorten_text(text: str, max_width: int) -> str:
@@ -280,33 +292,33 @@ def _shorten_text(text: str, max_width: int) -> str:
 
 
 def _format_trials(view: StudyView) -> Iterator[str]:
-    count = sum(view.trial_counts.values())
-    if not count:
+    trial_count = sum(view.trial_counts.values())
+    if not trial_count:
         return
     outcome_texts = ", ".join(
         count_text
         for count_text in format_outcome_counts(view.trial_counts)
         if not count_text.startswith("0 ")
     )
-    measurements = format_count(len(view.state.list_finished()), "measurement")
+    measurements = format_count(len(view.state.list_finished_trials()), "measurement")
     outcomes = f": {outcome_texts}" if outcome_texts else ""
-    yield f"{count} of {view.target.budget.trials} in {measurements}{outcomes}"
+    yield f"{trial_count} of {view.target.budget.trials} in {measurements}{outcomes}"
     if view.state.stop_reason:
         yield f"search finished: {view.state.stop_reason}"
     for failure in group_failures(view.state, view.study.reading_counts):
         trial_noun = "trial" if len(failure.trials) == 1 else "trials"
         example = f": {failure.example}" if failure.example else ""
-        numbers = fmt.format_first_numbers(failure.trials)
-        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers})"
+        numbers_text = fmt.format_first_numbers(failure.trials)
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({trial_noun} {numbers_text})"
 
 
 def _format_time_shares(view: StudyView) -> Iterator[str]:
     total_seconds = view.seconds_by_activity["total"]
     if total_seconds:
         activity_shares = [
-            f"{k} {fmt.format_share(v, total_seconds)}"
-            for k, v in view.seconds_by_activity.items()
-            if k != "total"
+            f"{activity} {fmt.format_share(seconds, total_seconds)}"
+            for activity, seconds in view.seconds_by_activity.items()
+            if activity != "total"
         ]
         yield f"{fmt.format_duration(total_seconds)}: {', '.join(activity_shares)}"
 
@@ -323,10 +335,10 @@ def _format_unchecked_aspects(view: StudyView) -> Iterator[str]:
         )
         unread_names = sorted(settings - set(best.latest_trial.effective))
         if unread_names:
-            names = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
+            names_text = ", ".join(unread_names[:3]) + (", …" if unread_names[3:] else "")
             yield (
                 f"{len(unread_names)} of {len(settings)} values cannot be read back from the software: "
-                f"{names}"
+                f"{names_text}"
             )
         if target.simulated is None:
             load = target.load.command[0] if target.load.command else target.load.generator

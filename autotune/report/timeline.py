@@ -56,8 +56,8 @@ def build_load_time_axis(readings: Iterable[RecordedReading]) -> TimeAxis:
     load_seconds = [*accumulate(float(reading.seconds) for reading in ordered_readings)]
 
     def find_load_seconds(at: str) -> float:
-        count = bisect_right(moments, datetime.fromisoformat(at))
-        return round(load_seconds[count - 1], 1) if count else 0.0
+        earlier_count = bisect_right(moments, datetime.fromisoformat(at))
+        return round(load_seconds[earlier_count - 1], 1) if earlier_count else 0.0
 
     return TimeAxis("minutes of load (virtual time)", find_load_seconds)
 
@@ -82,13 +82,13 @@ def build_study_time_axis(
 
     def find_study_seconds(at: str) -> float:
         moment = datetime.fromisoformat(at)
-        start = moments[0][0] if moments else moment
+        study_start = moments[0][0] if moments else moment
         pause_seconds = sum(
             (min(moment, pause_end) - pause_start).total_seconds()
             for pause_start, pause_end in pauses
             if pause_start < moment
         )
-        return max(0.0, round((moment - start).total_seconds() - pause_seconds, 1))
+        return max(0.0, round((moment - study_start).total_seconds() - pause_seconds, 1))
 
     return TimeAxis("minutes of study", find_study_seconds)
 
@@ -97,18 +97,18 @@ def list_peaks(view: StudyView, time_axis: TimeAxis) -> list[PeakPoint]:
     """Return each measured trial: finish time, capacity with interval, phase and outcome."""
     return [
         _build_peak_point(view, trial, time_axis.seconds_until(trial.ended_at))
-        for trial in view.state.list_finished()
+        for trial in view.state.list_finished_trials()
         if trial.ended_at
     ]
 
 
-def _build_peak_point(view: StudyView, trial: Trial, at: float) -> PeakPoint:
+def _build_peak_point(view: StudyView, trial: Trial, end_seconds: float) -> PeakPoint:
     capacity = build_trial_capacity(trial, view.units)
     return {
         "trial": trial.number,
         "of": trial.source_trial,
         "phase": str(trial.phase),
-        "at": at,
+        "at": end_seconds,
         "peak": capacity.peak,
         "low": capacity.low,
         "high": capacity.high,
@@ -119,19 +119,19 @@ def _build_peak_point(view: StudyView, trial: Trial, at: float) -> PeakPoint:
 def list_best_steps(view: StudyView, time_axis: TimeAxis) -> list[BestStep]:
     """Return a step for each rise of the highest peak so far, from first measurements (not repeats)."""
     units = view.units
-    steps: list[BestStep] = []
+    best_steps: list[BestStep] = []
     highest_peak = 0.0
-    for trial in view.state.list_finished(*COUNTED_PHASES, Phase.MEASURE):
+    for trial in view.state.list_finished_trials(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
         if peak is None or not peak.is_feasible or peak.peak <= highest_peak or not trial.ended_at:
             continue
         highest_peak = peak.peak
-        at, amount = (
+        end_seconds, amount = (
             time_axis.seconds_until(trial.ended_at),
             units.round_value(units.from_peak(highest_peak)),
         )
-        steps.append({"at": at, "peak": amount, "trial": trial.number})
-    return steps
+        best_steps.append({"at": end_seconds, "peak": amount, "trial": trial.number})
+    return best_steps
 
 
 def build_reading_columns(view: StudyView, time_axis: TimeAxis) -> ReadingColumns:

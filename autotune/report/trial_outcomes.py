@@ -17,7 +17,7 @@ from autotune.study.study_state import State, Trial
 
 # If at least this share of requests failed, errors rather than latency violated the SLO.
 MOSTLY_ERRORS_SHARE = 0.5
-# Descriptions for users of how a capacity search finished; empty if it converged.
+# Texts for users about the end of a capacity search; empty if the search converged.
 VERDICT_TEXTS = {
     "measured": "",
     "rough": "rough",
@@ -110,7 +110,7 @@ def is_unusable(trial: Trial) -> bool:
 
 def count_by_outcome(state: State) -> dict[str, int]:
     """Return the number of finished trials in the budget by outcome."""
-    counted_trials = state.list_counted()
+    counted_trials = state.list_counted_trials()
     failed_count = sum(map(is_unusable, counted_trials))
     screened_count = sum(
         t.peak is not None and t.peak.verdict == "screened" for t in counted_trials
@@ -124,31 +124,36 @@ def count_by_outcome(state: State) -> dict[str, int]:
 
 def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
     """Return texts such as ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
-    return [f"{count} {VERDICT_TEXTS.get(outcome, outcome)}" for outcome, count in counts.items()]
+    return [
+        f"{trial_count} {VERDICT_TEXTS.get(outcome, outcome)}"
+        for outcome, trial_count in counts.items()
+    ]
 
 
-def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
+def group_failures(
+    state: State, reading_counts: Mapping[int, ReadingCounts]
+) -> tuple[FailureGroup, ...]:
     """Return the causes of all unusable trials, the most frequent first."""
     trials_by_cause: dict[str, list[Trial]] = {}
     for trial in filter(is_unusable, state.trials):
-        trials_by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(
-            trial
-        )
+        trials_by_cause.setdefault(
+            _describe_cause(trial, reading_counts.get(trial.number)), []
+        ).append(trial)
     causes = [
         FailureGroup(
             cause,
             tuple(trial.number for trial in trials),
-            describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
+            describe_errors(reading_counts.get(trials[0].number)) if trials[0].peak else "",
         )
         for cause, trials in trials_by_cause.items()
     ]
     return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
 
 
-def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
+def _describe_cause(trial: Trial, reading_counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
-    if counts is not None and counts.failed_share >= MOSTLY_ERRORS_SHARE:
+    if reading_counts is not None and reading_counts.failed_share >= MOSTLY_ERRORS_SHARE:
         return "requests failed or got incorrect responses"
     return "the SLO was not met at any rate tried"
 
@@ -160,53 +165,56 @@ def describe_bottleneck(finding: Bottleneck, *, with_evidence: bool = True) -> s
     return ": ".join(filter(None, (service_name, str(finding.resource), evidence)))
 
 
-def describe_errors(counts: ReadingCounts | None) -> str:
+def describe_errors(reading_counts: ReadingCounts | None) -> str:
     """Return text such as ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty if no
     request failed.
     """
-    if counts is None or not counts.errors or not counts.intended:
+    if reading_counts is None or not reading_counts.errors or not reading_counts.intended:
         return ""
-    sorted_errors = sorted(counts.errors.items(), key=lambda item: -item[1])
+    sorted_errors = sorted(reading_counts.errors.items(), key=lambda item: -item[1])
     errors = ", ".join(f"{error_kind} {count:,}" for error_kind, count in sorted_errors)
-    failure_text = (
-        f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
+    failed_percent = f"{100 * reading_counts.failed_share:.0f} %"
+    failure_text = f"{failed_percent} of {reading_counts.intended:,} requests failed: {errors}"
+    return (
+        f"{failure_text}, such as {reading_counts.example}"
+        if reading_counts.example
+        else failure_text
     )
-    return f"{failure_text}, such as {counts.example}" if counts.example else failure_text
 
 
 def count_readings(
     readings: Iterable[RecordedReading | RecordedCall],
 ) -> dict[int, ReadingCounts]:
     """Return the counts by trial number, from the records in ``readings.jsonl`` in any order."""
-    counts: dict[int, ReadingCounts] = {}
+    counts_by_trial: dict[int, ReadingCounts] = {}
     for record in readings:
-        earlier_counts = counts.get(record.trial, ReadingCounts())
-        counts[record.trial] = (
+        earlier_counts = counts_by_trial.get(record.trial, ReadingCounts())
+        counts_by_trial[record.trial] = (
             replace(earlier_counts, readings=earlier_counts.readings + 1)
             if isinstance(record, RecordedCall)
             else _add_reading(earlier_counts, record)
         )
-    return counts
+    return counts_by_trial
 
 
-def _add_reading(counts: ReadingCounts, reading: RecordedReading) -> ReadingCounts:
+def _add_reading(reading_counts: ReadingCounts, reading: RecordedReading) -> ReadingCounts:
     if reading.disturbed:
-        return replace(counts, disturbed=counts.disturbed + 1, last=reading)
-    counts = replace(
-        counts,
-        stolen=counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),
-        checked_count=counts.checked_count + reading.looked_at,
-        wrong=counts.wrong + reading.wrong,
-        example=counts.example or reading.example,
+        return replace(reading_counts, disturbed=reading_counts.disturbed + 1, last=reading)
+    reading_counts = replace(
+        reading_counts,
+        stolen=reading_counts.stolen + (reading.stolen > HIGH_STEAL_SHARE),
+        checked_count=reading_counts.checked_count + reading.looked_at,
+        wrong=reading_counts.wrong + reading.wrong,
+        example=reading_counts.example or reading.example,
     )
     if reading.purpose == WARM_UP_PURPOSE:
-        return replace(counts, warmed=counts.warmed + 1, last=reading)
+        return replace(reading_counts, warmed=reading_counts.warmed + 1, last=reading)
     return replace(
-        counts,
-        readings=counts.readings + 1,
-        limited=counts.limited + (reading.limited is not None),
-        intended=counts.intended + reading.intended,
-        violations=counts.violations + reading.violations,
-        errors=dict(Counter(counts.errors) + Counter(reading.errors)),
+        reading_counts,
+        readings=reading_counts.readings + 1,
+        limited=reading_counts.limited + (reading.limited is not None),
+        intended=reading_counts.intended + reading.intended,
+        violations=reading_counts.violations + reading.violations,
+        errors=dict(Counter(reading_counts.errors) + Counter(reading.errors)),
         last=reading,
     )

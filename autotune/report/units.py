@@ -1,6 +1,6 @@
 """A study's peaks in the user's own terms: requests/s at an objective, or a command's value.
 
-A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
+A study compares peaks, and a higher peak is better. The peaks of a stack are requests/s. The peaks of a
 benchmark command are scores of its values (`measure.objective_scale`), even if the values are
 minimized. ``from_peak`` converts a peak to the user's number. Parameters called ``number`` expect the
 user's number.

@@ -171,7 +171,7 @@ def _build_warning(
 def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     """Return all warnings of a study, the most serious first."""
     checks = (
-        _warn_of_model,
+        _warn_of_simulated_stack,
         _warn_of_certificates,
         _warn_of_answers,
         _warn_of_unchecked_pages,
@@ -186,7 +186,7 @@ def collect_warnings(view: StudyFigures) -> tuple[StudyWarning, ...]:
     return tuple(warning for check in checks for warning in check(view))
 
 
-def _warn_of_model(view: StudyFigures) -> Iterator[StudyWarning]:
+def _warn_of_simulated_stack(view: StudyFigures) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield _build_warning(
             "simulated",
@@ -208,14 +208,22 @@ def _warn_of_certificates(view: StudyFigures) -> Iterator[StudyWarning]:
 
 def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of wrong responses under load, and of trials in which few responses were checked."""
-    counts = {
-        number: count for number, count in view.study.reading_counts.items() if count.checked_count
+    counts_by_trial = {
+        trial_number: trial_counts
+        for trial_number, trial_counts in view.study.reading_counts.items()
+        if trial_counts.checked_count
     }
-    checked_count = sum(count.checked_count for count in counts.values())
-    wrong_count = sum(count.wrong for count in counts.values())
-    examples = [count.example for count in counts.values() if count.example]
+    checked_count = sum(trial_counts.checked_count for trial_counts in counts_by_trial.values())
+    wrong_count = sum(trial_counts.wrong for trial_counts in counts_by_trial.values())
+    examples = [
+        trial_counts.example for trial_counts in counts_by_trial.values() if trial_counts.example
+    ]
     if examples:
-        trials = [number for number, count in counts.items() if count.example]
+        trials = [
+            trial_number
+            for trial_number, trial_counts in counts_by_trial.items()
+            if trial_counts.example
+        ]
         wrong_percent = 100 * wrong_count / checked_count
         yield _build_warning(
             "wrong-answers",
@@ -227,37 +235,38 @@ def _warn_of_answers(view: StudyFigures) -> Iterator[StudyWarning]:
         )
     # In an overloaded trial, the readings may end before any response is checked.
     feasible_numbers = {trial.number for trial in view.state.trials if trial.is_feasible}
-    numbers = [
-        number
-        for number, count in view.study.reading_counts.items()
-        if count.readings
-        and count.checked_count < ENOUGH_ANSWERS
-        and (count.checked_count or number in feasible_numbers)
+    trial_numbers = [
+        trial_number
+        for trial_number, trial_counts in view.study.reading_counts.items()
+        if trial_counts.readings
+        and trial_counts.checked_count < ENOUGH_ANSWERS
+        and (trial_counts.checked_count or trial_number in feasible_numbers)
     ]
     is_exact = view.state.reference_count == 0
-    if numbers and not is_exact:
-        min_checked = min(view.study.reading_counts[number].checked_count for number in numbers)
+    if trial_numbers and not is_exact:
+        min_checked = min(
+            view.study.reading_counts[trial_number].checked_count for trial_number in trial_numbers
+        )
         unnoticed_percent = 100 * (1 - 0.05 ** (1 / min_checked)) if min_checked else 100.0
         yield _build_warning(
             "few-answers",
             min_checked,
             ENOUGH_ANSWERS,
-            f"only {min_checked} responses were checked in some of {format_count(len(numbers), 'trial')} "
-            f"({fmt.format_first_numbers(numbers)}): up to {unnoticed_percent:.2g} % incorrect "
-            f"responses may have gone unnoticed",
+            f"only {min_checked} responses were checked in some of "
+            f"{format_count(len(trial_numbers), 'trial')} ({fmt.format_first_numbers(trial_numbers)}): "
+            f"up to {unnoticed_percent:.2g} % incorrect responses may have gone unnoticed",
         )
 
 
 def _warn_of_unchecked_pages(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of pages without a reference response."""
     if pages := view.state.pages_without_reference:
-        name, reason = next(iter(pages.items()))
+        page_name, reason = next(iter(pages.items()))
         yield _build_warning(
             "pages-not-checked",
             len(pages),
             0,
             f"responses of {format_count(len(pages), 'rarely requested page')} were not compared, "
-            f"because they were incorrect before the first trial, such as {name} ({reason})",
+            f"because they were incorrect before the first trial, such as {page_name} ({reason})",
         )
 
 
@@ -301,13 +310,13 @@ def _warn_of_proof_failures(view: StudyFigures) -> Iterator[StudyWarning]:
         best_failures = [
             t for t in failed_trials if best is not None and t.source_trial == best.trial.number
         ]
-        numbers = fmt.format_first_numbers([trial.number for trial in failed_trials])
+        numbers_text = fmt.format_first_numbers([trial.number for trial in failed_trials])
         yield _build_warning(
             "failed-in-proof",
             len(failed_trials),
             0,
-            f"{format_count(len(failed_trials), 'measurement')} of the proof failed (trials {numbers}), "
-            f"{len(best_failures)} with the best configuration: "
+            f"{format_count(len(failed_trials), 'measurement')} of the proof failed "
+            f"(trials {numbers_text}), {len(best_failures)} with the best configuration: "
             f"{failed_trials[0].failure or 'the SLO is not met at any rate'}",
         )
 
@@ -321,17 +330,19 @@ def _list_verdict_trials(view: StudyFigures) -> list[Trial]:
 def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of measurements behind the verdict that did not converge, or that differ from each other."""
     trials = _list_verdict_trials(view)
-    numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
-    if numbers:
+    unsettled_numbers = [
+        trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"
+    ]
+    if unsettled_numbers:
         yield _build_warning(
             "unsettled",
-            len(numbers),
+            len(unsettled_numbers),
             0,
-            f"{len(numbers)} of the {len(trials)} measurements behind the verdict did "
-            f"not converge (trials {fmt.format_first_numbers(numbers)}); the interval is wider, "
-            "but valid",
+            f"{len(unsettled_numbers)} of the {len(trials)} measurements behind the verdict did "
+            f"not converge (trials {fmt.format_first_numbers(unsettled_numbers)}); the interval is "
+            "wider, but valid",
         )
-    for label, side in view.conclusion.sides.items():
+    for side_name, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
         log_scatter = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
         if log_scatter > MAX_LOG_SCATTER:
@@ -339,7 +350,7 @@ def _warn_of_noise(view: StudyFigures) -> Iterator[StudyWarning]:
                 "noisy",
                 round(log_scatter, 4),
                 MAX_LOG_SCATTER,
-                f"{len(peaks)} measurements of the {label} vary by {100 * log_scatter:.1f} %; "
+                f"{len(peaks)} measurements of the {side_name} vary by {100 * log_scatter:.1f} %; "
                 f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
             )
 
@@ -354,8 +365,11 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
     ):
         return
     repeated_peak, first_peak = (
-        add_measurement_noise(view.state, peak.estimate, count)
-        for peak, count in ((side.repeated_peak, side.repeat_count), (side.selection_peak, 1))
+        add_measurement_noise(view.state, peak.estimate, measurement_count)
+        for peak, measurement_count in (
+            (side.repeated_peak, side.repeat_count),
+            (side.selection_peak, 1),
+        )
     )
     ratio = repeated_peak.ratio_to(first_peak)
     drift = ratio.value - 1
@@ -370,7 +384,7 @@ def _warn_of_drift(view: StudyFigures) -> Iterator[StudyWarning]:
 
 
 def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn if effective settings of the best configuration differ from the requested ones."""
+    """Warn if effective settings of the best configuration differ from the requested values."""
     best = view.conclusion.best
     if best is None:
         return
@@ -381,7 +395,8 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
     differences = [
         line
         for line in best.latest_trial.differences
-        if (name := line.partition(":")[0], best.trial.settings.get(name)) not in unchanged_settings
+        if (parameter_name := line.partition(":")[0], best.trial.settings.get(parameter_name))
+        not in unchanged_settings
     ]
     if differences:
         yield _build_warning(
@@ -392,7 +407,7 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
             f"{format_count(len(differences), 'setting')} of the best configuration: "
             + "; ".join(differences),
         )
-    # Only the target's constraints count, because a service's own limits cannot be relaxed.
+    # Only the target's constraints are reported, because a service's own limits cannot be relaxed.
     constraints = view.target.constraints
     bindings = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bindings:
@@ -407,8 +422,12 @@ def _warn_of_ineffective_settings(view: StudyFigures) -> Iterator[StudyWarning]:
 
 def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
     """Warn of unfinished warm-ups, of CPU steal, and of load that did not reach the capacity."""
-    counts = view.study.reading_counts
-    cold_trials = [number for number, count in counts.items() if count.warmed >= MAX_WINDOWS]
+    counts_by_trial = view.study.reading_counts
+    cold_trials = [
+        trial_number
+        for trial_number, trial_counts in counts_by_trial.items()
+        if trial_counts.warmed >= MAX_WINDOWS
+    ]
     if cold_trials:
         verdict_trials = _list_verdict_trials(view) if view.verdict != STOPPED_VERDICT else ()
         affected_trials = sorted(
@@ -426,23 +445,24 @@ def _warn_of_readings(view: StudyFigures) -> Iterator[StudyWarning]:
                 else ""
             ),
         )
-    yield from _warn_of_steal(counts.values())
+    yield from _warn_of_steal(counts_by_trial.values())
     yield from _warn_of_limited_load(view)
 
 
 def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
-    """Warn of load that did not reach the capacity."""
     peaks = {trial.number: trial.peak for trial in view.state.trials}
-    limited_trials = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
+    limited_trials = [
+        trial_number for trial_number, peak in peaks.items() if peak and peak.is_load_limited
+    ]
     if limited_trials:
         max_rate_text = (
             f"to {fmt.format_rate(view.target.load.max_rate)} requests/s by `{MAX_RATE_KEY}`"
         )
-        limits = (peak.limit for peak in peaks.values() if peak and peak.is_load_limited)
+        load_limits = (peak.limit for peak in peaks.values() if peak and peak.is_load_limited)
         limits_text = ", and ".join(
             dict.fromkeys(
-                f"by {limit}" if limit and limit != MAX_RATE_KEY else max_rate_text
-                for limit in limits
+                f"by {load_limit}" if load_limit and load_limit != MAX_RATE_KEY else max_rate_text
+                for load_limit in load_limits
             )
         )
         yield _build_warning(
@@ -454,11 +474,13 @@ def _warn_of_limited_load(view: StudyFigures) -> Iterator[StudyWarning]:
         )
 
 
-def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
-    """Warn if CPU steal affected many readings."""
-    discarded_count = sum(count.disturbed for count in counts)
-    disturbed_count = discarded_count + sum(count.stolen for count in counts)
-    total_readings = sum(count.readings + count.warmed for count in counts) + discarded_count
+def _warn_of_steal(reading_counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
+    discarded_count = sum(trial_counts.disturbed for trial_counts in reading_counts)
+    disturbed_count = discarded_count + sum(trial_counts.stolen for trial_counts in reading_counts)
+    total_readings = (
+        sum(trial_counts.readings + trial_counts.warmed for trial_counts in reading_counts)
+        + discarded_count
+    )
     if disturbed_count > MAX_DISTURBED_SHARE * total_readings:
         treatment = "discarded and repeated" if discarded_count else "corrected"
         yield _build_warning(
@@ -470,7 +492,7 @@ def _warn_of_steal(counts: Collection[ReadingCounts]) -> Iterator[StudyWarning]:
 
 
 def _warn_of_trials(view: StudyFigures) -> Iterator[StudyWarning]:
-    finished_trials, budgeted_count = view.state.list_counted(), view.target.budget.trials
+    finished_trials, budgeted_count = view.state.list_counted_trials(), view.target.budget.trials
     finished_count, failed_count = len(finished_trials), sum(map(is_unusable, finished_trials))
     # If all trials failed, the verdict needs no further warning.
     if MAX_FAILED_SHARE * finished_count < failed_count < finished_count:

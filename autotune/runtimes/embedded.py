@@ -91,7 +91,7 @@ class Embedded(Runtime):
         self, target: Target, transports: Mapping[str, Transport]
     ) -> dict[str, HostFacts]:
         local_facts = read_host_facts(LocalTransport())
-        return {name: local_facts.limited_to(host) for name, host in target.hosts.items()}
+        return {name: local_facts.limit_to_host(host) for name, host in target.hosts.items()}
 
     def find_programs(
         self,

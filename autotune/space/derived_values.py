@@ -1,8 +1,9 @@
 """Values that are computed from other parameters instead of being searched, such as the product of two
 settings.
 
-Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue. They use
-short names for parameters of the same service, and full names for all others. Numbers are in base units.
+Expressions occur in targets (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue.
+Expressions use short names for parameters of the same service, and full names for all other parameters.
+Numbers are in base units.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from autotune.target.messages import suggest_name
 from autotune.target.read_target import TargetFile
 
 
-def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
+def build_catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
     """Return the expression that a service declares for one of its parameters, with full names."""
     return qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
 
 
-def derive_by_rule(
+def derive_dimension_by_rule(
     file: TargetFile,
     dimensions: Mapping[str, Dimension],
     dimension: Dimension,
@@ -50,7 +51,11 @@ def derive_by_rule(
         raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
-            sibling_names = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            sibling_names = [
+                name_part.removeprefix(prefix)
+                for name_part in dimensions
+                if name_part.startswith(prefix)
+            ]
             hint = suggest_name(name, sorted({*dimensions, *sibling_names}))
             raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
         if isinstance(dimensions[name].baseline, str):
@@ -61,8 +66,8 @@ def derive_by_rule(
 
 
 def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> dict[str, Dimension]:
-    """Return the derived dimensions. Their expressions contain only searched parameters, and their
-    baselines and presets are computed.
+    """Return the derived dimensions, with computed baselines and presets. The expressions of these
+    dimensions contain only searched parameters.
 
     Raises TargetError if derived values depend on each other in a cycle.
     """
@@ -78,7 +83,7 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
 
     try:
         for name in TopologicalSorter(graph).static_order():
-            expressions[name] = replace_names(expressions[name], substitute)
+            expressions[name] = replace_names(expressions[name], substitute_expression)
     except CycleError as error:
         name = next(name for name in graph if name in error.args[1])
         location = ["parameters", name, "derive"]
@@ -94,12 +99,12 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
     return derived_dimensions
 
 
-def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
+def compute_derived_value(dimension: Dimension, values_by_name: NameValues) -> Value:
     """Return the value of a derived dimension, which is infinite if its expression divides by zero."""
     assert dimension.expression is not None
-    number = dimension.expression.evaluate(names) / dimension.unit_factor
-    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(number)
-    return int(number) if is_whole else number
+    computed_number = dimension.expression.evaluate(values_by_name) / dimension.unit_factor
+    is_whole = isinstance(dimension.parameter.stock, int) and isfinite(computed_number)
+    return int(computed_number) if is_whole else computed_number
 
 
 def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:
@@ -107,14 +112,14 @@ def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]
     sources = [dimensions[name] for name in dict.fromkeys(dimension.expression.names())]
 
     def compute_preset(preset: str) -> Value | None:
-        values = [getattr(source, preset) for source in sources]
-        if all(value is None for value in values):
+        source_values = [getattr(source, preset) for source in sources]
+        if all(value is None for value in source_values):
             return None
-        numbers = {
+        values_by_name = {
             source.name: float(source.baseline if value is None else value) * source.unit_factor
-            for source, value in zip(sources, values, strict=True)
+            for source, value in zip(sources, source_values, strict=True)
         }
-        return compute_derived_value(dimension, numbers)
+        return compute_derived_value(dimension, values_by_name)
 
     baseline = compute_preset("baseline")
     assert baseline is not None

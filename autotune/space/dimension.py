@@ -70,7 +70,7 @@ class Dimension:
     def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def convert(self, value: object) -> Value:
+    def convert_value(self, value: object) -> Value:
         """Return ``value`` converted to this parameter's type, even if it is outside the bounds. Raises
         ValueError.
 
@@ -148,7 +148,7 @@ class Dimension:
         low, high = self.bounds
         return low <= float(value) <= high
 
-    def widened_for(self, value: Value) -> Dimension:
+    def widen_to_include(self, value: Value) -> Dimension:
         """Return the dimension with its bounds widened to include ``value``; choices do not change."""
         if self.choices:
             return self
@@ -158,7 +158,7 @@ class Dimension:
             self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number))
         )
 
-    def fixed_at(self, value: Value) -> Dimension:
+    def fix_at_value(self, value: Value) -> Dimension:
         """Return the dimension with ``value`` as its only value."""
         if self.choices:
             return replace(self, choices=(value,), baseline=value)
@@ -184,7 +184,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class AdoptedValues:
-    """Values read from host files that autotune edits in place, by the parameters' full names.
+    """Values by full parameter name, read from host files that autotune edits in place.
 
     ``values`` are in effect and become the baseline. ``skipped`` contains the parameters that are not
     tuned, with the reasons.
@@ -193,44 +193,44 @@ class AdoptedValues:
     values: Mapping[str, Value] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
 
-    def with_baseline(self, dimension: Dimension) -> Dimension:
+    def with_adopted_baseline(self, dimension: Dimension) -> Dimension:
         """Return the dimension with the adopted value as its baseline. If the parameter is not tuned,
-        this is its only value.
+        the baseline is its only value.
         """
         name = dimension.name
         if dimension.expression is not None or name not in {**self.values, **self.skipped}:
             return dimension
         value = self.values.get(name, dimension.baseline)
         if name in self.skipped or dimension.parameter.on_demand:
-            return dimension.fixed_at(value)
-        return replace(dimension.widened_for(value), baseline=value)
+            return dimension.fix_at_value(value)
+        return replace(dimension.widen_to_include(value), baseline=value)
 
 
 EMPTY_VALUES = AdoptedValues()
 
 
-def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
+def build_deployment_choice(tier_name: str, tier: Tier) -> Dimension | None:
     """Return the dimension that selects a tier's deployment, with the baseline as its first choice;
     ``None`` if there is only one deployment.
     """
     if len(tier.service) < 2:
         return None
     parameter = replace(DEPLOYMENT_PARAMETER, choices=tier.service, stock=tier.service[0])
-    return Dimension(choice_name(name), parameter, tier.service[0], choices=tier.service)
+    return Dimension(choice_name(tier_name), parameter, tier.service[0], choices=tier.service)
 
 
 def is_deployment_choice(parameter: str) -> bool:
-    """True if this full name is that of a choice between deployments."""
+    """True if ``parameter`` is the full name of a choice between deployments."""
     return parameter == choice_name(ParameterName.parse(parameter).tier)
 
 
 def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
-    """Return every combination of the tiers' deployments, the baseline's first."""
+    """Return every combination of the tiers' deployments, the baseline's combination first."""
     deployment_choices = [d for d in dimensions if is_deployment_choice(d.name)]
     ordered_choices = [
         (d.baseline, *(c for c in d.choices if c != d.baseline)) for d in deployment_choices
     ]
     return tuple(
-        {d.name: value for d, value in zip(deployment_choices, values, strict=True)}
-        for values in product(*ordered_choices)
+        {d.name: value for d, value in zip(deployment_choices, chosen_values, strict=True)}
+        for chosen_values in product(*ordered_choices)
     )

@@ -28,7 +28,7 @@ MAX_WORDS = 250  # maximum number of words in an expression, because parsing is 
 # Facts about a tier or a host, written as functions of the tier's or host's name.
 FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
-EQUALITY_TOLERANCE = 1e-5  # relative, because a repair finds fractions only approximately
+EQUALITY_TOLERANCE = 1e-5  # relative tolerance; a repair finds fractions only approximately
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -82,7 +82,7 @@ class Number:
     value: float
     unit: str = field(default="", compare=False)
 
-    def evaluate(self, names: NameValues) -> float:
+    def evaluate(self, values_by_name: NameValues) -> float:
         return self.value
 
     def names(self) -> Iterator[str]:
@@ -96,9 +96,11 @@ class Number:
 class Name:
     name: str
 
-    def evaluate(self, names: NameValues) -> float:
-        """Return the value of this name in ``names``. Raises KeyError if the name has no value."""
-        return float(names[self.name])
+    def evaluate(self, values_by_name: NameValues) -> float:
+        """Return the value of this name in ``values_by_name``. Raises KeyError if the name has no
+        value.
+        """
+        return float(values_by_name[self.name])
 
     def names(self) -> Iterator[str]:
         yield self.name
@@ -138,9 +140,13 @@ class Operation:
     symbol: str
     operands: tuple[Expression, ...]
 
-    def evaluate(self, names: NameValues) -> float:
+    def evaluate(self, values_by_name: NameValues) -> float:
         """Return the result of the operation; a division by zero gives infinity."""
-        return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
+        return float(
+            _OPERATIONS[self.symbol](
+                [operand.evaluate(values_by_name) for operand in self.operands]
+            )
+        )
 
     def names(self) -> Iterator[str]:
         for operand in self.operands:
@@ -183,8 +189,10 @@ class Comparison:
     left: Expression
     right: Expression
 
-    def holds(self, names: NameValues) -> bool:
-        return COMPARISONS[self.symbol](self.left.evaluate(names), self.right.evaluate(names))
+    def is_satisfied(self, values_by_name: NameValues) -> bool:
+        return COMPARISONS[self.symbol](
+            self.left.evaluate(values_by_name), self.right.evaluate(values_by_name)
+        )
 
     def names(self) -> frozenset[str]:
         return frozenset({*self.left.names(), *self.right.names()})
@@ -199,7 +207,9 @@ NameReplacement = Callable[[Expression], "Expression | None"]
 
 
 def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
-    """Return ``expression`` with each part replaced for which ``replacement`` returns an expression."""
+    """Return ``expression`` with replaced parts: each part for which ``replacement`` returns an
+    expression.
+    """
     new_expression = replacement(expression)
     if new_expression is not None:
         return new_expression
@@ -249,9 +259,9 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     """
     words: list[str] = []
     python_words: list[str] = []
-    location = 0
-    while rest := text[location:].strip():
-        word = _WORD_PATTERN.match(text, location)
+    word_start = 0
+    while rest := text[word_start:].strip():
+        word = _WORD_PATTERN.match(text, word_start)
         if word is None:
             raise ValueError(_describe_invalid_mark(text, rest[0]))
         if len(words) == MAX_WORDS:
@@ -265,7 +275,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         else:
             python_words.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
-        location = word.end()
+        word_start = word.end()
     try:
         with _PARSE_LOCK:
             return ast.parse(" ".join(python_words), mode="eval").body, words
@@ -274,7 +284,6 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
 
 
 def _describe_invalid_mark(text: str, mark: str) -> str:
-    """Return the message for a character that is not part of any word."""
     message = f"{mark!r} is not valid in {text!r}"
     return f"{message}: expected <=, >=, <, > or ==" if mark in "=!≤≥" else message
 
@@ -325,8 +334,8 @@ def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
             return ValueError(f"{word!r} is unexpected in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
-            names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
-            return ValueError(f"unknown function {function!r}: expected one of {names}")
+            function_names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
+            return ValueError(f"unknown function {function!r}: expected one of {function_names}")
         expects_value = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if open_parentheses else "no arithmetic:"
     return ValueError(f"{problem} {text!r}")

@@ -15,8 +15,8 @@ class HostFacts:
 
     ``nofile`` is the maximum number of descriptors per process. ``somaxconn`` is the maximum number of
     connections that can wait at a socket, or zero if unknown. ``kernel_values`` contains the current
-    kernel settings, and ``unsettable`` the reason for each setting that cannot be changed. Both are read
-    only if systemd units are running.
+    kernel settings, and ``unsettable`` the reason for each setting that cannot be changed. Kernel
+    settings are read only if systemd units are running.
     """
 
     cpus: float
@@ -26,7 +26,7 @@ class HostFacts:
     kernel_values: Mapping[str, str] = field(default_factory=dict)
     unsettable: Mapping[str, str] = field(default_factory=dict)
 
-    def limited_to(self, host: Host) -> HostFacts:
+    def limit_to_host(self, host: Host) -> HostFacts:
         """Return the facts reduced to the limits that the target sets for the host."""
         return replace(
             self,
@@ -35,8 +35,8 @@ class HostFacts:
         )
 
     def to_names(self) -> Mapping[str, float]:
-        """Return the facts by the names in bounds such as ``2 * cpus``. CPUs are rounded down, but not
-        below one.
+        """Return the facts by the names that bounds such as ``2 * cpus`` contain. CPUs are rounded
+        down, but not below one.
         """
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 

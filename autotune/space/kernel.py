@@ -23,57 +23,61 @@ from autotune.target.model import Target
 
 def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     """Return the dimension of a kernel setting with the host's current value as its baseline."""
-    key = dimension.parameter.name
-    if key not in facts.kernel_values:
+    kernel_key = dimension.parameter.name
+    if kernel_key not in facts.kernel_values:
         return dimension
-    host_value = facts.kernel_values[key]
+    host_value = facts.kernel_values[kernel_key]
     current_value = (
         parse_number(host_value) if isinstance(dimension.parameter.stock, int) else host_value
     )
     if not dimension.choices:
-        return replace(dimension.widened_for(int(current_value)), baseline=int(current_value))
+        return replace(dimension.widen_to_include(int(current_value)), baseline=int(current_value))
     # The kernel lists the choices that this host offers.
-    offered_choices = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
+    offered_choices = facts.kernel_values.get(
+        AVAILABLE_CHOICES_KEYS.get(kernel_key, ""), ""
+    ).split()
     if (
         HOST_ONLY_KEY not in facts.kernel_values
-        and ALLOWED_CHOICES_KEYS.get(key) in facts.kernel_values
+        and ALLOWED_CHOICES_KEYS.get(kernel_key) in facts.kernel_values
     ):
-        allowed_choices = facts.kernel_values[ALLOWED_CHOICES_KEYS[key]].split()
+        allowed_choices = facts.kernel_values[ALLOWED_CHOICES_KEYS[kernel_key]].split()
         offered_choices = [choice for choice in offered_choices if choice in allowed_choices]
     choices = dict.fromkeys((current_value, *(offered_choices or dimension.choices)))
     return replace(dimension, baseline=current_value, choices=tuple(choices))
 
 
-def find_kernel_parameter(target: Target, host: str, key: str) -> str:
+def find_kernel_parameter(target: Target, host: str, kernel_key: str) -> str:
     """Return the full name that the parameter for this kernel setting has if it is tuned on the host."""
-    tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
-    return f"{tier}.{Sysctl.name}.{key}"
+    tier = next(tier_name for tier_name, tier in target.tiers.items() if host in tier.hosts)
+    return f"{tier}.{Sysctl.name}.{kernel_key}"
 
 
-def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
+def list_kernel_values(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
     """Return the kernel values that these settings set, by host."""
-    values: dict[str, dict[str, str]] = {}
-    for name, tier in target.tiers.items():
-        prefix = f"{name}.{Sysctl.name}."
+    kernel_values: dict[str, dict[str, str]] = {}
+    for tier_name, tier in target.tiers.items():
+        prefix = f"{tier_name}.{Sysctl.name}."
         values_by_key = {
-            n.removeprefix(prefix): str(v) for n, v in settings.items() if n.startswith(prefix)
+            parameter_name.removeprefix(prefix): str(value)
+            for parameter_name, value in settings.items()
+            if parameter_name.startswith(prefix)
         }
         for host in tier.hosts:
-            values[host] = {**values_by_key, **values.get(host, {})}
-    return values
+            kernel_values[host] = {**values_by_key, **kernel_values.get(host, {})}
+    return kernel_values
 
 
-def find_unsettable(
+def find_unsettable_settings(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the names of kernel settings that are not tuned, and lines with the reasons.
 
-    If several tiers are on a host, the host's kernel is tuned as part of the first one.
+    If several tiers are on a host, the host's kernel is tuned as part of the first tier.
     """
     tier_by_host: dict[str, str] = {}
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         for host in tier.hosts:
-            tier_by_host.setdefault(host, name)
+            tier_by_host.setdefault(host, tier_name)
     kernel_settings = [dimension for dimension in dimensions if _is_kernel_setting(dimension)]
     kept_settings, excluded_names = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in kernel_settings:
@@ -84,12 +88,12 @@ def find_unsettable(
             kept_settings.append(dimension)
     unsettable_names = {d.name for d in kernel_settings} - {d.name for d in kept_settings}
     return frozenset(unsettable_names), (
-        *_format_excluded(excluded_names),
+        *_format_excluded_settings(excluded_names),
         *_describe_differences(target, kept_settings, facts),
     )
 
 
-def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
+def _format_excluded_settings(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """Yield the excluded settings as text: one line for all tiers with the same settings and reason."""
     locations_by_reason: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for (service, reason, host), names in excluded.items():
@@ -116,13 +120,13 @@ def _find_exclusion_reasons(
     applies to every kernel setting of the tier.
     """
     tier = ParameterName.parse(dimension.name).tier
-    key = dimension.parameter.name
+    kernel_key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
         if tier_by_host[host] != tier:
             yield f"the kernel of {host} is tuned as part of tier {tier_by_host[host]}", ""
-        elif key in facts[host].unsettable:
-            yield facts[host].unsettable[key], host
-        elif key not in facts[host].kernel_values:
+        elif kernel_key in facts[host].unsettable:
+            yield facts[host].unsettable[kernel_key], host
+        elif kernel_key not in facts[host].kernel_values:
             yield "its value cannot be read", host
 
 
@@ -133,11 +137,13 @@ def _describe_differences(
     hosts share one value.
     """
     for dimension in kernel_settings:
-        first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
-        key = dimension.parameter.name
-        for host in others:
-            if facts[host].kernel_values[key] != facts[first].kernel_values[key]:
+        first_host, *other_hosts = target.tiers[ParameterName.parse(dimension.name).tier].hosts
+        kernel_key = dimension.parameter.name
+        first_value = facts[first_host].kernel_values[kernel_key]
+        for host in other_hosts:
+            value = facts[host].kernel_values[kernel_key]
+            if value != first_value:
                 yield (
-                    f"{dimension.name} is {facts[first].kernel_values[key]} on {first} and "
-                    f"{facts[host].kernel_values[key]} on {host}: the baseline uses the value of {first}"
+                    f"{dimension.name} is {first_value} on {first_host} and {value} on {host}: the "
+                    f"baseline uses the value of {first_host}"
                 )

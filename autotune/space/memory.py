@@ -41,9 +41,11 @@ class HostMemory:
 
 def find_rule_host(rule: Rule) -> str | None:
     """Return the host whose memory a built-in rule limits, or ``None``."""
-    names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
+    memory_facts = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
     return (
-        names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
+        memory_facts[0].removeprefix("memory(").removesuffix(")")
+        if rule.is_built_in and memory_facts
+        else None
     )
 
 
@@ -55,32 +57,36 @@ def limit_measured_size(estimate: float, measured: float) -> float:
     return max(measured, MIN_MEASURED_SHARE * estimate)
 
 
-def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
-    """True if each process that a rule counts would fit into its host on its own."""
+def has_plausible_sizes(rule: Rule, facts: Mapping[str, float]) -> bool:
+    """True if each process that a rule counts would fit into its host alone."""
     if (host := find_rule_host(rule)) is None:
         return True
-    sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
-    return max(sizes, default=0.0) <= facts[f"memory({host})"]
+    process_sizes = (
+        facts[size_name]
+        for size_name in rule.comparison.left.names()
+        if size_name.startswith("rss(")
+    )
+    return max(process_sizes, default=0.0) <= facts[f"memory({host})"]
 
 
 def compute_memory_use(
-    rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
+    rules: Iterable[Rule], settings: Settings, values_by_name: Mapping[str, float]
 ) -> Iterator[HostMemory]:
-    """Yield the memory use of each host, for the rules that apply to ``settings``. ``names`` contains
-    the settings and all facts.
+    """Yield the memory use of each host, for the rules that apply to ``settings``. ``values_by_name``
+    contains the settings and all facts.
     """
     for rule in rules:
         if (host := find_rule_host(rule)) is not None and rule.applies(settings):
             share_bytes, baseline_excess = (
-                rule.comparison.right.evaluate(names),
-                rule.allowed_excess(names),
+                rule.comparison.right.evaluate(values_by_name),
+                rule.compute_allowed_excess(values_by_name),
             )
             yield HostMemory(
                 host,
                 rule.text,
-                rule.comparison.left.evaluate(names),
+                rule.comparison.left.evaluate(values_by_name),
                 share_bytes + baseline_excess,
-                names[f"memory({host})"],
+                values_by_name[f"memory({host})"],
                 baseline_excess > 0,
             )
 
@@ -94,42 +100,46 @@ class MemoryCheck:
     rules: Sequence[Rule]
     facts: Mapping[str, float]
 
-    def check(self) -> None:
+    def check_values(self) -> None:
         """Raise TargetError if the target's values cannot fit into a host's memory.
 
         For parameters without a value in the target, the lowest value is assumed.
         """
         given_names = self.file.target.parameters.keys() & self.dimensions.keys()
-        values = {
-            name: self._compute_lowest_given(name)
+        given_values = {
+            name: self._compute_lowest_target_value(name)
             for name in given_names
             if self._find_value_key(name)
         }
-        names = self._compute_lowest_values() | values
+        values_by_name = self._compute_lowest_values() | given_values
         mistakes = TargetErrorCollector()
         for rule in self.rules:
             memory_expression, host = rule.comparison.left, find_rule_host(rule)
-            concerned_names = sorted(values.keys() & set(memory_expression.names()))
-            memory = self.facts[f"memory({host})"]
-            if not concerned_names or (needed := memory_expression.evaluate(names)) <= memory:
+            concerned_names = sorted(given_values.keys() & set(memory_expression.names()))
+            host_memory = self.facts[f"memory({host})"]
+            if (
+                not concerned_names
+                or (needed_bytes := memory_expression.evaluate(values_by_name)) <= host_memory
+            ):
                 continue
             parameter = min(
-                concerned_names, key=lambda name: memory_expression.evaluate({**names, name: 0.0})
+                concerned_names,
+                key=lambda name: memory_expression.evaluate({**values_by_name, name: 0.0}),
             )
             with mistakes.collect():
                 raise self.file.document.build_error(
                     ["parameters", parameter, self._find_value_key(parameter) or ""],
-                    f"{parameter}: {host} needs {format_bytes(needed)} of memory for it, but has "
-                    f"only {format_bytes(memory)}",
+                    f"{parameter}: {host} needs {format_bytes(needed_bytes)} of memory for it, but has "
+                    f"only {format_bytes(host_memory)}",
                     hint=f"lower it, or give {host} more memory",
                 )
         mistakes.raise_all()
 
-    def find_limits(self) -> dict[str, int | float]:
-        """Return, by parameter, the highest value of a user's range that fits into each host's memory.
-        Ranges that fit are left out.
+    def find_range_limits(self) -> dict[str, int | float]:
+        """For each range from a user that exceeds a host's memory, return the highest value that
+        fits.
         """
-        lowest_values, limits = self._compute_lowest_values(), dict[str, int | float]()
+        lowest_values, limit_by_parameter = self._compute_lowest_values(), dict[str, int | float]()
         for name, dimension in self.dimensions.items():
             rule = self.file.target.parameters.get(name)
             if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
@@ -140,29 +150,29 @@ class MemoryCheck:
                     high = _find_highest_value(memory_rule, dimension, lowest_values, low, high)
             high = max(high, dimension.to_number(dimension.baseline))
             if high != dimension.high:
-                limits[name] = high
-        return limits
+                limit_by_parameter[name] = high
+        return limit_by_parameter
 
-    def _find_value_key(self, name: str) -> str | None:
+    def _find_value_key(self, parameter_name: str) -> str | None:
         """Return the key with which the target sets a parameter's value; ``None`` if there is none."""
-        rule = self.file.target.parameters[name]
+        rule = self.file.target.parameters[parameter_name]
         return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
-    def _compute_lowest_given(self, name: str) -> float:
+    def _compute_lowest_target_value(self, parameter_name: str) -> float:
         """Return the default, or else the lowest value that the target allows for a parameter, in base
         units.
         """
-        dimension = self.dimensions[name]
-        has_default = self.file.target.parameters[name].default is not None
+        dimension = self.dimensions[parameter_name]
+        has_default = self.file.target.parameters[parameter_name].default is not None
         number = dimension.baseline if has_default else _compute_lowest_value(dimension)
         return 0.0 if isinstance(number, str) else float(number) * dimension.unit_factor
 
     def _compute_lowest_values(self) -> dict[str, float]:
         """Return all facts, and each parameter at its lowest allowed value."""
-        numbers = {
+        values_by_name = {
             d.name: _compute_lowest_value(d) * d.unit_factor for d in self.dimensions.values()
         }
-        return {**self.facts, **numbers}
+        return {**self.facts, **values_by_name}
 
 
 def _compute_lowest_value(dimension: Dimension) -> float:
@@ -174,23 +184,29 @@ def _compute_lowest_value(dimension: Dimension) -> float:
 
 
 def _find_highest_value(
-    rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
+    rule: Rule,
+    dimension: Dimension,
+    values_by_name: Mapping[str, float],
+    low_value: float,
+    high_value: float,
 ) -> int | float:
     """Return the highest value that satisfies the rule while all other parameters have the values in
-    ``names``, by bisection.
+    ``values_by_name``, by bisection.
     """
 
     def satisfies_rule(value: float) -> bool:
-        return rule.is_kept({**names, dimension.name: value * dimension.unit_factor})
+        return rule.is_kept({**values_by_name, dimension.name: value * dimension.unit_factor})
 
-    if satisfies_rule(high) or not satisfies_rule(low):
-        return dimension.to_number(high)
-    highest_kept, lowest_broken = float(low), float(high)
+    if satisfies_rule(high_value) or not satisfies_rule(low_value):
+        return dimension.to_number(high_value)
+    highest_kept, lowest_broken = float(low_value), float(high_value)
     while lowest_broken - highest_kept > (
         0.5 if dimension.is_integer else 1e-6 * max(1.0, lowest_broken)
     ):
-        middle = (highest_kept + lowest_broken) / 2
+        middle_value = (highest_kept + lowest_broken) / 2
         highest_kept, lowest_broken = (
-            (middle, lowest_broken) if satisfies_rule(middle) else (highest_kept, middle)
+            (middle_value, lowest_broken)
+            if satisfies_rule(middle_value)
+            else (highest_kept, middle_value)
         )
     return dimension.to_number(highest_kept)

@@ -1,4 +1,6 @@
-"""Values that do not take effect, because the host replaces each of them with a value that it can use."""
+"""Values that do not take effect, because the host replaces each of them with a value that it
+can use.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,25 @@ class Clamp:
         return self.minimum <= effective_value <= self.maximum
 
 
-UNLIMITED = Clamp()
+UNLIMITED_CLAMP = Clamp()
 
 
 def infer_clamp(requested_value: Value, effective_value: Value) -> Clamp:
     """Return the clamp that one deployment reveals for a parameter.
 
-    Return `UNLIMITED` if the value was only rounded. The same holds if either value is not positive,
-    because 0 often stands for a default.
+    Return `UNLIMITED_CLAMP` if the value was only rounded. Also return `UNLIMITED_CLAMP` if either
+    value is not positive, because 0 often stands for a default.
     """
     if isinstance(requested_value, str | bool) or isinstance(effective_value, str | bool):
-        return UNLIMITED
+        return UNLIMITED_CLAMP
     if requested_value <= 0 or effective_value <= 0:
-        return UNLIMITED
+        return UNLIMITED_CLAMP
     if requested_value >= ROUNDING_FACTOR * effective_value:
         return Clamp(maximum=float(effective_value))
     return (
         Clamp(minimum=float(effective_value))
         if ROUNDING_FACTOR * requested_value <= effective_value
-        else UNLIMITED
+        else UNLIMITED_CLAMP
     )
 
 
@@ -62,26 +64,32 @@ class ParameterCap:
     """The limits of a parameter: the kernel setting ``kernel_key``, and the ``observed_clamp`` from
     deployments.
 
-    ``host_values`` contains the kernel setting's value on each host where it is not tuned. ``tuned_by``
-    lists the parameters that set it on the other hosts.
+    ``host_values`` contains the kernel setting's value on each host that does not tune the setting.
+    ``tuned_by`` lists the parameters that tune the setting on the other hosts.
     """
 
     kernel_key: str = ""
     host_values: Mapping[str, int] = field(default_factory=dict)
     tuned_by: tuple[str, ...] = ()
-    observed_clamp: Clamp = UNLIMITED
+    observed_clamp: Clamp = UNLIMITED_CLAMP
 
     def find_limit(self, settings: Settings) -> tuple[float, str]:
-        """Return the largest value that takes effect under these settings, and what limits it."""
-        limits = [
+        """Return the largest value that takes effect under these settings, and the reason for this
+        limit.
+        """
+        limits_with_reasons = [
             (float(value), f"{self.kernel_key} of {host}")
             for host, value in self.host_values.items()
         ]
-        limits += [(float(settings[name]), name) for name in self.tuned_by]
-        return min([*limits, (self.observed_clamp.maximum, "the limit found in a deployment")])
+        limits_with_reasons += [(float(settings[name]), name) for name in self.tuned_by]
+        return min(
+            [*limits_with_reasons, (self.observed_clamp.maximum, "the limit found in a deployment")]
+        )
 
     def compute_effective_value(self, value: float, settings: Settings) -> tuple[float, str]:
-        """Return the value that takes effect if ``value`` is set, and the reason if they differ."""
+        """Return the value that takes effect if ``value`` is set, and the reason if the two values
+        differ.
+        """
         maximum, reason = self.find_limit(settings)
         if value > maximum:
             return maximum, f"{reason} = {maximum:.0f} is the largest effective value"
@@ -98,7 +106,7 @@ def find_caps(
 ) -> dict[str, ParameterCap]:
     """Return the caps that are known before any deployment, by the parameter's full name."""
     all_dimensions = tuple(dimensions)
-    names = {dimension.name for dimension in all_dimensions}
+    tunable_names = {dimension.name for dimension in all_dimensions}
     caps: dict[str, ParameterCap] = {}
     for dimension in all_dimensions:
         kernel_key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
@@ -109,18 +117,24 @@ def find_caps(
             for host in target.tiers[tier].hosts
         }
         fixed_facts = {
-            host: facts[host] for host in tuned_parameters if tuned_parameters[host] not in names
+            host: facts[host]
+            for host in tuned_parameters
+            if tuned_parameters[host] not in tunable_names
         }
-        values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
-        parameters = tuple(sorted({name for name in tuned_parameters.values() if name in names}))
-        if values or parameters:
-            caps[dimension.name] = ParameterCap(kernel_key, values, parameters)
+        host_values = dict(_list_somaxconn_values(kernel_key, fixed_facts))
+        parameters = tuple(
+            sorted({name for name in tuned_parameters.values() if name in tunable_names})
+        )
+        if host_values or parameters:
+            caps[dimension.name] = ParameterCap(kernel_key, host_values, parameters)
     return caps
 
 
-def _list_somaxconn_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
+def _list_somaxconn_values(
+    kernel_key: str, facts: Mapping[str, HostFacts]
+) -> Iterator[tuple[str, int]]:
     for host, host_facts in facts.items():
-        if key == SOMAXCONN and host_facts.somaxconn:
+        if kernel_key == SOMAXCONN and host_facts.somaxconn:
             yield host, host_facts.somaxconn
 
 
@@ -136,10 +150,10 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     minimum = clamp.minimum if low > 0 else -inf
     low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
     low, high = (
-        dimension.to_number(dimension.round_towards(direction, number))
-        for direction, number in ((inf, low), (-inf, high))
+        dimension.to_number(dimension.round_towards(direction, bound))
+        for direction, bound in ((inf, low), (-inf, high))
     )
-    return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
+    return replace(dimension, low=low, high=high).widen_to_include(dimension.baseline)
 
 
 def list_capped_values(
@@ -156,11 +170,15 @@ def list_capped_values(
         requested_value, cap = settings[dimension.name], caps[dimension.name]
         if isinstance(requested_value, str):
             continue
-        value, reason = cap.compute_effective_value(float(requested_value), settings)
+        effective_value, reason = cap.compute_effective_value(float(requested_value), settings)
         effective_baseline, baseline_reason = cap.compute_effective_value(
             float(dimension.baseline), settings
         )
-        clamped_value = dimension.baseline if value == effective_baseline else dimension.clip(value)
+        clamped_value = (
+            dimension.baseline
+            if effective_value == effective_baseline
+            else dimension.clip(effective_value)
+        )
         if clamped_value != requested_value:
             repairs.append(
                 RepairedValue(

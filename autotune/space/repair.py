@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.rules import Rule, convert_to_base
+from autotune.space.rules import Rule, convert_to_base_units
 
 
 @dataclass(frozen=True)
@@ -37,27 +37,30 @@ def repair_settings(
     dimensions: Mapping[str, Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
-    keep: Container[str] = (),
+    kept_names: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
-    """Return settings that satisfy every rule, and each change that this required.
+    """Return settings that satisfy every rule, and each change that was made.
 
     On the side of the rule that should be smaller, the repair lowers the parameter that is furthest
-    above its lowest value. If no single parameter suffices, that parameter gets its lowest value, and
-    the next one is lowered. If all are at their lowest values, parameters on the other side are raised.
-    Parameters in ``keep`` are changed last, except for rules about memory. Raises InfeasibleRule.
+    above its lowest value. If one parameter does not suffice, that parameter gets its lowest value, and
+    the next parameter is lowered. If all parameters are at their lowest values, parameters on the other
+    side are raised. Parameters in ``kept_names`` are changed last, except for rules about memory.
+    Raises InfeasibleRule.
     """
-    names = {**facts, **convert_to_base(requested_settings, dimensions.values())}
-    repair_state = _RepairState(requested_settings, dimensions, keep, names, {**requested_settings})
+    values_by_name = {**facts, **convert_to_base_units(requested_settings, dimensions.values())}
+    repair_state = _RepairState(
+        requested_settings, dimensions, kept_names, values_by_name, {**requested_settings}
+    )
     # If two rules undo each other's repairs, earlier settings occur again.
     seen_states: set[tuple[Value, ...]] = set()
     for _ in range(4 * (len(rules) + len(dimensions))):
-        state = tuple(repair_state.settings.values())
-        if state in seen_states:
+        current_values = tuple(repair_state.settings.values())
+        if current_values in seen_states:
             break
         broken_rule = next((rule for rule in rules if not rule.is_kept(repair_state.names)), None)
         if broken_rule is None:
             return repair_state.settings, repair_state.list_repairs()
-        seen_states.add(state)
+        seen_states.add(current_values)
         repair_state.satisfy_rule(broken_rule)
     raise InfeasibleRule(
         f"no values satisfy the rules: {rules[0].format_arithmetic(repair_state.names)}", rules[0]
@@ -66,7 +69,7 @@ def repair_settings(
 
 @dataclass
 class _RepairState:
-    """The state of a repair of ``requested``. Parameters in ``keep`` are changed last.
+    """The state of a repair of ``requested``. Parameters in ``kept_names`` are changed last.
 
     ``names`` are the facts and the current ``settings``, in base units. ``rule_by_parameter`` contains
     the last rule that changed each parameter.
@@ -74,7 +77,7 @@ class _RepairState:
 
     requested: Settings
     dimensions: Mapping[str, Dimension]
-    keep: Container[str]
+    kept_names: Container[str]
     names: dict[str, float]
     settings: dict[str, Value]
     rule_by_parameter: dict[str, str] = field(default_factory=dict)
@@ -89,31 +92,31 @@ class _RepairState:
     def satisfy_rule(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` is satisfied, or is broken by a smaller amount."""
         arithmetic = rule.format_arithmetic(self.names)
-        requested_rule, rule = rule, rule.as_bound(self.names)
+        requested_rule, rule = rule, rule.convert_to_bound(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         smaller_side, larger_side = sides if rule.symbol in ("<=", "<") else reversed(sides)
         movable_pairs = [
-            *self._list_movable(smaller_side.names(), 0),
-            *self._list_movable(larger_side.names(), 1),
+            *self._list_movable_parameters(smaller_side.names(), 0),
+            *self._list_movable_parameters(larger_side.names(), 1),
         ]
         if not rule.is_size:
-            movable_pairs.sort(key=lambda pair: pair[0].name in self.keep)
-        for dimension, end in movable_pairs:
-            if rule.is_kept(self._names_with(dimension, end)):
+            movable_pairs.sort(key=lambda pair: pair[0].name in self.kept_names)
+        for dimension, bound in movable_pairs:
+            if rule.is_kept(self._build_names_with(dimension, bound)):
                 self._set_value(
-                    dimension, self._find_nearest_value(rule, dimension, end), arithmetic
+                    dimension, self._find_nearest_value(rule, dimension, bound), arithmetic
                 )
                 return
-        for dimension, end in movable_pairs:
-            if rule.relative_excess(self._names_with(dimension, end)) < rule.relative_excess(
-                self.names
-            ):
-                self._set_value(dimension, end, arithmetic)
+        for dimension, bound in movable_pairs:
+            if rule.compute_relative_excess(
+                self._build_names_with(dimension, bound)
+            ) < rule.compute_relative_excess(self.names):
+                self._set_value(dimension, bound, arithmetic)
                 return
         raise InfeasibleRule(arithmetic, requested_rule)
 
-    def _list_movable(
-        self, names: Iterable[str], bound_index: int
+    def _list_movable_parameters(
+        self, side_names: Iterable[str], bound_index: int
     ) -> list[tuple[Dimension, float]]:
         """Return the numeric parameters that are not yet at bound ``bound_index``, each with that bound
         (0: lowest, 1: highest).
@@ -121,7 +124,7 @@ class _RepairState:
         The parameter with the largest ratio to its bound comes first.
         """
 
-        def ratio(movable_pair: tuple[Dimension, float]) -> float:
+        def compute_bound_ratio(movable_pair: tuple[Dimension, float]) -> float:
             smaller_number, larger_number = sorted(
                 (float(self.settings[movable_pair[0].name]), float(movable_pair[1]))
             )
@@ -135,33 +138,33 @@ class _RepairState:
                 for candidate in movable_pairs
                 if self.settings[candidate[0].name] != candidate[1]
             ),
-            key=ratio,
+            key=compute_bound_ratio,
             reverse=True,
         )
 
-    def _names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
+    def _build_names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
         return {**self.names, dimension.name: float(value) * dimension.unit_factor}
 
     def _find_nearest_value(self, rule: Rule, dimension: Dimension, bound: float) -> Value:
-        """Return the value nearest to the requested one that satisfies the rule, by bisection.
+        """Return the value that satisfies the rule and is nearest to the requested value, by bisection.
 
         Both sides of a rule are monotone in each of its parameters.
         """
         good_value, bad_value = float(bound), float(self.settings[dimension.name])
-        names = dict(self.names)
+        values_by_name = dict(self.names)
         while abs(bad_value - good_value) > (
             0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad_value))
         ):
-            middle = (good_value + bad_value) / 2
-            rounded_value = float(dimension.round_towards(bound, middle))
-            names[dimension.name] = rounded_value * dimension.unit_factor
-            if rule.is_kept(names):
-                good_value = middle
+            middle_value = (good_value + bad_value) / 2
+            rounded_value = float(dimension.round_towards(bound, middle_value))
+            values_by_name[dimension.name] = rounded_value * dimension.unit_factor
+            if rule.is_kept(values_by_name):
+                good_value = middle_value
             else:
-                bad_value = middle
+                bad_value = middle_value
         return dimension.round_towards(bound, good_value)
 
     def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
-        self.names = self._names_with(dimension, value)
+        self.names = self._build_names_with(dimension, value)
         self.rule_by_parameter[dimension.name] = rule

@@ -56,7 +56,8 @@ _MEMORY_FACT_PATTERN = re.compile(r"^(?:memory|rss)\(|\.memory\)?$")
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison over searched parameters and facts. It applies only while ``conditions`` are met.
+    """A comparison over searched parameters and facts. A rule applies only while ``conditions`` are
+    met.
 
     ``text`` is the rule as written. ``is_size`` is true if both sides are in bytes, and ``is_built_in``
     if the rule does not come from a target. ``units`` maps names to their base units.
@@ -78,25 +79,29 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """True if the services that the rule is about run under these settings."""
+        """True if the services to which the rule applies run under these settings."""
         return conditions_hold(self.conditions, settings)
 
-    def is_kept(self, names: NameValues) -> bool:
-        if self.comparison.holds(names):
+    def is_kept(self, values_by_name: NameValues) -> bool:
+        if self.comparison.is_satisfied(values_by_name):
             return True
-        allowed_excess = self.allowed_excess(names)
+        allowed_excess = self.compute_allowed_excess(values_by_name)
         left, right = self.comparison.left, self.comparison.right
-        return allowed_excess > 0 and left.evaluate(names) - right.evaluate(
-            names
+        return allowed_excess > 0 and left.evaluate(values_by_name) - right.evaluate(
+            values_by_name
         ) <= allowed_excess * (1 + 1e-12)
 
-    def allowed_excess(self, names: NameValues) -> float:
+    def compute_allowed_excess(self, values_by_name: NameValues) -> float:
         """Return the amount by which the side that should be smaller may exceed the other side, as
         in the baseline.
         """
-        return max(0.0, self.baseline_excess.evaluate(names)) if self.baseline_excess else 0.0
+        return (
+            max(0.0, self.baseline_excess.evaluate(values_by_name)) if self.baseline_excess else 0.0
+        )
 
-    def baseline_excess_for(self, baseline: NameValues, parameters: Collection[str]) -> Expression:
+    def build_baseline_excess(
+        self, baseline: NameValues, parameters: Collection[str]
+    ) -> Expression:
         """Return the amount by which the side that should be smaller exceeds the other side, with
         ``parameters`` as in ``baseline``.
 
@@ -111,22 +116,24 @@ class Rule:
         comparison = self.comparison.with_replacements(use_baseline)
         return Operation("-", (comparison.left, comparison.right))
 
-    def relative_excess(self, names: NameValues) -> float:
+    def compute_relative_excess(self, values_by_name: NameValues) -> float:
         """Return the excess of the side that should be smaller, as a fraction of the other side."""
         left, right = (
-            side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
+            side.evaluate(values_by_name) for side in (self.comparison.left, self.comparison.right)
         )
         if self.symbol == "==":
             return abs(left - right) / max(abs(left), abs(right), 1e-12)
         smaller_side, larger_side = (left, right) if self.symbol in ("<=", "<") else (right, left)
-        larger_side += self.allowed_excess(names)
+        larger_side += self.compute_allowed_excess(values_by_name)
         return (smaller_side - larger_side) / max(abs(smaller_side), abs(larger_side), 1e-12)
 
-    def as_bound(self, names: NameValues) -> Rule:
+    def convert_to_bound(self, values_by_name: NameValues) -> Rule:
         """Return the broken side of an equation as a bound; other rules are returned unchanged."""
         if self.symbol != "==":
             return self
-        difference = self.comparison.left.evaluate(names) - self.comparison.right.evaluate(names)
+        difference = self.comparison.left.evaluate(values_by_name) - self.comparison.right.evaluate(
+            values_by_name
+        )
         symbol = "<=" if difference > 0 else ">="
         return replace(self, comparison=replace(self.comparison, symbol=symbol))
 
@@ -201,7 +208,7 @@ class RuleVocabulary:
             for tier, deployment in deployments.items()
             if len(self._target.tiers[tier].service) > 1
         ]
-        for name in names:
+        for name in compared_names:
             conditions += self._conditions.get(ParameterName.parse(name).service_prefix, ())
         is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
         return Rule(
@@ -220,8 +227,8 @@ class RuleVocabulary:
             case Operation(symbol=symbol, operands=(Name(name=name),)):
                 if f"{symbol}({name})" in self._facts:
                     return Name(f"{symbol}({name})")
-                count = Name(f"count({name.partition('.')[0]})")
-                return Operation("*", (Name(name), count)) if symbol == "sum" else Name(name)
+                host_count = Name(f"count({name.partition('.')[0]})")
+                return Operation("*", (Name(name), host_count)) if symbol == "sum" else Name(name)
         return None
 
     def _expand_size(
@@ -230,20 +237,22 @@ class RuleVocabulary:
         """Return a resource need of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
-        name, _, size = operand.name.partition(".")
-        if name not in deployments or size not in SIZE_NAMES:
+        tier_name, _, size_name = operand.name.partition(".")
+        if tier_name not in deployments or size_name not in SIZE_NAMES:
             return None
-        services = catalogue_of(self._target).list_tier_services(name, self._target.tiers[name])
-        if not any(find_size_expressions(tier_service, size) for tier_service in services):
+        services = catalogue_of(self._target).list_tier_services(
+            tier_name, self._target.tiers[tier_name]
+        )
+        if not any(find_size_expressions(tier_service, size_name) for tier_service in services):
             raise KeyError(operand.name)
-        settings = {choice_name(name): deployments[name]}
+        settings = {choice_name(tier_name): deployments[tier_name]}
         terms: list[Expression] = [
             parse_expression(
                 qualify_expression(need_expression, f"{tier_service.name}.", self._dimensions)
             )
             for tier_service in services
             if conditions_hold(tuple(c for c in tier_service.when if c[0] in settings), settings)
-            for need_expression in find_size_expressions(tier_service, size)
+            for need_expression in find_size_expressions(tier_service, size_name)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -271,7 +280,10 @@ def _merge_conditions(services: Iterable[TierService]) -> dict[str, Conditions]:
     alternatives: dict[str, list[Conditions]] = {}
     for service in services:
         alternatives.setdefault(service.name, []).append(service.when)
-    return {name: _join_alternatives(conditions) for name, conditions in alternatives.items()}
+    return {
+        service_name: _join_alternatives(conditions)
+        for service_name, conditions in alternatives.items()
+    }
 
 
 def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
@@ -282,18 +294,21 @@ def _join_alternatives(alternatives: Iterable[Conditions]) -> Conditions:
     for conditions in alternatives:
         if not conditions:
             return ()
-        for name, values in conditions:
-            joined_conditions[name] = (*joined_conditions.get(name, ()), *values)
+        for parameter_name, values in conditions:
+            joined_conditions[parameter_name] = (
+                *joined_conditions.get(parameter_name, ()),
+                *values,
+            )
     return tuple(joined_conditions.items())
 
 
-def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
+def find_size_expressions(tier_service: TierService, size_name: str) -> list[str]:
     """Return a service's expressions (over its own parameters) for one of `SIZE_NAMES`; empty if the
     service declares none.
     """
     resource_needs = tier_service.service.needs
-    if size != OCCUPIED_MEMORY:
-        return [need_expression] if (need_expression := getattr(resource_needs, size)) else []
+    if size_name != OCCUPIED_MEMORY:
+        return [need_expression] if (need_expression := getattr(resource_needs, size_name)) else []
     process_memory = (
         f"({resource_needs.processes}) * rss({tier_service.name})"
         if resource_needs.processes
@@ -308,15 +323,15 @@ def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
 
 def qualify_expression(expression_text: str, prefix: str, parameters: Iterable[str]) -> str:
     """Return an expression with full names in place of the short names of a service's own parameters."""
-    names = frozenset(parameters)
+    parameter_names = frozenset(parameters)
 
     def qualify_name(match: re.Match[str]) -> str:
-        return prefix + match[0] if prefix + match[0] in names else match[0]
+        return prefix + match[0] if prefix + match[0] in parameter_names else match[0]
 
     return _NAME_PATTERN.sub(qualify_name, expression_text)
 
 
-def convert_to_base(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
+def convert_to_base_units(settings: Settings, dimensions: Iterable[Dimension]) -> dict[str, float]:
     """Return the numeric values of a configuration by name, in base units."""
     return {
         d.name: float(value) * d.unit_factor
@@ -334,34 +349,37 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
     ``web.memory`` is the memory of the smallest host; ``sum``, ``min`` and ``max`` cover all hosts of a
     tier. ``rss(web.nginx)`` is the memory of one process, as estimated by the service.
     """
-    names: dict[str, float] = {}
-    for name, tier in target.tiers.items():
-        names[f"count({name})"] = names[f"count({name}.hosts)"] = len(tier.hosts)
-        for fact in ("memory", "cpus", "nofile"):
-            values = [getattr(facts[host], fact) for host in tier.hosts]
-            names[f"{name}.{fact}"] = min(values)
+    fact_values: dict[str, float] = {}
+    for tier_name, tier in target.tiers.items():
+        fact_values[f"count({tier_name})"] = fact_values[f"count({tier_name}.hosts)"] = len(
+            tier.hosts
+        )
+        for fact_name in ("memory", "cpus", "nofile"):
+            values = [getattr(facts[host], fact_name) for host in tier.hosts]
+            fact_values[f"{tier_name}.{fact_name}"] = min(values)
             for function in (sum, min, max):
-                names[f"{function.__name__}({name}.{fact})"] = function(values)
-        names[f"nofile({name})"] = names[f"{name}.nofile"]
+                fact_values[f"{function.__name__}({tier_name}.{fact_name})"] = function(values)
+        fact_values[f"nofile({tier_name})"] = fact_values[f"{tier_name}.nofile"]
     for tier_service in list_target_services(target):
-        names[f"rss({tier_service.name})"] = tier_service.service.needs.rss
-    for name, host_facts in facts.items():
-        names[f"memory({name})"] = host_facts.memory
-    return names
+        fact_values[f"rss({tier_service.name})"] = tier_service.service.needs.rss
+    for host_name, host_facts in facts.items():
+        fact_values[f"memory({host_name})"] = host_facts.memory
+    return fact_values
 
 
-def list_order_rules(target: Target, names: Collection[str]) -> Iterator[Comparison]:
+def list_order_rules(target: Target, parameter_names: Collection[str]) -> Iterator[Comparison]:
     """Yield the rules about the order of values that the software itself requires, for the parameters
-    in ``names``.
+    in ``parameter_names``.
     """
     for tier_service in list_target_services(target):
         for name_pair in tier_service.service.ordering_rules:
             smaller_name, larger_name = (
-                qualify_expression(side, f"{tier_service.name}.", names) for side in name_pair
+                qualify_expression(side, f"{tier_service.name}.", parameter_names)
+                for side in name_pair
             )
-            order = parse_comparison(f"{smaller_name} <= {larger_name}")
-            if order.names() <= {*names}:
-                yield order
+            order_rule = parse_comparison(f"{smaller_name} <= {larger_name}")
+            if order_rule.names() <= {*parameter_names}:
+                yield order_rule
 
 
 def list_derived_bounds(dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
@@ -379,11 +397,13 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
     yield from map(parse_comparison, (*_list_memory_rules(target), *_list_connection_rules(target)))
     # The kernel limits the descriptors that one process opens.
     for tier_service in list_target_services(target):
-        names = [
+        qualified_names = [
             f"{tier_service.name}.{parameter.name}" for parameter in tier_service.service.parameters
         ]
         for need_expression in find_size_expressions(tier_service, "descriptors"):
-            qualified_limit = qualify_expression(need_expression, f"{tier_service.name}.", names)
+            qualified_limit = qualify_expression(
+                need_expression, f"{tier_service.name}.", qualified_names
+            )
             yield parse_comparison(f"{qualified_limit} <= nofile({tier_service.tier})")
 
 
@@ -402,7 +422,8 @@ def _list_memory_rules(target: Target) -> Iterator[str]:
 
 def _list_connection_rules(target: Target) -> Iterator[str]:
     """Yield rules about connections: each worker of an application holds one connection to each host of
-    the tiers that it calls. A memcached server therefore gets one connection per worker on all web hosts.
+    the tiers that it calls. A memcached server therefore gets one connection per worker on all web
+    hosts.
     """
     for called_tier in target.tiers:
         calling_tiers = [
@@ -415,7 +436,7 @@ def _list_connection_rules(target: Target) -> Iterator[str]:
             yield f"{workers} <= {called_tier}.connections"
 
 
-def _declares_need(target: Target, tier: str, size: str) -> bool:
+def _declares_need(target: Target, tier: str, size_name: str) -> bool:
     """True if any deployment of a tier declares this resource need."""
     services = catalogue_of(target).list_tier_services(tier, target.tiers[tier])
-    return any(find_size_expressions(tier_service, size) for tier_service in services)
+    return any(find_size_expressions(tier_service, size_name) for tier_service in services)

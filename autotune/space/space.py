@@ -1,4 +1,6 @@
-"""The joint search space of all tiers: the values to try, and the rules that every trial must satisfy."""
+"""The joint search space of all tiers: the values to try, and the rules that every trial must
+satisfy.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from autotune.space.memory import (
     MemoryCheck,
     compute_memory_use,
     find_rule_host,
-    is_plausible,
+    has_plausible_sizes,
     limit_measured_size,
 )
 from autotune.space.parameter_caps import (
@@ -52,7 +54,7 @@ from autotune.space.rules import (
     Rule,
     RuleVocabulary,
     collect_rule_facts,
-    convert_to_base,
+    convert_to_base_units,
     list_derived_bounds,
     list_limit_rules,
     list_order_rules,
@@ -79,7 +81,7 @@ __all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that satisfy every rule, and the repairs that this required.
+    """Complete settings of all tiers that satisfy every rule, and the necessary repairs.
 
     ``capped_parameters`` are parameters whose suggested value would not take effect and was replaced by
     the effective value.
@@ -95,8 +97,8 @@ class SearchSpace:
     """The search space. ``facts`` are additional names for rules, such as ``web.memory`` and
     ``count(web)``.
 
-    ``excluded`` lists the parameters left out or narrowed because of these hosts, and the rules that
-    the baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
+    ``excluded`` lists the parameters left out or narrowed because of the hosts, and the rules that the
+    baseline breaks. ``try_first`` contains the configurations that the user wants to try first, as
     changes to the baseline. ``caps`` limit the effective values of parameters, by name.
     ``searches_core_first`` is true if parameters known to matter are searched before the rest.
     ``catalogue`` contains the services of the target.
@@ -130,7 +132,9 @@ class SearchSpace:
 
     @property
     def core_dimensions(self) -> tuple[Dimension, ...]:
-        """Return the tunable dimensions that are searched first: those known to matter, or else all."""
+        """Return the tunable dimensions that are searched first: the dimensions known to matter, or
+        else all dimensions.
+        """
         core_dimensions = tuple(d for d in self.tunable_dimensions if d.is_core)
         return (
             core_dimensions
@@ -139,7 +143,7 @@ class SearchSpace:
         )
 
     @cached_property
-    def by_name(self) -> Mapping[str, Dimension]:
+    def dimensions_by_name(self) -> Mapping[str, Dimension]:
         """Return the dimensions by name."""
         return {d.name: d for d in self.dimensions}
 
@@ -149,49 +153,53 @@ class SearchSpace:
 
     @cached_property
     def deployments(self) -> tuple[dict[str, Value], ...]:
-        """Return every combination of the tiers' deployments, the baseline's first.
+        """Return every combination of the tiers' deployments, the baseline's combination first.
 
-        Each item contains the settings that select the combination. A target without such choices has
-        one combination, which is empty.
+        Each item contains the settings that select the combination. A target without choices of
+        deployments has one combination, which is empty.
         """
         return list_deployments(self.dimensions)
 
-    def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
+    def preset_settings(
+        self, preset_name: str, deployment: Settings | None = None
+    ) -> dict[str, Value]:
         """Return the complete settings of one of `NAMED_SETTINGS`, clipped to this space's bounds.
 
-        ``deployment`` is one of `deployments`; the default is the baseline's.
+        ``deployment`` is one of `deployments`; the default is the baseline's deployment.
         """
         settings: dict[str, Value] = {}
         for dimension in self.dimensions:
-            value = getattr(dimension, kind)
-            is_baseline = value is None or kind == BASELINE_NAME
+            value = getattr(dimension, preset_name)
+            is_baseline = value is None or preset_name == BASELINE_NAME
             settings[dimension.name] = dimension.baseline if is_baseline else dimension.clip(value)
         return {**settings, **(deployment or {})}
 
     def iterate_presets(
-        self, names: Iterable[str] = PRESET_NAMES
+        self, preset_names: Iterable[str] = PRESET_NAMES
     ) -> Iterator[tuple[str, Settings]]:
         """Yield the name and the settings of each preset, for every deployment."""
-        for name in names:
+        for preset_name in preset_names:
             for deployment in self.deployments:
-                yield name, self.preset_settings(name, deployment)
+                yield preset_name, self.preset_settings(preset_name, deployment)
 
-    def without_choice(self, name: str, choice: Value) -> SearchSpace:
-        """Return the space in which the parameter ``name`` cannot have the value ``choice``."""
+    def without_choice(self, parameter_name: str, choice: Value) -> SearchSpace:
+        """Return the space in which the parameter ``parameter_name`` cannot have the value ``choice``."""
         dimensions = tuple(
-            replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
+            replace(d, choices=tuple(c for c in d.choices if c != choice))
+            if d.name == parameter_name
+            else d
             for d in self.dimensions
         )
         return replace(self, dimensions=dimensions)
 
-    def with_fixed(self, names: Container[str]) -> SearchSpace:
-        """Return the space with some parameters fixed at their baselines."""
+    def with_fixed_parameters(self, parameter_names: Container[str]) -> SearchSpace:
+        """Return the space with ``parameter_names`` fixed at their baselines."""
         dimensions = tuple(
-            d.fixed_at(d.baseline) if d.name in names else d for d in self.dimensions
+            d.fix_at_value(d.baseline) if d.name in parameter_names else d for d in self.dimensions
         )
         return replace(self, dimensions=dimensions)
 
-    def for_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
+    def with_load_traits(self, traits: frozenset[LoadTrait]) -> SearchSpace:
         """Return the space for a load with these traits, which add some parameters to the core."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
@@ -203,16 +211,17 @@ class SearchSpace:
 
     def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """Return the space with the measured memory of processes, in bytes by `tier.service`."""
-        measured_sizes = {f"rss({name})": float(size) for name, size in rss.items()}
+        measured_sizes = {f"rss({size_name})": float(size) for size_name, size in rss.items()}
         sizes = {
-            name: limit_measured_size(self.facts[name], size)
-            for name, size in measured_sizes.items()
-            if name in self.facts
+            size_name: limit_measured_size(self.facts[size_name], size)
+            for size_name, size in measured_sizes.items()
+            if size_name in self.facts
         }
         facts = {**self.facts, **sizes}
-        # Sizes may come from an export, and an implausible size must not allow candidates to break rules.
+        # Sizes may come from an export, and an implausible size must not allow candidates to break
+        # rules.
         constraints = tuple(
-            rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
+            rule if has_plausible_sizes(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
         )
         return replace(self, facts=facts, constraints=constraints)
@@ -221,14 +230,14 @@ class SearchSpace:
         """Return the names of the parameters that have an effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
-    def select_active(self, settings: Settings) -> dict[str, Value]:
+    def select_active_settings(self, settings: Settings) -> dict[str, Value]:
         """Return ``settings`` without values that have no effect."""
         active_names = self.active_parameters(settings)
         return {name: value for name, value in settings.items() if name in active_names}
 
-    def build_candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
+    def build_candidate(self, suggested: Settings, kept_names: Container[str] = ()) -> Candidate:
         """Return a candidate: the suggested values, completed from the baseline and repaired until
-        every rule holds. Parameters in ``keep`` are changed last (see `repair_settings`).
+        every rule holds. Parameters in ``kept_names`` are changed last (see `repair_settings`).
 
         Raises InfeasibleRule if no change satisfies the rules.
         """
@@ -237,7 +246,7 @@ class SearchSpace:
         complete_settings |= {repair.parameter: repair.repaired for repair in cap_repairs}
         rules = [rule for rule in self.constraints if rule.applies(complete_settings)]
         settings, rule_repairs = repair_settings(
-            complete_settings, self.by_name, rules, self.facts, keep
+            complete_settings, self.dimensions_by_name, rules, self.facts, kept_names
         )
         capped_names = tuple(repair.parameter for repair in cap_repairs)
         return Candidate(
@@ -257,12 +266,12 @@ class SearchSpace:
             for d in self.dimensions
         )
         clamped_caps = {
-            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
-            for name, c in applicable_clamps.items()
+            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=new_clamp)
+            for name, new_clamp in applicable_clamps.items()
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **clamped_caps})
 
-    def get_effective(self, suggested: Settings) -> dict[str, Value]:
+    def get_effective_settings(self, suggested: Settings) -> dict[str, Value]:
         """Return the suggested values, each replaced by its effective value if it would not take
         effect.
         """
@@ -276,35 +285,37 @@ class SearchSpace:
         values.
         """
         for name, value in settings.items():
-            if problem := _find_problem(self.by_name, name, value):
+            if problem := _describe_value_problem(self.dimensions_by_name, name, value):
                 raise AutotuneError(
                     f"settings in the study do not fit its target: {problem[:200]}",
                     hint="its records or the hosts have changed: start a new study",
                 )
 
-    def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
+    def replace_impossible_values(self, settings: Settings, instead: Settings) -> dict[str, Value]:
         """Return ``settings`` with each value that is invalid for its parameter replaced by the
         parameter's value in ``instead``.
         """
         return {
-            name: instead[name] if _find_problem(self.by_name, name, value) else value
+            name: instead[name]
+            if _describe_value_problem(self.dimensions_by_name, name, value)
+            else value
             for name, value in settings.items()
         }
 
-    def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
+    def has_same_effect(self, parameter_name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect unchanged, and is also the effective value of the parameter
         under ``settings``.
         """
-        current_value = settings.get(name)
-        if current_value == value or name not in self.caps or isinstance(value, str):
+        current_value = settings.get(parameter_name)
+        if current_value == value or parameter_name not in self.caps or isinstance(value, str):
             return current_value == value
         effective_values = (
-            self.caps[name].compute_effective_value(float(v), settings)
-            for v in (value, settings[name])
+            self.caps[parameter_name].compute_effective_value(float(v), settings)
+            for v in (value, settings[parameter_name])
         )
         return all(effective_value == float(value) for effective_value, _ in effective_values)
 
-    def complete_unrepaired(self, settings: Settings) -> Candidate:
+    def complete_without_repair(self, settings: Settings) -> Candidate:
         """Return a candidate with the settings completed but not repaired, because a repeated
         measurement must use the same settings.
         """
@@ -314,9 +325,9 @@ class SearchSpace:
     def is_kept(self, rule: Rule, settings: Settings) -> bool:
         return rule.is_kept(self.to_names(settings))
 
-    def relative_excess(self, rule: Rule, settings: Settings) -> float:
-        """Return the result of `Rule.relative_excess` for these settings."""
-        return rule.relative_excess(self.to_names(settings))
+    def compute_relative_excess(self, rule: Rule, settings: Settings) -> float:
+        """Return the result of `Rule.compute_relative_excess` for these settings."""
+        return rule.compute_relative_excess(self.to_names(settings))
 
     def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
         """Return the rule as text, with the values of its two sides."""
@@ -328,25 +339,29 @@ class SearchSpace:
 
     def to_names(self, settings: Settings) -> dict[str, float]:
         """Return all facts, and these settings in base units."""
-        return {**self.facts, **convert_to_base(settings, self.dimensions)}
+        return {**self.facts, **convert_to_base_units(settings, self.dimensions)}
 
     def _compute_derived(self, settings: Settings) -> dict[str, Value]:
-        """Return the derived values under these settings."""
         derived_dimensions = [d for d in self.dimensions if d.expression is not None]
         if not derived_dimensions:
             return {}
-        names = self.to_names(settings)
-        return {d.name: derived_values.compute_derived_value(d, names) for d in derived_dimensions}
+        values_by_name = self.to_names(settings)
+        return {
+            d.name: derived_values.compute_derived_value(d, values_by_name)
+            for d in derived_dimensions
+        }
 
 
-def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
-    """Return why the parameter ``name`` cannot have this value, or an empty text."""
-    if name not in dimensions:
-        return f"it has no {name!r}"
+def _describe_value_problem(
+    dimensions: Mapping[str, Dimension], parameter_name: str, value: Value
+) -> str:
+    """Return the reason why the parameter ``parameter_name`` cannot have this value, or an empty text."""
+    if parameter_name not in dimensions:
+        return f"it has no {parameter_name!r}"
     try:
-        dimensions[name].convert(value)
+        dimensions[parameter_name].convert_value(value)
     except ValueError as error:
-        return str(error) or f"{name} cannot have this value"
+        return str(error) or f"{parameter_name} cannot have this value"
     return ""
 
 
@@ -361,13 +376,16 @@ def build_space(
         dimensions, excluded_lines = build_declared_dimensions(file), tuple[str, ...]()
     else:
         dimensions = build_dimensions(file, facts, adopted_values)
-        unsettable_names, excluded_lines = kernel.find_unsettable(target, dimensions, facts)
+        unsettable_names, excluded_lines = kernel.find_unsettable_settings(
+            target, dimensions, facts
+        )
         dimensions = tuple(d for d in dimensions if d.name not in unsettable_names)
     by_name = {dimension.name: dimension for dimension in dimensions}
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, by_name, named_facts)
     order_rules = [vocabulary.build_rules(c) for c in list_order_rules(target, by_name)]
-    # The baseline from a user's files may break such rules: the software itself corrects the values.
+    # The baseline from a user's files may break rules about order, because the software itself corrects
+    # the values.
     accepted_rules = [rules for rules in order_rules if _keeps_user_files(target, rules)]
     bound_rules = [vocabulary.build_rules(c) for c in list_derived_bounds(dimensions)]
     rules = _build_target_rules(file, vocabulary)
@@ -384,8 +402,8 @@ def build_space(
     )
     _check_feasibility(file, space)
     limit_rules = [vocabulary.build_rules(c) for c in list_limit_rules(target)]
-    space = _add_rules(space, accepted_rules, are_built_in=False)
-    space = _add_rules(space, limit_rules, are_built_in=True)
+    space = _add_rule_groups(space, accepted_rules, are_built_in=False)
+    space = _add_rule_groups(space, limit_rules, are_built_in=True)
     space = _limit_to_memory(file, space)
     _check_feasibility(file, space)
     if target.command is None:
@@ -395,8 +413,8 @@ def build_space(
 
 def _keeps_user_files(target: Target, rules: Iterable[Rule]) -> bool:
     """True if the rules concern only tiers whose baselines come from the user's own files."""
-    names = (name for rule in rules for name in rule.names())
-    tiers = {ParameterName.parse(name).tier for name in names} & target.tiers.keys()
+    compared_names = (name for rule in rules for name in rule.names())
+    tiers = {ParameterName.parse(name).tier for name in compared_names} & target.tiers.keys()
     return all(
         target.edits_host_files(tier) or target.tiers[tier].templates is not None for tier in tiers
     )
@@ -406,8 +424,8 @@ def _check_feasibility(file: TargetFile, space: SearchSpace) -> None:
     """Raise TargetError if the baseline breaks a rule, or if the rules allow no settings for a
     combination of deployments.
     """
-    changes: list[Settings] = [{}, *space.deployments]
-    for deployment in changes:
+    tried_settings: list[Settings] = [{}, *space.deployments]
+    for deployment in tried_settings:
         try:
             broken_rules = space.build_candidate(deployment).repairs
         except InfeasibleRule as error:
@@ -436,19 +454,22 @@ def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> L
         return ["constraints"]
     rule_names = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named_rules := {
-        name: parameter_rule
-        for name, parameter_rule in file.target.parameters.items()
-        if name in rule_names
+        parameter_name: parameter_rule
+        for parameter_name, parameter_rule in file.target.parameters.items()
+        if parameter_name in rule_names
     }:
         return [
             "parameters",
-            max(named_rules, key=lambda name: named_rules[name].fixed is not None),
+            max(
+                named_rules,
+                key=lambda parameter_name: named_rules[parameter_name].fixed is not None,
+            ),
         ]
     tier, _, _ = next(iter(deployment), "").partition(".")
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _add_rules(
+def _add_rule_groups(
     space: SearchSpace, rule_groups: Iterable[tuple[Rule, ...]], *, are_built_in: bool
 ) -> SearchSpace:
     """Return the space with rules added; each of ``rule_groups`` contains one rule per combination of
@@ -461,7 +482,7 @@ def _add_rules(
     for rules in rule_groups:
         baseline_rule = next((rule for rule in rules if rule.applies(baseline)), None)
         baseline_excess = (
-            baseline_rule.baseline_excess_for(baseline_numbers, parameters)
+            baseline_rule.build_baseline_excess(baseline_numbers, parameters)
             if baseline_rule
             else None
         )
@@ -485,18 +506,22 @@ def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     values that do not fit.
     """
     rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
-    check = MemoryCheck(file, space.by_name, rules, space.facts)
-    check.check()
-    limits = check.find_limits()
+    memory_check = MemoryCheck(file, space.dimensions_by_name, rules, space.facts)
+    memory_check.check_values()
+    limit_by_parameter = memory_check.find_range_limits()
     dimensions = tuple(
-        replace(d, high=limits[d.name]) if d.name in limits else d for d in space.dimensions
+        replace(d, high=limit_by_parameter[d.name]) if d.name in limit_by_parameter else d
+        for d in space.dimensions
     )
-    lines = (
-        f"{name}: the range ends at {high} {space.by_name[name].parameter.unit} instead of "
-        f"{space.by_name[name].high}, because the memory of the hosts cannot hold more"
-        for name, high in limits.items()
+    limited_dimensions = [
+        (space.dimensions_by_name[name], limit_by_parameter[name]) for name in limit_by_parameter
+    ]
+    excluded_lines = (
+        f"{dimension.name}: the range ends at {high} {dimension.parameter.unit} instead of "
+        f"{dimension.high}, because the memory of the hosts cannot hold more"
+        for dimension, high in limited_dimensions
     )
-    return replace(space, dimensions=dimensions, excluded=(*space.excluded, *lines))
+    return replace(space, dimensions=dimensions, excluded=(*space.excluded, *excluded_lines))
 
 
 def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
@@ -518,10 +543,12 @@ def _parse_rule(
     except ValueError as error:
         raise file.document.build_error(location, str(error)) from None
     except KeyError as error:
-        name = str(error.args[0])
-        nearest_name = find_nearest_name(name, vocabulary.known_names)
+        unknown_name = str(error.args[0])
+        nearest_name = find_nearest_name(unknown_name, vocabulary.known_names)
         hint = f"did you mean {nearest_name!r}?" if nearest_name else CONSTRAINT_NAMES_HINT
-        raise file.document.build_error(location, f"unknown name {name!r}", hint=hint) from None
+        raise file.document.build_error(
+            location, f"unknown name {unknown_name!r}", hint=hint
+        ) from None
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -546,25 +573,26 @@ def build_dimensions(
             known_dimension = by_name.setdefault(dimension.name, dimension)
             if known_dimension is not dimension:
                 # The service has two roles in the tier, and the parameter has an effect in both. Each
-                # list starts with the condition on the deployment; the parameter's own conditions follow.
-                (choice_name, values), (_, more_values) = (
+                # list starts with the condition on the deployment; the parameter's own conditions
+                # follow.
+                (choice_name, allowed_values), (_, more_values) = (
                     known_dimension.conditions[0],
                     dimension.conditions[0],
                 )
                 merged_conditions = (
-                    (choice_name, (*values, *more_values)),
+                    (choice_name, (*allowed_values, *more_values)),
                     *known_dimension.conditions[1:],
                 )
                 by_name[dimension.name] = replace(known_dimension, conditions=merged_conditions)
     edited_services = {name.rpartition(".")[0] for name in adopted_values.values}
     by_name = {
-        name: adopted_values.with_baseline(dimension)
+        name: adopted_values.with_adopted_baseline(dimension)
         for name, dimension in by_name.items()
         if not dimension.parameter.adopted
         or name.rpartition(".")[0] in edited_services
         or name in file.target.parameters
     }
-    for name, value in _collect_advice(file, facts, by_name):
+    for name, value in _collect_advised_values(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
     by_name |= _apply_target_rules(file, by_name, adopted_values)
     by_name |= derived_values.resolve_derived(file, by_name)
@@ -580,20 +608,20 @@ def _apply_target_rules(
     for location, pattern in list_unmatched_patterns(file.target, by_name):
         with mistakes.collect():
             raise unknown_parameter_error(file.document, location, by_name, pattern)
-    for name, rule in file.target.parameters.items():
-        if not is_wildcard(name):
+    for parameter_name, rule in file.target.parameters.items():
+        if not is_wildcard(parameter_name):
             with mistakes.collect():
-                changed_dimensions[name] = _apply_parameter_rule(
-                    file, by_name, name, rule, adopted_values
+                changed_dimensions[parameter_name] = _apply_parameter_rule(
+                    file, by_name, parameter_name, rule, adopted_values
                 )
     mistakes.raise_all()
-    for name, dimension in {**by_name, **changed_dimensions}.items():
-        if is_excluded(file.target, name):
-            changed_dimensions[name] = dimension.fixed_at(dimension.baseline)
+    for parameter_name, dimension in {**by_name, **changed_dimensions}.items():
+        if is_excluded(file.target, parameter_name):
+            changed_dimensions[parameter_name] = dimension.fix_at_value(dimension.baseline)
     return changed_dimensions
 
 
-def _collect_advice(
+def _collect_advised_values(
     file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
     """Yield names and values that published tuning tools advise, given the adopted values."""
@@ -615,23 +643,28 @@ def _collect_advice(
 def _apply_parameter_rule(
     file: TargetFile,
     by_name: Mapping[str, Dimension],
-    name: str,
+    parameter_name: str,
     rule: ParameterRule,
     adopted_values: AdoptedValues,
 ) -> Dimension:
     """Return the dimension with the target's rule applied. Raises TargetError."""
-    if name not in by_name:
-        raise unknown_parameter_error(file.document, ["parameters", name], by_name)
-    if name in adopted_values.skipped and (rule.fixed is not None or rule.derive is not None):
-        reason = f"{name} cannot be set on these hosts: {adopted_values.skipped[name]}"
+    if parameter_name not in by_name:
+        raise unknown_parameter_error(file.document, ["parameters", parameter_name], by_name)
+    if parameter_name in adopted_values.skipped and (
+        rule.fixed is not None or rule.derive is not None
+    ):
+        skip_reason = adopted_values.skipped[parameter_name]
+        reason = f"{parameter_name} cannot be set on these hosts: {skip_reason}"
         hint = "leave it out of `parameters:`"
-        raise file.document.build_error(["parameters", name], reason, hint=hint)
-    if rule.drop or name in adopted_values.skipped:
+        raise file.document.build_error(["parameters", parameter_name], reason, hint=hint)
+    if rule.drop or parameter_name in adopted_values.skipped:
         # An excluded parameter is fixed at its baseline, because configuration files still need a value.
-        return by_name[name].fixed_at(by_name[name].baseline)
+        return by_name[parameter_name].fix_at_value(by_name[parameter_name].baseline)
     if rule.derive is not None:
-        return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
-    adjusted_dimension = _restrict_dimension(file, by_name[name], rule)
+        return derived_values.derive_dimension_by_rule(
+            file, by_name, by_name[parameter_name], rule.derive
+        )
+    adjusted_dimension = _restrict_dimension(file, by_name[parameter_name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted_dimension
     # The user gave a range or choices, so the parameter is searched even if guides call it unimportant.
@@ -647,28 +680,28 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
     runtime.
     """
     catalogue = catalogue_of(file.target)
-    for name, tier in file.target.tiers.items():
+    for tier_name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
             if deployment not in catalogue.deployments:
                 yield file.document.build_error(
-                    ["tiers", name, "service", index],
+                    ["tiers", tier_name, "service", index],
                     f"unknown service {deployment!r}",
                     hint=catalogue.suggest_deployment(deployment),
                 )
             elif any(service.keeps_data for service, _ in catalogue.services_of(deployment)):
-                yield from _find_data_mismatch(file, name, tier, deployment)
+                yield from _find_data_mismatch(file, tier_name, tier, deployment)
             elif not tier.installed and not all(
                 service.can_run_privately for service, _ in catalogue.services_of(deployment)
             ):
                 yield file.document.build_error(
-                    ["tiers", name, "service", index],
+                    ["tiers", tier_name, "service", index],
                     f"{deployment} can run only as a unit of its hosts",
                     hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
                 )
-        yield from _find_name_clashes(file, name, tier)
+        yield from _find_name_clashes(file, tier_name, tier)
 
 
-def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
+def _find_name_clashes(file: TargetFile, tier_name: str, tier: Tier) -> Iterator[TargetError]:
     """Yield an error for a choice between two services with the same name. Parameters are called
     ``tier.service.parameter``, so different parameters would have the same name.
     """
@@ -682,21 +715,21 @@ def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
             for service, _ in catalogue.services_of(first):
                 if keys_by_name.get(service.name, service.key) != service.key:
                     yield file.document.build_error(
-                        ["tiers", name, "service", index],
+                        ["tiers", tier_name, "service", index],
                         f"{first} and {other} cannot be alternatives in one tier: both have "
                         f"parameters called"
-                        f" {name}.{service.name}.…, but these differ",
+                        f" {tier_name}.{service.name}.…, but these differ",
                         hint=f"use `service: {first}`, or a separate target for each",
                     )
 
 
 def _find_data_mismatch(
-    file: TargetFile, name: str, tier: Tier, deployment: str
+    file: TargetFile, tier_name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
-    location, message = ["tiers", name, "service"], f"{deployment} must run where its data is"
+    location, message = ["tiers", tier_name, "service"], f"{deployment} must run where its data is"
     if not tier.installed:
-        names = runtimes.format_runtime_names(installed=True)
-        hint = f"`runtime: {names}` tunes the services of the host"
+        runtime_names = runtimes.format_runtime_names(installed=True)
+        hint = f"`runtime: {runtime_names}` tunes the services of the host"
         yield file.document.build_error(
             location, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
         )
@@ -708,13 +741,13 @@ def _find_data_mismatch(
 
 
 def build_tier_dimensions(
-    name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
+    tier_name: str, tier: Tier, facts: HostFacts, catalogue: Catalogue = SHIPPED
 ) -> Iterator[Dimension]:
     """Yield every parameter of a tier from the catalogue, with bounds computed from its hosts' facts."""
-    deployment_choice = build_deployment_choice(name, tier)
+    deployment_choice = build_deployment_choice(tier_name, tier)
     if deployment_choice:
         yield deployment_choice
-    for tier_service in catalogue.list_tier_services(name, tier):
+    for tier_service in catalogue.list_tier_services(tier_name, tier):
         for parameter in tier_service.service.parameters:
             if parameter.roles is None or tier_service.role in parameter.roles:
                 dimension = _build_dimension(tier_service, parameter, facts)
@@ -750,43 +783,43 @@ def _build_dimension(
         advised=compute_bound(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own_conditions),
-        expression=derived_values.catalogue_expression(parameter, prefix),
+        expression=derived_values.build_catalogue_expression(parameter, prefix),
         safe_range=(compute_bound(parameter.safe[0]), compute_bound(parameter.safe[1]))
         if parameter.safe
         else None,
     )
     if parameter.on_demand:
-        return dimension.fixed_at(dimension.baseline)
+        return dimension.fix_at_value(dimension.baseline)
     # Bounds from a small host's facts must still include the software's default.
-    return dimension.widened_for(dimension.baseline)
+    return dimension.widen_to_include(dimension.baseline)
 
 
 def _restrict_dimension(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     location = ["parameters", dimension.name]
 
-    def parse(value: Scalar, key: str) -> Value:
+    def parse_rule_value(value: Scalar, key: str) -> Value:
         return parse_value(file, dimension, [*location, key], value)
 
     if rule.fixed is not None:
-        return dimension.fixed_at(parse(rule.fixed, "fixed"))
+        return dimension.fix_at_value(parse_rule_value(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name} takes choices, not a range"
             )
-        low, high = (dimension.to_number(parse(value, "range")) for value in rule.range)
+        low, high = (dimension.to_number(parse_rule_value(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
                 [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
-        values = tuple(parse(value, "choices") for value in rule.choices)
+        values = tuple(parse_rule_value(value, "choices") for value in rule.choices)
         dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
         dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
-        dimension = replace(dimension, baseline=parse(rule.default, "default"))
+        dimension = replace(dimension, baseline=parse_rule_value(rule.default, "default"))
     if dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(

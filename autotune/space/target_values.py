@@ -31,7 +31,7 @@ def parse_value(file: TargetFile, dimension: Dimension, location: Location, text
     except ValueError as error:
         raise file.document.build_error(location, f"{dimension.name}: {error}") from None
     try:
-        return dimension.convert(number)
+        return dimension.convert_value(number)
     except ValueError as error:
         is_quoted = isinstance(text, str) and text.strip().isdecimal()
         hint = "omit the quotes" if is_quoted else None
@@ -51,8 +51,8 @@ def _describe_choices(written_value: Scalar, choices: Iterable[Value]) -> str:
 def parse_bounded_value(
     file: TargetFile, dimension: Dimension, location: Location, text: Scalar
 ) -> Value:
-    """Return a value as `parse_value` does. Raises TargetError if it is outside the dimension's bounds
-    or choices.
+    """Return a value as `parse_value` does. Raises TargetError for a value outside the dimension's
+    bounds or choices.
     """
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = parse_value(file, dimension, location, text)
@@ -92,24 +92,26 @@ def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     """
     rules = file.target.parameters
 
-    def conditions(name: str) -> Conditions:
+    def list_conditions(parameter_name: str) -> Conditions:
         """Return the conditions of the parameter, and of the parameters that its conditions name.
 
-        If those parameters have no effect, this one has none either.
+        A parameter has no effect if the parameters in its conditions have no effect.
         """
-        own_conditions = tuple((rules[name].when or {}).items())
+        own_conditions = tuple((rules[parameter_name].when or {}).items())
         return (
             *own_conditions,
-            *(condition for other, _ in own_conditions for condition in conditions(other)),
+            *(condition for other, _ in own_conditions for condition in list_conditions(other)),
         )
 
     return tuple(
-        replace(_build_dimension(file, name, rule), conditions=conditions(name))
-        for name, rule in rules.items()
+        replace(
+            _build_dimension(file, parameter_name, rule), conditions=list_conditions(parameter_name)
+        )
+        for parameter_name, rule in rules.items()
     )
 
 
-def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
+def _build_dimension(file: TargetFile, parameter_name: str, rule: ParameterRule) -> Dimension:
     parameter = Parameter(
         "",
         rule.meaning or "",
@@ -119,24 +121,24 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         unit=rule.unit or "",
     )
     if rule.range is not None:
-        dimension = _apply_range(file, name, rule, parameter)
+        dimension = _apply_range(file, parameter_name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
         assert choices is not None  # without a range, the loader requires choices
         parameter = replace(parameter, stock=choices[0])
-        dimension = Dimension(name, parameter, choices[0], choices=choices)
+        dimension = Dimension(parameter_name, parameter, choices[0], choices=choices)
     if rule.default is None:
         return dimension
-    location = ("parameters", name, "default")
+    location = ("parameters", parameter_name, "default")
     return replace(dimension, baseline=parse_bounded_value(file, dimension, location, rule.default))
 
 
 def _apply_range(
-    file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter
+    file: TargetFile, parameter_name: str, rule: ParameterRule, parameter: Parameter
 ) -> Dimension:
     assert rule.range is not None
-    location = ("parameters", name, "range")
-    placeholder_dimension = Dimension(name, parameter, 0)
+    location = ("parameters", parameter_name, "range")
+    placeholder_dimension = Dimension(parameter_name, parameter, 0)
     low, high = (parse_value(file, placeholder_dimension, location, end) for end in rule.range)
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
@@ -144,8 +146,8 @@ def _apply_range(
         low, high = float(low), float(high)
     if low >= high:
         raise file.document.build_error(
-            location, f"{name}: the range from {low} to {high} is empty"
+            location, f"{parameter_name}: the range from {low} to {high} is empty"
         )
-    dimension = Dimension(name, parameter, low, low, high, is_logarithmic=bool(rule.log))
+    dimension = Dimension(parameter_name, parameter, low, low, high, is_logarithmic=bool(rule.log))
     middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
     return replace(dimension, baseline=dimension.clip(middle))

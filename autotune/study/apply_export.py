@@ -24,9 +24,9 @@ MAX_RSS_BYTES = 2**60
 def read_applicable_settings(environment: Environment, export: Path) -> Settings:
     """Return the settings of an export, all of which take effect unchanged in the target.
 
-    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect
-    there. Settings that the target's rules would change are rejected with the same error, because
-    they would no longer be the proven settings.
+    Raises AutotuneError if the export cannot be read, does not fit the target or has no effect in the
+    target. Settings that the target's rules would change are rejected with the same error, because they
+    would no longer be the proven settings.
     """
     return read_compatible_settings(environment.space, export)
 
@@ -43,13 +43,14 @@ def read_compatible_settings(space: SearchSpace, export: Path) -> Settings:
         if not space.has_same_effect(name, value, candidate.settings)
     }
     if repaired_settings:
-        values = ", ".join(
+        repaired_text = ", ".join(
             f"{name} = {value} would be {candidate.settings.get(name)}"
             for name, value in repaired_settings.items()
         )
         rules = "; ".join(str(binding) for binding in candidate.repairs)
         raise AutotuneError(
-            f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
+            f"{export} does not fit these hosts: {repaired_text}"
+            + (f" ({rules})" if rules else ""),
             hint="start a study with this target to find settings that fit these hosts",
         )
     if inactive_names := _find_inactive_settings(space, export, candidate.settings, settings):
@@ -65,18 +66,18 @@ def _find_inactive_settings(
 ) -> list[str]:
     """Return the changed settings that have no effect in this target.
 
-    The manifest lists the settings with an effect in the study. If it lacks that list, every
+    The manifest lists the settings with an effect in the study. If the manifest lacks this list, every
     setting that differs from the baseline counts as a change.
     """
-    changes = _read_effective_changes(export)
+    recorded_changes = _read_effective_changes(export)
     active_names = space.active_parameters(complete_settings)
     differing_names = {
         name for name, value in exported_settings.items() if space.baseline[name] != value
     }
-    if changes is not None:
+    if recorded_changes is not None:
         differing_names &= {
             str(change["parameter"])
-            for change in changes
+            for change in recorded_changes
             if isinstance(change, dict) and "parameter" in change
         }
     return sorted(differing_names - active_names)
@@ -92,13 +93,13 @@ def apply_settings(
     with open_session(environment, directory, progress) as context:
         fleet = context.session.fleet
         begin_study(environment, context, directory, APPLY_PURPOSE)
-        deploy_result = fleet.deploy(environment.space.complete_unrepaired(settings).settings)
+        deploy_result = fleet.deploy(environment.space.complete_without_repair(settings).settings)
         fleet.keep_deployed()
         return deploy_result
 
 
 def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
-    """Return the actions as text, with the command for reverting them."""
+    """Return the actions of a deployment as text, with the command for reverting them."""
     actions = [
         f"{action.name.lower()} {service}"
         for service, action in deploy_result.actions.items()
@@ -117,7 +118,7 @@ def format_apply_result(deploy_result: DeployResult, directory: Path) -> str:
 def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
     """Return the parameters of an export: a directory with a manifest, or the manifest itself.
 
-    Raises AutotuneError if it is not an export, or not an export for this target.
+    Raises AutotuneError if ``export`` is not an export for this target.
     """
     settings = _read_manifest_entry(export, "parameters")
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
@@ -128,7 +129,7 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
                 hint="use the target of its study, or a target with the same services",
             )
         try:
-            settings[name] = dimensions[name].convert(value)
+            settings[name] = dimensions[name].convert_value(value)
         except ValueError:
             raise AutotuneError(
                 f"{export}: {name} cannot be {format_value(value)}",
@@ -138,32 +139,31 @@ def read_exported_settings(space: SearchSpace, export: Path) -> Settings:
 
 
 def read_exported_rss(export: Path) -> dict[str, int]:
-    """Return the process sizes from the study that created an export, in bytes; the keys are
-    `tier.service`.
+    """Return process sizes from the study that created an export: bytes for each `tier.service`.
 
-    With these sizes, the export satisfies the same memory rules as in its study. Without them, larger
-    sizes are assumed. Raises AutotuneError.
+    With these sizes, the export satisfies the same memory rules as in its study. Without these sizes,
+    larger sizes are assumed. Raises AutotuneError for an invalid export.
     """
-    sizes = _read_manifest_entry(export, "rss", is_required=False)
-    for name, size in sizes.items():
+    size_by_service = _read_manifest_entry(export, "rss", is_required=False)
+    for name, size in size_by_service.items():
         if not isinstance(size, int) or not 0 <= size < MAX_RSS_BYTES:
             raise _build_manifest_error(export, f"{name} cannot occupy {format_value(size)} bytes")
-    return sizes
+    return size_by_service
 
 
 def _read_effective_changes(export: Path) -> list[Any] | None:
-    """Return the settings that had an effect in the study of an export; ``None`` if they are not
-    listed.
-    """
-    changes = _read_manifest(export).get("changes")
-    return changes if isinstance(changes, list) else None
+    """Return the settings with an effect, as an export lists them; ``None`` without a list."""
+    recorded_changes = _read_manifest(export).get("changes")
+    return recorded_changes if isinstance(recorded_changes, list) else None
 
 
-def _read_manifest_entry(export: Path, key: str, *, is_required: bool = True) -> dict[str, Any]:
-    entries = _read_manifest(export).get(key, None if is_required else {})
-    if not isinstance(entries, dict):
-        raise _build_manifest_error(_locate_manifest(export), f"{key} is missing")
-    return entries
+def _read_manifest_entry(
+    export: Path, entry_key: str, *, is_required: bool = True
+) -> dict[str, Any]:
+    manifest_entry = _read_manifest(export).get(entry_key, None if is_required else {})
+    if not isinstance(manifest_entry, dict):
+        raise _build_manifest_error(_locate_manifest(export), f"{entry_key} is missing")
+    return manifest_entry
 
 
 def _locate_manifest(export: Path) -> Path:

@@ -15,7 +15,9 @@ from autotune.environments.clock import StudyClock
 
 
 class BedBarrier:
-    """The clocks of all active beds, or of the only stack (``None``). Beds wait here for each other."""
+    """The clocks of all active beds, or of the only stack (``None``). Beds wait for each other at this
+    barrier.
+    """
 
     def __init__(self, beds: Sequence[str | None], poll_seconds: float | None = None) -> None:
         # If other processes have beds too, a waiting bed checks for their records at intervals.
@@ -27,7 +29,7 @@ class BedBarrier:
         self._condition = threading.Condition()
 
     def wait_for_turn(self, bed: str | None, clock: StudyClock) -> None:
-        """Return when this bed may make a decision or record something.
+        """Wait until this bed may make a decision or write a record.
 
         Raises KeyboardInterrupt if the study must stop.
         """
@@ -41,15 +43,15 @@ class BedBarrier:
                 raise KeyboardInterrupt
 
     def wait_for_others(self, bed: str | None, clock: StudyClock) -> None:
-        """Return when a trial of another bed finishes or that bed is removed.
+        """Wait until another bed finishes a trial or is removed.
 
-        If other processes have beds too, also return after the poll interval.
+        If other processes have beds too, wait no longer than the poll interval.
         """
         with self._condition:
             finished_count_before = self._finished_count
             self._set_clock_time(bed, inf)
             self._wait_until(
-                lambda: self._finished_count != finished_count_before or self._is_alone(),
+                lambda: self._finished_count != finished_count_before or self._is_only_bed(),
                 self._poll_seconds,
             )
             bed_time = self._clock_times[bed]
@@ -69,7 +71,7 @@ class BedBarrier:
             self._wake_waiting(self._clock_times.pop(bed, -inf))
             self._condition.notify_all()
 
-    def stop_all(self) -> None:
+    def stop_all_beds(self) -> None:
         """Stop the trials of all beds, so that they restore their hosts."""
         with self._condition:
             self._is_stopped = True
@@ -83,7 +85,7 @@ class BedBarrier:
         self._finished_count += 1
         self._clock_times |= {bed: now for bed, time in self._clock_times.items() if time == inf}
 
-    def _is_alone(self) -> bool:
+    def _is_only_bed(self) -> bool:
         return len(self._clock_times) == 1 and self._poll_seconds is None
 
     def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> None:

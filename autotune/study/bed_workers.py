@@ -1,8 +1,8 @@
 """Run one study on several test beds, with a thread for each bed, one search and one journal.
 
-Each bed locks, backs up and restores its own hosts. Beds decide one at a time, based on all recorded
-outcomes. No bed waits for a slower one as long as there is something to measure. A bed that fails is
-removed from the study, and another bed repeats its trial.
+Each bed locks, backs up and restores its own hosts. Beds select their next steps one at a time, based
+on all recorded outcomes. No bed waits for a slower bed as long as there is something to measure. A bed
+that fails is removed from the study, and another bed repeats its trial.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class BedWorkers:
         }
 
     def run(self) -> None:
-        """Run every bed until it stops. After a KeyboardInterrupt, restore all hosts, then raise it
-        again.
+        """Run every bed until it stops. After a KeyboardInterrupt, restore all hosts, then raise the
+        KeyboardInterrupt again.
         """
         threads = [
             threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
@@ -85,11 +85,11 @@ class BedWorkers:
             except KeyboardInterrupt:
                 was_interrupted = True
                 unstarted_threads.clear()
-                self.barrier.stop_all()
+                self.barrier.stop_all_beds()
         self._loop.close()
         if was_interrupted:
             raise KeyboardInterrupt
-        self._raise_errors()
+        self._raise_bed_errors()
 
     def _run_bed(self, bed: str) -> None:
         """Run a bed in its thread, and store its errors for the main thread."""
@@ -101,7 +101,7 @@ class BedWorkers:
             self._reporters[bed].note(f"removed from the study: {error.message}")
         except BaseException as error:  # noqa: BLE001  a bug in one bed must stop the other beds
             self.errors_by_bed[bed] = error
-            self.barrier.stop_all()
+            self.barrier.stop_all_beds()
         finally:
             self.store.release_bed(bed)
             self.barrier.remove_bed(bed)
@@ -127,17 +127,23 @@ class BedWorkers:
                 )
             )
 
-    def _raise_errors(self) -> None:
+    def _raise_bed_errors(self) -> None:
         unexpected_errors = [
             error for error in self.errors_by_bed.values() if not isinstance(error, AutotuneError)
         ]
         if unexpected_errors:
             raise next(
-                (bug for bug in unexpected_errors if not isinstance(bug, KeyboardInterrupt)),
+                (
+                    unexpected_error
+                    for unexpected_error in unexpected_errors
+                    if not isinstance(unexpected_error, KeyboardInterrupt)
+                ),
                 unexpected_errors[0],
             )
         if self.store.state.verdict is None:
-            lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
+            error_lines = "\n".join(
+                f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items()
+            )
             raise AutotuneError(
                 f"no test bed is usable:\n{lines}",
                 hint="fix one of the test beds, then continue with `autotune resume "

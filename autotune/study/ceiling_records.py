@@ -19,7 +19,8 @@ class StackCeiling:
     """The closed-loop result with ``concurrency`` clients: correct responses/s, and latencies in
     seconds.
 
-    ``failed`` is the reason for a missing result. ``limited``: ``load.max_rate`` limited the clients.
+    ``failed`` is the reason for a missing result. ``limited`` is true if ``load.max_rate`` limited the
+    clients.
     """
 
     concurrency: int
@@ -39,7 +40,9 @@ class StackCeiling:
             rate=round(result.rate, 1),
             requests=result.requests,
             errors=dict(result.errors),
-            percentiles={f"p{at:g}": value for at, value in sorted(result.percentiles.items())},
+            percentiles={
+                f"p{percent:g}": value for percent, value in sorted(result.percentiles.items())
+            },
             failed=result.failure,
             limited=result.is_rate_limited,
             example=result.example,
@@ -90,7 +93,8 @@ class CacheCeilingAtSize:
 class CacheCeilings:
     """Results for the memcached hosts alone, by object size.
 
-    ``chain``: keys/s that the whole stack requests from the caches while it serves its peak load.
+    ``chain`` is the number of keys/s that the whole stack requests from the caches while it serves its
+    peak load.
     """
 
     of: str = field(default=CACHE_CEILING, kw_only=True)

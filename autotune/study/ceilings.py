@@ -87,8 +87,8 @@ def build_ceiling_request(
         )
     catalogue = catalogue_of(target)
     caches = [
-        name
-        for name, tier in target.tiers.items()
+        tier_name
+        for tier_name, tier in target.tiers.items()
         if catalogue.any_speaks_protocol(tier.service, CACHE_PROTOCOL)
     ]
     if cache_tier not in caches:
@@ -101,10 +101,14 @@ def build_ceiling_request(
 
 def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
     try:
-        client_counts = tuple(parse_uint(number.strip()) for number in concurrency.split(","))
+        client_counts = tuple(
+            parse_uint(client_count.strip()) for client_count in concurrency.split(",")
+        )
     except ValueError:
         client_counts = ()
-    if not client_counts or not all(1 <= number <= MAX_CLIENTS for number in client_counts):
+    if not client_counts or not all(
+        1 <= client_count <= MAX_CLIENTS for client_count in client_counts
+    ):
         raise UsageError(
             f"invalid --concurrency {concurrency!r}: expected numbers from 1 to {MAX_CLIENTS}",
             hint="such as --concurrency 1,5",
@@ -115,7 +119,9 @@ def _parse_client_counts(concurrency: str) -> tuple[int, ...]:
 def measure_ceilings(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> StackCeilings | CacheCeilings:
-    """Measure the ceilings, and record them in a directory like that of a study. Raises AutotuneError."""
+    """Measure the ceilings, and record them in a directory like that of a study. Raises
+    AutotuneError.
+    """
     with open_session(environment, directory, progress) as context:
         session = context.session
         assert isinstance(session, LoadSession), "only a stack of servers has a load session"
@@ -159,34 +165,34 @@ def _measure_stack(
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
     """Return the first installed closed-loop generator that the target permits. Raises LoadError."""
     generators = {
-        name: generator
-        for name, generator in CLOSED_LOOP_GENERATORS.items()
+        generator_name: generator
+        for generator_name, generator in CLOSED_LOOP_GENERATORS.items()
         if generator.is_paced or allow_unpaced
     }
-    for name, generator in generators.items():
-        if _has_program(host, name):
+    for generator_name, generator in generators.items():
+        if _has_program(host, generator_name):
             return generator
     packages = " or ".join(
         package for generator in generators.values() for package in generator.packages
     )
     unpaced_names = [
-        name
-        for name in CLOSED_LOOP_GENERATORS
-        if name not in generators and _has_program(host, name)
+        generator_name
+        for generator_name in CLOSED_LOOP_GENERATORS
+        if generator_name not in generators and _has_program(host, generator_name)
     ]
-    alternative = (
+    alternative_text = (
         f", or allow {' and '.join(unpaced_names)} without rate control: {ALLOW_UNPACED_SETTING}"
         if unpaced_names
         else ""
     )
     raise LoadError(
         f"{host.name} has no closed-loop generator: {', '.join(generators)}",
-        hint=f"install {packages} on {host.name}{alternative}",
+        hint=f"install {packages} on {host.name}{alternative_text}",
     )
 
 
-def _has_program(host: Transport, program: str) -> bool:
-    return host.run(("sh", "-c", 'command -v "$0"', program)).ok
+def _has_program(host: Transport, program_name: str) -> bool:
+    return host.run(("sh", "-c", 'command -v "$0"', program_name)).ok
 
 
 def _measure_caches(
@@ -195,7 +201,9 @@ def _measure_caches(
     """Measure the peak of the whole stack, then the memcached hosts of one tier alone."""
     # Load hosts are identified by the address at which other hosts reach them; the default is this
     # machine.
-    addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
+    addresses = [target.hosts[load_host_name].address for load_host_name in target.load.hosts] or [
+        "127.0.0.1"
+    ]
     hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     _check_paced_generator(hosts, allow_unpaced=request.allow_unpaced)
     trial = trials.run_trial(MeasureStep(Phase.MEASURE, request.settings), context, None, None)
@@ -262,8 +270,8 @@ class CacheLoadTest:
         memcaslap.
 
         mutilate is used only if it is installed and starts on every load host. memcaslap also measures
-        small objects with as many keys per get as the application reads. mutilate does not support
-        this.
+        small objects with as many keys per get as the application reads, which mutilate does not
+        support.
         """
         master_host, *_ = self.load_hosts.values()
         peaks: list[CachePeak] = []
@@ -295,7 +303,7 @@ class CacheLoadTest:
                 return
 
     def _measure_with_memcaslap(self, load_shape: MemcaslapShape, host: Transport) -> CacheCeiling:
-        """Return a ceiling, or a result with the reason why there is none."""
+        """Return a measured ceiling, or a result with the reason for a missing ceiling."""
         max_rate = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
         if reason := find_excess_rate(UNKNOWN_RATE, max_rate):
             failure = f"not measured: {reason} (to allow it, set {ALLOW_UNPACED_SETTING})"

@@ -1,6 +1,6 @@
 """Values that did not take effect in deployments, and trials with the same effective configuration.
 
-Both results are derived from the recorded trials, so that all sessions, test beds and workers of a
+Clamps and groups are derived from the recorded trials, so that all sessions, test beds and workers of a
 study agree.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from autotune.services.base import Settings, Value
-from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
+from autotune.space.parameter_caps import UNLIMITED_CLAMP, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
-    """The attributes of a trial that this module reads: see `study.study_state.Trial`."""
+    """The attributes of a trial that this module reads; `study.study_state.Trial` describes them."""
 
     @property
     def number(self) -> int: ...
@@ -34,10 +34,10 @@ class MeasuredTrial(Protocol):
     def is_feasible(self) -> bool: ...
 
 
-def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
+def find_common_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """Return the limits beyond which values did not take effect in deployments, by parameter.
 
-    A limit that varies between trials is dropped, because it depends on other settings. A limit is also
+    A limit that varies between trials depends on other settings, and is dropped. A limit is also
     dropped if a value beyond it took effect in any trial.
     """
     trials = tuple(trials)
@@ -45,12 +45,12 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     for trial in trials:
         for name in trial.clamped_parameters:
             clamp = infer_clamp(trial.settings[name], trial.effective[name])
-            if clamp != UNLIMITED:
+            if clamp != UNLIMITED_CLAMP:
                 clamps_by_parameter.setdefault(name, set()).add(clamp)
     common_clamps = {
         name: limit
         for name, clamps in clamps_by_parameter.items()
-        if (limit := _find_common_clamp(clamps))
+        if (limit := _find_agreed_clamp(clamps))
     }
     # A value beyond the limit took effect.
     refuted_names = {
@@ -62,13 +62,16 @@ def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     return {name: limit for name, limit in common_clamps.items() if name not in refuted_names}
 
 
-def _find_common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
+def _find_agreed_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """Return the lower and upper limit that all ``clamps`` agree on; ``None`` if they differ."""
-    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
-    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
+    minimums = {clamp.minimum for clamp in clamps} - {UNLIMITED_CLAMP.minimum}
+    maximums = {clamp.maximum for clamp in clamps} - {UNLIMITED_CLAMP.maximum}
     if len(minimums) > 1 or len(maximums) > 1:
         return None
-    return Clamp(max(minimums, default=UNLIMITED.minimum), min(maximums, default=UNLIMITED.maximum))
+    return Clamp(
+        max(minimums, default=UNLIMITED_CLAMP.minimum),
+        min(maximums, default=UNLIMITED_CLAMP.maximum),
+    )
 
 
 def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:
@@ -91,9 +94,9 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
         if any(trial.clamped_parameters or trial.capped_parameters for trial in g)
     )
     return {
-        trial.number: first.number
+        trial.number: representative.number
         for group in clamped_groups
-        for first in [next((t for t in group if t.is_feasible), group[0])]
+        for representative in [next((t for t in group if t.is_feasible), group[0])]
         for trial in group
-        if trial is not first
+        if trial is not representative
     }

@@ -1,4 +1,4 @@
-"""Study directories: how to find and lock them."""
+"""Find and lock the directories of studies."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
 
 def find_study(
-    name: str,
+    study_name: str,
     root: Path = STUDIES_DIRECTORY,
     fallback_hint: str = "`--studies DIRECTORY` selects another directory",
 ) -> Path:
-    """Return the directory of the study called ``name`` (under ``root``) or at that path.
+    """Return the directory of the study ``study_name`` under ``root``, or of the study at the path
+    ``study_name``.
 
     The path starts as the user gave it, so that printed commands can contain it. Raises
     AutotuneError. The hint is the nearest name, a list of the studies under ``root``, or
     ``fallback_hint``.
     """
-    for directory in (root / name, Path(name)):
+    for directory in (root / study_name, Path(study_name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
             return _name_last_part(directory)
     study_names = list_study_names(root)
     hint = f"existing studies: {', '.join(study_names)}" if study_names else fallback_hint
-    if nearest_name := find_nearest_name(Path(name).name, study_names):
+    if nearest_name := find_nearest_name(Path(study_name).name, study_names):
         hint = f"did you mean {nearest_name!r}?"
-    raise AutotuneError(f"unknown study {name!r}", hint=hint)
+    raise AutotuneError(f"unknown study {study_name!r}", hint=hint)
 
 
 def _name_last_part(directory: Path) -> Path:
@@ -60,26 +61,28 @@ def find_free_directory(root: Path, name: str) -> Path:
     """Return ``root/name``, or else the first free name among ``name-2``, ``name-3`` …"""
     return next(
         directory
-        for directory in iterate_candidate_directories(root, name)
+        for directory in iterate_candidate_directories(root, directory_name)
         if not directory.exists()
     )
 
 
-def iterate_candidate_directories(root: Path, name: str) -> Iterator[Path]:
+def iterate_candidate_directories(root: Path, directory_name: str) -> Iterator[Path]:
     """Yield ``root/name``, then ``name-2``, ``name-3`` …"""
-    yield root / name
+    yield root / directory_name
     for number in itertools.count(2):
-        yield root / f"{name}-{number}"
+        yield root / f"{directory_name}-{number}"
 
 
 def list_study_names(root: Path = STUDIES_DIRECTORY) -> tuple[str, ...]:
     """Return the names of the studies under ``root``."""
-    names = foreign_files.list_names(root)
-    return tuple(name for name in names if foreign_files.has_file(root / name, EVENTS_FILE))
+    directory_names = foreign_files.list_names(root)
+    return tuple(
+        name for name in directory_names if foreign_files.has_file(root / name, EVENTS_FILE)
+    )
 
 
 class StudyLock:
-    """The lock of a study. Its file contains the holder, the holder's host and the start time."""
+    """The lock of a study. The lock file contains the holder, the holder's host and the start time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +96,7 @@ class StudyLock:
         handle = os.open(self.path, flags, 0o600)
         for attempt in range(LOCK_ATTEMPTS):
             time.sleep(LOCK_RETRY_SECONDS if attempt else 0.0)
-            if _try_lock(handle, fcntl.LOCK_EX):
+            if _try_to_lock_file(handle, fcntl.LOCK_EX):
                 break
         else:
             os.close(handle)
@@ -103,9 +106,9 @@ class StudyLock:
                 hint=f"wait for it, or follow it with `autotune status {study} --watch`",
             )
         locked_since = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
+        lock_record = {"host": socket.gethostname(), "pid": os.getpid(), "since": locked_since}
         os.ftruncate(handle, 0)
-        os.write(handle, json.dumps(record).encode())
+        os.write(handle, json.dumps(lock_record).encode())
         os.fsync(handle)
         self._file = handle
 
@@ -129,8 +132,8 @@ def describe_lock_holder(path: Path) -> str | None:
         content = foreign_files.read_bytes(
             path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
         )
-        record = parse_json(content)
-        return f"process {record['pid']} on {record['host']} since {record['since']}"
+        lock_record = parse_json(content)
+        return f"process {lock_record['pid']} on {lock_record['host']} since {lock_record['since']}"
     except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
         return None
 
@@ -138,20 +141,20 @@ def describe_lock_holder(path: Path) -> str | None:
 def is_locked(path: Path) -> bool:
     """True if a process holds the lock, or may hold it because the file cannot be opened.
 
-    Raises ForeignFileError if it is not a regular file.
+    Raises ForeignFileError if ``path`` is not a regular file.
     """
     try:
         with foreign_files.open_file(
             path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
         ) as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
+            return not _try_to_lock_file(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError:
         return True
 
 
-def _try_lock(handle: int, lock_type: int) -> bool:
+def _try_to_lock_file(handle: int, lock_type: int) -> bool:
     try:
         fcntl.flock(handle, lock_type | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -19,7 +19,7 @@ from autotune.transports.request import Request
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
-def await_entry(target_file: TargetFile, transports: Mapping[str, Transport]) -> str:
+def await_correct_entries(target_file: TargetFile, transports: Mapping[str, Transport]) -> str:
     """Wait until every entry responds correctly. Return a line with the result.
 
     The first load host sends the requests, at most one per second and within the target's `max_rate`.

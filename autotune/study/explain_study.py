@@ -41,7 +41,7 @@ from autotune.study_argument import find_studies_option, format_study_argument
 MAX_MEASUREMENTS = 60  # default maximum number of measurements for a reduction
 
 
-def check_not_shared(directory: Path) -> None:
+def check_study_not_shared(directory: Path) -> None:
     """Raise AutotuneError for a study in a shared database, which one machine cannot measure alone."""
     if load_state(directory).is_shared:
         raise AutotuneError(
@@ -73,7 +73,7 @@ def analyze_study(directory: Path, state: State, winner_number: int) -> ModelAna
     searcher = _rebuild_search(environment, directory, state)
     surrogate = searcher.fit_surrogate(drift)
     costs = predict_reversal_costs(surrogate, environment.space, state, winner_number)
-    return ModelAnalysis(searcher.build_view(drift), costs)
+    return ModelAnalysis(searcher.build_model_view(drift), costs)
 
 
 def reduce_changes(
@@ -120,7 +120,7 @@ def _rebuild_search(
     The sampler's own storage may be lost, changed by other users, or in a shared database.
     """
     searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
-    searcher.narrow(state.limit_space(environment.space))
+    searcher.narrow_space(state.limit_space(environment.space))
     catch_up_search(searcher, state)
     return searcher
 
@@ -134,7 +134,7 @@ class _AblationTrials:
 
     def measure_log_peak(self, reverted_changes: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
-        winner = space.replace_impossible(trial.effective_settings, trial.settings)
+        winner = space.replace_impossible_values(trial.effective_settings, trial.settings)
         settings = {
             name: self._baseline[name] if name in reverted_changes else value
             for name, value in winner.items()
@@ -160,13 +160,13 @@ class _AblationTrials:
 def find_baseline_and_winner(state: State, directory: Path) -> tuple[Trial, Trial]:
     """Return the two trials of the study in ``directory``. Raises AutotuneError if it has no winner."""
     baseline = find_baseline(state)
-    number = state.verdict.best if state.verdict else find_best_trial(state)
-    if baseline is None or number is None:
+    winner_number = state.verdict.best if state.verdict else find_best_trial(state)
+    if baseline is None or winner_number is None:
         raise AutotuneError(
             "the study has no winner to explain",
             hint=f"`autotune status {format_study_argument(directory)}` shows its state",
         )
-    return baseline, state.find_trial(number)
+    return baseline, state.find_trial(winner_number)
 
 
 def _get_proven_log_gain(state: State) -> float:
@@ -192,7 +192,7 @@ def _predict_effects(
     points = grid.reset_inactive(grid.encode_all([winner_settings, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
-        name: PredictedEffect(float(mean[0] - m), float(s))
-        for name, m, s in zip(changed_names, mean[1:], sd[1:], strict=True)
+        name: PredictedEffect(float(mean[0] - mean_loss), float(loss_sd))
+        for name, mean_loss, loss_sd in zip(changed_names, mean[1:], sd[1:], strict=True)
     }
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))

@@ -1,4 +1,4 @@
-"""Create a study in a shared database, or join one with test beds on this machine."""
+"""Create a study in a shared database, or join a study with test beds on this machine."""
 
 from __future__ import annotations
 
@@ -42,21 +42,23 @@ from autotune.target.write_target import list_differences
 def create_shared_study(
     environment: MultiBedEnvironment, database: StudyDatabase, root: Path
 ) -> SharedStudy:
-    """Create a study in a shared database, with a name that is free both there and in ``root``."""
+    """Create a study in a shared database, with a name that is free both in the database and in
+    ``root``.
+    """
     target_text, environment_fields = format_target(environment), describe_environment(environment)
     for directory in iterate_candidate_directories(root, environment.file.target.name):
-        name = directory.name
+        study_name = directory.name
         records = [
             # The study's beds are recorded when they join.
             {
-                **build_first_record(name, **{**environment_fields, "beds": {}}),
+                **build_first_record(study_name, **{**environment_fields, "beds": {}}),
                 "shared": True,
                 "space": collect_parameter_limits(environment.space),
             },
             {"event": "session", "at": format_current_timestamp(), "versions": collect_versions()},
         ]
-        if not directory.exists() and database.create_study(name, target_text, records):
-            return database.find_study(name)
+        if not directory.exists() and database.create_study(study_name, target_text, records):
+            return database.find_study(study_name)
     raise AssertionError("the candidate names are unlimited")
 
 
@@ -85,7 +87,7 @@ def join_study(
         assert isinstance(store, SharedStore)
         store.join_beds(beds)
         searcher = start.create_searcher(environment, study.name, InMemoryStorage())
-        searcher.reseed()
+        searcher.reseed_sampler()
         progress.note(f"sampler {searcher.chosen.name}: {searcher.chosen.reason}")
         create_copy_searcher = partial(
             start.create_searcher, environment, study.name, is_condensed=True
@@ -94,7 +96,7 @@ def join_study(
             run_bed_workers(
                 environment, store, searcher, environment.file.target.budget, progress, barrier
             )
-        store.refresh()
+        store.refresh_state()
         storage.copy_files(study, journal.read_records(directory / EVENTS_FILE), directory)
 
 
@@ -117,16 +119,19 @@ def prepare_joining_beds(
             f"{__version__}",
             hint="all workers of a study need the same version: install that version here",
         )
-    target_file, names = _adapt_target(target_file, study), select_beds(target_file.target, beds)
+    target_file, bed_names = (
+        _adapt_target(target_file, study),
+        select_beds(target_file.target, beds),
+    )
     adopted_by_bed = {r["bed"]: r["adopted"] for r in records if r["event"] == "joined"}
     environment = prepare_beds(
-        target_file, names, {name: adopted_by_bed.get(name) for name in names}
+        target_file, bed_names, {bed_name: adopted_by_bed.get(bed_name) for bed_name in bed_names}
     )
     parameter_limits = collect_parameter_limits(environment.space)
     difference_lines = [
         f"  {line}"
         for line in list_limit_differences(
-            "the study", study.first_record["space"], names[0], parameter_limits
+            "the study", study.first_record["space"], bed_names[0], parameter_limits
         )
     ]
     if difference_lines:
@@ -140,7 +145,7 @@ def prepare_joining_beds(
 
 
 def write_study_target(study: SharedStudy, directory: Path) -> TargetFile:
-    """Write the target of a study to ``directory``, and return it.
+    """Write the target of a study to ``directory``, and return the target file.
 
     Raises AutotuneError if ``directory`` contains a different study with this name, whose target must
     not change.

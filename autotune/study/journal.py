@@ -56,7 +56,7 @@ class Journal:
                 os.fsync(self._file)
         except OSError:
             # A full disk leaves an incomplete line, and the next record must start on a new line.
-            os.ftruncate(self._file, size)
+            os.ftruncate(self._file, old_size)
             raise
         self._record_count = record_count
 
@@ -119,10 +119,10 @@ def _escape_lone_surrogates(value: Any) -> Any:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield all complete records of a journal, even while another process writes it.
+    """Yield all complete records of a journal, even while another process writes to the journal.
 
-    Raises AutotuneError if something other than a journal's writer changed the file, or if it is not a
-    regular file.
+    Raises AutotuneError if something other than a journal's writer changed the file, or if the journal
+    is not a regular file.
     """
     try:
         with open_journal(path) as journal:
@@ -156,8 +156,8 @@ def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(location: str, content: bytes) -> dict[str, Any]:
-    """Return the record in a line of a journal. Raises AutotuneError, with ``location``, if it is
-    invalid.
+    """Return the record in a line of a journal. Raises AutotuneError, with ``location``, if the record
+    is invalid.
     """
     try:
         record = parse_json(content)

@@ -18,12 +18,12 @@ from autotune.optimize.model_view import ModelView
 from autotune.services.base import Settings, Value
 from autotune.space.facts import HostFacts
 from autotune.study.ceiling_records import CacheCeilings, StackCeilings
-from autotune.study.record_codec import named, omit_if_empty
+from autotune.study.record_codec import define_named_field, define_omittable_field
 from autotune.study.verdict import Verdict
 from autotune.study.winner_changes import MinimalChanges, Simplification
 
 SCHEMA_VERSION = 1  # version of a study's records
-MAX_SECONDS = 1e12  # longer than any study; sums of larger numbers may not be finite
+MAX_SECONDS = 1e12  # longer than any study; larger numbers could have an infinite sum
 
 
 @dataclass(frozen=True)
@@ -141,20 +141,20 @@ class TrialStart:
 
     trial: int
     phase: str
-    source_trial: int | None = named("of", None)
-    suggestion_number: int | None = named("asked", None)
+    source_trial: int | None = define_named_field("of", None)
+    suggestion_number: int | None = define_named_field("asked", None)
     at: str = ""
     settings: Mapping[str, Value] = field(kw_only=True)
     suggested: Mapping[str, Value] = field(kw_only=True)
     bindings: tuple[str, ...] = field(kw_only=True)
-    bed: str | None = omit_if_empty()
-    replaced_trial: int | None = omit_if_empty(None, "repeats")
-    capped_parameters: tuple[str, ...] = omit_if_empty((), "capped")
+    bed: str | None = define_omittable_field()
+    replaced_trial: int | None = define_omittable_field(None, "repeats")
+    capped_parameters: tuple[str, ...] = define_omittable_field((), "capped")
 
 
 @dataclass(frozen=True)
 class DeployedHost:
-    """A host in the record of a deployment; exports use these fields."""
+    """A host in the record of a deployment. Exports use the fields."""
 
     units: Mapping[str, object]
     sysctls: Mapping[str, object]
@@ -254,10 +254,10 @@ class TimeSpent:
     """Wall-clock seconds by activity, for one test bed if there are several."""
 
     seconds: Mapping[str, float]
-    bed: str | None = omit_if_empty()
+    bed: str | None = define_omittable_field()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a time that no study can take."""
+        """Raise ValueError for a number of seconds that no study can last."""
         if any(abs(seconds) > MAX_SECONDS for seconds in self.seconds.values()):
             raise ValueError(f"seconds: expected numbers up to {MAX_SECONDS:g}")
 
@@ -282,7 +282,7 @@ class TransferredConfigurations:
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """The model's results for the parameters, recorded after the search."""
+    """The model's results about the parameters, recorded after the search."""
 
     view: ModelView
 
@@ -298,7 +298,7 @@ class RecordedCost:
 
 @dataclass(frozen=True)
 class ReversalCosts:
-    """The modelled costs of reverting each change of the winner ``trial``, largest first."""
+    """The modelled costs of reverting each change of the winner ``trial``, the largest cost first."""
 
     trial: int
     costs: tuple[RecordedCost, ...]
@@ -306,7 +306,7 @@ class ReversalCosts:
 
 @dataclass(frozen=True)
 class SearchStopped:
-    """Why the search stopped before its budget was used."""
+    """The reason why the search stopped before its budget was used up."""
 
     why: str
 

@@ -14,7 +14,12 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
 from autotune.loads.load_commands import find_excess_rate
 from autotune.optimize import confirmation
-from autotune.optimize.confirmation import Gain, SideMeasurement, compute_gain, compute_mean
+from autotune.optimize.confirmation import (
+    Gain,
+    SideMeasurement,
+    compute_gain,
+    compute_mean_with_interval,
+)
 from autotune.services.base import Settings
 from autotune.space.dimension import (
     BASELINE_NAME,
@@ -40,7 +45,8 @@ ROUNDING_TOLERANCE = 1e-9  # relative rounding error of a mean of logarithms
 class ComparisonConfiguration:
     """A configuration to compare with: ``settings`` that override the baseline, and their ``name``.
 
-    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` maps each `tier.service` to its process size in bytes, measured in the study of the
+    settings.
     """
 
     name: str
@@ -88,7 +94,8 @@ class MeasurementRequest:
     """A request to measure ``settings`` (which override the baseline) ``repeat`` times, alone or
     compared with ``against``.
 
-    ``rss`` contains process sizes measured in the study of the settings, in bytes by `tier.service`.
+    ``rss`` maps each `tier.service` to its process size in bytes, measured in the study of the
+    settings.
     """
 
     settings: Settings
@@ -110,7 +117,7 @@ def build_measurement_request(
     comparison = build_comparison_configuration(environment.space, against, settings)
     space = environment.space
     configured_settings, comparison_settings = (
-        space.select_active(space.complete_unrepaired(side_settings).settings)
+        space.select_active_settings(space.complete_without_repair(side_settings).settings)
         for side_settings in (settings, comparison.settings)
     )
     if config is None and configured_settings == comparison_settings:
@@ -154,7 +161,7 @@ class Measurement:
     """Measurements of a configuration. Every trial contains a peak.
 
     In a comparison, ``comparison_trials`` are trials of the ``against`` configuration, and ``gain`` is
-    the gain over it.
+    the gain over that configuration.
     """
 
     study: str
@@ -178,8 +185,8 @@ class Measurement:
 
     @property
     def peak(self) -> float:
-        """Return the geometric mean of all repeats that met the objective; with a ``limit``, it is a
-        lower bound.
+        """Return the geometric mean of all repeats that met the objective; with a ``limit``, the mean
+        is a lower bound.
         """
         return exp(fmean(self._log_peaks)) if self._log_peaks else 0.0
 
@@ -189,7 +196,7 @@ class Measurement:
         peaks = [trial.peak for trial in self.trials if trial.peak and trial.peak.is_feasible]
         if len(peaks) < max(2, len(self.trials)):
             return None
-        _, low, high = compute_mean([peak.estimate for peak in peaks])
+        _, low, high = compute_mean_with_interval([peak.estimate for peak in peaks])
         return low, high
 
     def reaches_rate(self, rate: float) -> bool:
@@ -238,16 +245,16 @@ def _measure_alternately(
     for index in range(2 * max(confirmation.MIN_PAIRS, request.repeat)):
         is_configuration = confirmation.is_winner_turn(index)
         settings = request.settings if is_configuration else against.settings
-        label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
-        trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], label)
+        side_label = CONFIGURATION_LABEL if is_configuration else against.name_in_sentence
+        trial, peak = _measure_once(context, settings, trials_by_side[is_configuration], side_label)
         if peak.is_load_limited:
             raise AutotuneError(
-                f"{label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
+                f"{side_label}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
                 f"{peak.limit}), so no gain can be measured",
                 hint="raise load.max_rate, or add hosts to load.hosts",
             )
         if not peak.is_feasible:
-            raise AutotuneError(f"{label}: the objective is not met at any rate tried")
+            raise AutotuneError(f"{side_label}: the objective is not met at any rate tried")
         trials_by_side[is_configuration].append(trial)
         measurements.append(SideMeasurement(is_configuration, peak.estimate))
     return Measurement(
@@ -260,11 +267,11 @@ def _measure_alternately(
 
 
 def _measure_once(
-    context: TrialContext, settings: Settings, earlier_trials: list[Trial], label: str
+    context: TrialContext, settings: Settings, earlier_trials: list[Trial], side_label: str
 ) -> tuple[Trial, Peak]:
     peaks = [trial.peak.peak for trial in earlier_trials if trial.peak and trial.peak.is_feasible]
     expected_peak = Estimate.from_value(peaks[-1], REPEAT_LOG_SD) if peaks else None
-    # A repeat uses the settings of the first trial, even if the memory rules now allow others.
+    # A repeat uses the settings of the first trial, even if the memory rules now allow other settings.
     step = (
         MeasureStep(
             Phase.MEASURE, earlier_trials[0].settings, source_trial=earlier_trials[0].number
@@ -275,10 +282,10 @@ def _measure_once(
     trial = trials.run_trial(step, context, expected_peak, None)
     context.record_time_spent()
     if trial.peak is None:
-        raise AutotuneError(f"{label} cannot be used: {trial.failure}")
+        raise AutotuneError(f"{side_label} cannot be used: {trial.failure}")
     if differences := find_unapplied_settings(trial, settings):
         raise AutotuneError(
-            f"{label} took effect with different values: {'; '.join(differences)}",
+            f"{side_label} took effect with different values: {'; '.join(differences)}",
             hint="start a study with `autotune run` to find settings that take effect here",
         )
     return trial, trial.peak
@@ -288,11 +295,11 @@ def find_unapplied_settings(trial: Trial, settings: Settings) -> list[str]:
     """Return the recorded differences of parameters whose value in ``settings`` did not take effect.
 
     An export contains effective values. Such a value counts as applied even if the trial requested
-    another value that was clamped to it.
+    another value that was clamped to the effective value.
     """
-    names = {
+    unapplied_names = {
         name
         for name in trial.clamped_parameters
         if name in settings and trial.effective_settings[name] != settings[name]
     }
-    return [line for line in trial.differences if line.partition(":")[0] in names]
+    return [line for line in trial.differences if line.partition(":")[0] in unapplied_names]

@@ -32,16 +32,17 @@ def copy_in_background(
     create_searcher: Callable[[RDBStorage], Searcher],
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
-    """Copy outcomes during the block and once more at its end, unless another worker copies them.
+    """Copy outcomes during the ``with`` block and once more at its end, unless another worker copies
+    them.
 
     ``create_searcher`` returns a search that uses Optuna's tables.
     """
     stop_event = threading.Event()
 
     def copy_until_stopped() -> None:
-        is_last = False
-        while not is_last:
-            is_last = stop_event.wait(poll_seconds)
+        is_last_copy = False
+        while not is_last_copy:
+            is_last_copy = stop_event.wait(poll_seconds)
             with suppress(SQLAlchemyError, StorageInternalError, AutotuneError):
                 _copy_outcomes(database, study, create_searcher, stop_event, poll_seconds)
 
@@ -65,15 +66,15 @@ def _copy_outcomes(
     with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return
-        searcher, state, number = create_searcher(tables), State(), 0
-        searcher.discard_pending()
+        searcher, state, record_count = create_searcher(tables), State(), 0
+        searcher.discard_pending_suggestions()
         while True:
             is_last = stop_event.is_set()
             read_new_records = partial(
-                study_database.read_records_after, study=study.study_id, number=number
+                study_database.read_records_after, study=study.study_id, last_number=record_count
             )
             records = database.run_transaction(read_new_records)
-            state, number = replay_records(records, state), number + len(records)
+            state, record_count = replay_records(records, state), record_count + len(records)
             sync_outcomes(searcher, state)
             if is_last:
                 return

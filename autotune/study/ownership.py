@@ -1,8 +1,8 @@
 """Check that this account started a study on this machine. Other studies are read-only.
 
 The seal of a new study is a signature of its target and its first record, made with the account's key.
-These two determine what later sessions may do. Someone else's study, or a study with a changed target,
-has no valid seal.
+Target and first record determine what later sessions may do. Someone else's study, or a study with a
+changed target, has no valid seal.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RESTORE_TARGET_HINT = (
 )
 
 
-def seal_study(study: Path, target: bytes, first: Mapping[str, object]) -> None:
+def seal_study(study: Path, target: bytes, first_record: Mapping[str, object]) -> None:
     """Mark a study as this account's own. The seal is on disk before the study's first record. Raises
     AutotuneError.
     """
-    seal = account_key.create_seal("study", target, journal.encode_record(first))
+    seal = account_key.create_seal("study", target, journal.encode_record(first_record))
     durable_files.write_file(
         foreign_files.check_writable_path(study, SEAL_FILE), seal.encode(), 0o600
     )

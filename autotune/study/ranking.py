@@ -32,7 +32,8 @@ PLAUSIBLE_SDS = 2.0  # maximum distance of a finalist from the leader, in sds
 # The search explores as long as the last EXPLORATION_TRIALS configurations raised the best peak by
 # EXPLORATION_FACTOR or more.
 EXPLORATION_FACTOR, EXPLORATION_TRIALS = 1.5, 4
-MAX_INCUMBENT_SD = 0.08  # an incumbent is measured again if the sd of its log peak exceeds this
+# an incumbent is measured again if the sd of its log peak exceeds this value
+MAX_INCUMBENT_SD = 0.08
 FINAL_PHASES = (Phase.FINALIST, Phase.RUNNER_UP)  # phases after the search and before the proof
 PRESET_PHASES = (Phase.RECOMMENDED, Phase.ADVISED, Phase.PUBLISHED)  # presets that autotune ships
 MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
@@ -41,9 +42,9 @@ MIN_REPEATS = 3  # minimum number of repeats to estimate noise from their spread
 PRE_PROOF_PHASES = (Phase.BASELINE, Phase.REFERENCE, *FINAL_PHASES)
 REPEATED_PHASES = (*PRE_PROOF_PHASES, Phase.CONFIRM)
 # For a proof, the baseline must miss the objective in this many measurements, and a trial must meet it
-# in as many repeats. If both met it with the same probability p, the probability of a false claim would
-# be (p (1 - p))³, at most 1.6 %.
-REPRODUCTIONS = 3
+# in as many repeats. If both met the objective with the same probability p, the probability of a false
+# claim would be (p (1 - p))³, at most 1.6 %.
+REQUIRED_REPRODUCTIONS = 3
 NO_SHIFT = Estimate(0.0, 0.0)  # the shift of a peak without drift and without a test bed's offset
 
 
@@ -54,7 +55,7 @@ def select_feasible_trials(trials: Sequence[Trial]) -> list[Trial]:
 
 def list_measured_trials(state: State) -> list[Trial]:
     """Return the trials that count towards the budget and have a capacity."""
-    return select_feasible_trials(state.list_finished(*COUNTED_PHASES))
+    return select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))
 
 
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
@@ -78,8 +79,8 @@ def _estimate_configurations(state: State, trials: Sequence[Trial]) -> dict[int,
     for trial in select_feasible_trials(trials):
         trials_by_configuration.setdefault(state.find_configuration_number(trial), []).append(trial)
     return {
-        number: _pool_estimates(state, configuration_trials)
-        for number, configuration_trials in trials_by_configuration.items()
+        trial_number: _pool_estimates(state, configuration_trials)
+        for trial_number, configuration_trials in trials_by_configuration.items()
     }
 
 
@@ -91,14 +92,16 @@ def _pool_estimates(state: State, trials: Sequence[Trial]) -> Estimate:
     return Estimate.pool(peaks) if len(peaks) > 1 else peaks[0]
 
 
-def estimate_candidates(state: State) -> dict[int, Estimate]:
+def estimate_candidate_peaks(state: State) -> dict[int, Estimate]:
     """Return the estimates of all configurations except the baseline. Repeats in the finals are left
     out.
     """
-    baselines = {state.find_configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
+    baselines = {
+        state.find_configuration_number(t) for t in state.list_finished_trials(Phase.BASELINE)
+    }
     searched_trials = [
         t
-        for t in state.list_finished(*COUNTED_PHASES)
+        for t in state.list_finished_trials(*COUNTED_PHASES)
         if state.find_configuration_number(t) not in baselines
     ]
     first_estimates = _estimate_configurations(state, searched_trials)
@@ -111,8 +114,9 @@ def estimate_candidates(state: State) -> dict[int, Estimate]:
 def find_incumbent(state: State) -> Estimate | None:
     """Return the peak to beat: the peak of the best configuration so far.
 
-    Repeats of this configuration that detect drift also count. A lucky first measurement therefore does
-    not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper bound.
+    Repeats of this configuration that detect drift are included. A lucky first measurement therefore
+    does not prune an equal candidate. Pruned trials are excluded, because their peak is only an upper
+    bound.
     """
     _, peak = _find_highest_trial(state)
     return peak
@@ -120,8 +124,8 @@ def find_incumbent(state: State) -> Estimate | None:
 
 def find_incumbent_number(state: State) -> int | None:
     """Return the number of the configuration with the peak to beat."""
-    number, _ = _find_highest_trial(state)
-    return number
+    incumbent_number, _ = _find_highest_trial(state)
+    return incumbent_number
 
 
 def find_rough_incumbent(state: State) -> Trial | None:
@@ -130,11 +134,13 @@ def find_rough_incumbent(state: State) -> Trial | None:
     The best of several rough peaks is probably too high, and would prune configurations that are
     better.
     """
-    number, peak = _find_highest_trial(state)
-    if number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
+    incumbent_number, peak = _find_highest_trial(state)
+    if incumbent_number is None or peak is None or peak.sd <= MAX_INCUMBENT_SD:
         return None
-    repeated_trials = (t for t in state.list_started(*COUNTED_PHASES) if t.source_trial == number)
-    trial = state.find_trial(number)
+    repeated_trials = (
+        t for t in state.list_started_trials(*COUNTED_PHASES) if t.source_trial == incumbent_number
+    )
+    trial = state.find_trial(incumbent_number)
     is_rough = trial.peak is not None and trial.peak.is_rough
     return trial if is_rough and next(repeated_trials, None) is None else None
 
@@ -172,10 +178,13 @@ def is_exploring(state: State) -> bool:
         if trial.peak and not trial.peak.is_pruned
     ]
     last_numbers = {
-        trial.number for trial in state.list_finished(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
+        trial.number
+        for trial in state.list_finished_trials(*COUNTED_PHASES)[1:][-EXPLORATION_TRIALS:]
     }
-    earlier_peaks = [log_peak for number, log_peak in peaks if number not in last_numbers]
-    newer_peaks = [log_peak for number, log_peak in peaks if number in last_numbers]
+    earlier_peaks = [
+        log_peak for trial_number, log_peak in peaks if trial_number not in last_numbers
+    ]
+    newer_peaks = [log_peak for trial_number, log_peak in peaks if trial_number in last_numbers]
     return bool(earlier_peaks and newer_peaks) and max(newer_peaks) - max(earlier_peaks) >= log(
         EXPLORATION_FACTOR
     )
@@ -185,17 +194,17 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     """Return a pruned preset that may be better than the incumbent, because later measurements lowered
     the incumbent's peak.
 
-    The preset beats the current incumbent with a probability of at least ``min_probability``. Each such
-    preset is repeated once, whatever the result.
+    The preset beats the current incumbent with a probability of at least ``min_probability``. A
+    doubtful preset is repeated only once, whatever the result.
     """
     repeated_trial_numbers = {
         state.find_configuration_number(t)
-        for t in state.list_started(*OPENING_PHASES)
+        for t in state.list_started_trials(*OPENING_PHASES)
         if t.source_trial is not None
     }
     pruned_trials = [
         (trial, replace(state.normalize_peak(trial), sd=trial.peak.upper_sd))
-        for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*OPENING_PHASES))
         if trial.peak
         and trial.peak.is_pruned
         and state.find_configuration_number(trial) not in repeated_trial_numbers
@@ -216,7 +225,7 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     The best preset is included if it may be the best of all. Presets were not selected for a lucky
     measurement, and the winner must not be worse than published advice.
     """
-    estimates_by_trial = estimate_candidates(state)
+    estimates_by_trial = estimate_candidate_peaks(state)
     ranked_trials = sorted(
         estimates_by_trial, key=lambda trial: estimates_by_trial[trial].log_mean, reverse=True
     )
@@ -229,11 +238,12 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     ]
     chosen_trials = [
         trial
-        for location, trial in enumerate(ranked_trials)
-        if location < min_count or trial in plausible_trials
+        for rank, trial in enumerate(ranked_trials)
+        if rank < min_count or trial in plausible_trials
     ][:max_count]
     advised_trial = next(
-        (n for n in plausible_trials if state.find_trial(n).phase in OPENING_PHASES), None
+        (number for number in plausible_trials if state.find_trial(number).phase in OPENING_PHASES),
+        None,
     )
     if advised_trial is None or advised_trial in chosen_trials:
         return tuple(chosen_trials)
@@ -243,26 +253,28 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
 def find_best_trial(state: State) -> int | None:
     """Return the trial that would win now, before it is proven.
 
-    After the search, that is the best preset unless another trial is probably better. If changes
-    without an effect were reverted, it is the trial that measured the remaining changes.
+    After the search, the best preset wins unless another trial is probably better. If changes without
+    an effect were reverted, the result is the trial that measured the remaining changes.
     """
-    baseline, numbers = find_baseline(state), {trial.number for trial in state.trials}
-    candidates = numbers - {baseline.number} if baseline else numbers
+    baseline, trial_numbers = find_baseline(state), {trial.number for trial in state.trials}
+    candidates = trial_numbers - {baseline.number} if baseline else trial_numbers
     confirmed_trials = (
-        t.source_trial for t in state.list_finished(Phase.CONFIRM) if t.source_trial in candidates
+        t.source_trial
+        for t in state.list_finished_trials(Phase.CONFIRM)
+        if t.source_trial in candidates
     )
     if (confirmed_number := next(confirmed_trials, None)) is not None:
         return confirmed_number
-    number, simplification = find_leader(state), state.simplification
-    if number is None or simplification is None or simplification.of != number:
-        return number
-    return number if simplification.accepted is None else simplification.accepted
+    leader_number, simplification = find_leader(state), state.simplification
+    if leader_number is None or simplification is None or simplification.of != leader_number:
+        return leader_number
+    return leader_number if simplification.accepted is None else simplification.accepted
 
 
 def find_leader(state: State) -> int | None:
     """Return the trial that would win now, with all of its changes."""
     return find_winner(
-        estimate_candidates(state),
+        estimate_candidate_peaks(state),
         _list_noisy_repeats(state, *FINAL_PHASES),
         _list_preset_trials(state),
     )
@@ -275,7 +287,7 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
     repeats = _list_noisy_repeats(state, Phase.FINALIST)
     return (
         ranking.find_rivals(
-            pool_peaks(estimate_candidates(state), repeats), _list_preset_trials(state)
+            pool_peaks(estimate_candidate_peaks(state), repeats), _list_preset_trials(state)
         )
         if repeats
         else None
@@ -284,15 +296,19 @@ def select_finalist_pair(state: State) -> tuple[int, int] | None:
 
 def is_undecided(state: State, first_number: int, second_number: int) -> bool:
     """True if the measurements do not yet show which of two finalists is better."""
-    estimates = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))
+    estimates = pool_peaks(
+        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+    )
     return ranking.is_undecided(estimates[first_number], estimates[second_number])
 
 
-def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
-    """True if ``trial`` sustained clearly less than configuration ``number`` is estimated to sustain."""
-    estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
-        number
-    ]
+def is_clearly_worse(state: State, configuration_number: int, trial: Trial) -> bool:
+    """True if ``trial`` sustained clearly less than configuration ``configuration_number`` is estimated
+    to sustain.
+    """
+    estimate = pool_peaks(
+        estimate_candidate_peaks(state), _list_noisy_repeats(state, *FINAL_PHASES)
+    )[configuration_number]
     return (
         compute_win_probability(estimate, _add_study_noise(state, state.normalize_peak(trial)))
         >= DECIDED_PROBABILITY
@@ -300,13 +316,11 @@ def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
 
 
 def find_best_preset(state: State) -> Trial | None:
-    """Return the best preset shipped with autotune, among the fully measured ones; ``None`` if there
-    are none.
-    """
+    """Return the best fully measured preset that autotune ships; ``None`` without such a preset."""
     baseline = find_baseline(state)
     presets = {
         state.find_configuration_number(trial): trial
-        for trial in select_feasible_trials(state.list_finished(*PRESET_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*PRESET_PHASES))
         if trial.peak and not trial.peak.is_pruned
     }
     if baseline is not None:
@@ -318,15 +332,21 @@ def find_best_preset(state: State) -> Trial | None:
         number: Estimate.pool([state.normalize_peak(trial), *final_peaks.get(number, ())])
         for number, trial in presets.items()
     }
-    best_number = max(estimates, key=lambda number: estimates[number].log_mean, default=None)
+    best_number = max(
+        estimates, key=lambda trial_number: estimates[trial_number].log_mean, default=None
+    )
     return None if best_number is None else presets[best_number]
 
 
-def list_final_trials(state: State, number: int) -> tuple[Trial, ...]:
-    """Return the measurements of configuration ``number`` between the search and the proof."""
-    final_trials = state.list_finished(*FINAL_PHASES)
+def list_final_trials(state: State, configuration_number: int) -> tuple[Trial, ...]:
+    """Return the measurements of configuration ``configuration_number`` between the search and the
+    proof.
+    """
+    final_trials = state.list_finished_trials(*FINAL_PHASES)
     return tuple(
-        trial for trial in final_trials if state.find_configuration_number(trial) == number
+        trial
+        for trial in final_trials
+        if state.find_configuration_number(trial) == configuration_number
     )
 
 
@@ -339,7 +359,7 @@ def _list_preset_trials(state: State) -> frozenset[int]:
     """Return the trials of configurations from guides or the user; empty until the search is over."""
     if state.posterior is None:
         return frozenset()
-    preset_trials = state.list_finished(*(OPENING_PHASES - {Phase.BASELINE}))
+    preset_trials = state.list_finished_trials(*(OPENING_PHASES - {Phase.BASELINE}))
     return frozenset(trial.number for trial in preset_trials)
 
 
@@ -347,16 +367,15 @@ def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate
     """Return the final measurements, with the noise of a single measurement added."""
     repeats = _group_repeats(state, *phases)
     return {
-        number: [_add_study_noise(state, peak) for peak in repeated_peaks]
-        for number, repeated_peaks in repeats.items()
+        trial_number: [_add_study_noise(state, peak) for peak in repeated_peaks]
+        for trial_number, repeated_peaks in repeats.items()
     }
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Return the measurements in ``phases``, by configuration."""
     repeats: dict[int, list[Estimate]] = {}
-    for number, peak in estimate_peaks(state, state.list_finished(*phases)):
-        repeats.setdefault(number, []).append(peak)
+    for configuration_number, peak in estimate_peaks(state, state.list_finished_trials(*phases)):
+        repeats.setdefault(configuration_number, []).append(peak)
     return repeats
 
 
@@ -373,7 +392,6 @@ def _add_study_noise(state: State, estimate: Estimate) -> Estimate:
 
 
 def _get_model_noise(state: State) -> float:
-    """Return the model's estimate of the sd of one additional measurement's logarithm."""
     return state.posterior.noise if state.posterior else 0.0
 
 
@@ -394,21 +412,28 @@ def _estimate_repeat_noise(state: State, *phases: Phase) -> float:
     is compared with the previous one on the same test bed, so that drift and differences between beds do
     not count as noise. Measurements that led to the selection of their configuration are excluded.
     """
-    repeats: dict[tuple[str | None, int], list[float]] = {}
-    for trial in select_feasible_trials(state.list_finished(*phases)):
-        key = (trial.bed, state.find_configuration_number(trial))
-        repeats.setdefault(key, []).append(state.normalize_peak(trial).log_mean)
-    log_differences = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
+    log_peaks_by_key: dict[tuple[str | None, int], list[float]] = {}
+    for trial in select_feasible_trials(state.list_finished_trials(*phases)):
+        bed_and_configuration = (trial.bed, state.find_configuration_number(trial))
+        log_peaks_by_key.setdefault(bed_and_configuration, []).append(
+            state.normalize_peak(trial).log_mean
+        )
+    log_differences = [
+        later_log_peak - earlier_log_peak
+        for log_peaks in log_peaks_by_key.values()
+        for earlier_log_peak, later_log_peak in pairwise(log_peaks)
+    ]
     return estimate_repeat_sd(log_differences) if len(log_differences) >= MIN_REPEATS else 0.0
 
 
 def find_baseline(state: State) -> Trial | None:
-    """Return the first baseline trial that met the objective, or else the first that was measured.
+    """Return the first baseline trial that met the objective, or else the first measured baseline
+    trial.
 
     A baseline that misses the objective is measured once more, because a disturbance may have been the
     cause.
     """
-    baselines = state.list_finished(Phase.BASELINE)
+    baselines = state.list_finished_trials(Phase.BASELINE)
     measured_trials = [trial for trial in baselines if not trial.is_unmeasured]
     feasible_trials = [trial for trial in measured_trials if trial.peak and trial.peak.is_feasible]
     return next(iter((*feasible_trials, *measured_trials, *baselines)), None)
@@ -417,18 +442,20 @@ def find_baseline(state: State) -> Trial | None:
 def find_reference(state: State) -> Trial | None:
     """Return the configuration that is measured regularly to detect drift.
 
-    It is the best configuration known before the search. A worse one would be less similar to the
-    compared configurations, and take longer to measure.
+    The reference is the best configuration known before the search. A worse configuration would be less
+    similar to the compared configurations, and would take longer to measure.
     """
-    if references := state.list_finished(Phase.REFERENCE):
+    if references := state.list_finished_trials(Phase.REFERENCE):
         # All measurements of a series must use the same configuration.
         return state.find_trial(state.find_configuration_number(references[0]))
     presets = [
         t
-        for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))
+        for t in select_feasible_trials(state.list_finished_trials(*OPENING_PHASES))
         if t.peak and not t.peak.is_pruned
     ]
-    usable_trials = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
+    usable_trials = (
+        presets or select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))[:1]
+    )
     return max(usable_trials, key=lambda t: state.normalize_peak(t).log_mean, default=None)
 
 
@@ -446,8 +473,8 @@ def estimate_study_drift(state: State) -> StudyDrift:
     }
     return replace(
         strongest_drift,
-        bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds},
-        shifts={number: shift for number, shift in shifts.items() if shift != NO_SHIFT},
+        bed_sds={bed: state.get_bed_offset(bed).sd for bed in state.beds},
+        shifts={trial_number: shift for trial_number, shift in shifts.items() if shift != NO_SHIFT},
     )
 
 
@@ -459,9 +486,9 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
     for trial in state.trials:
         if trial.bed in trial_numbers_by_bed:
             trial_numbers_by_bed[trial.bed].append(trial.number)
-    # The measurement that led to the selection of the reference is excluded. It is probably too high,
-    # and later measurements would look like a decline.
-    for trial in select_feasible_trials(state.list_finished(Phase.REFERENCE)):
+    # The measurement that led to the selection of the reference is probably too high. Later measurements
+    # would look like a decline, so the first measurement is excluded.
+    for trial in select_feasible_trials(state.list_finished_trials(Phase.REFERENCE)):
         is_reference = reference and state.find_configuration_number(trial) == reference.number
         if is_reference and trial.bed in peaks_by_bed and trial.peak:
             peaks_by_bed[trial.bed][trial.number] = trial.peak.estimate
@@ -471,7 +498,7 @@ def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
 
 
 def _compute_shift(state: State, trial: Trial, drift: StudyDrift) -> Estimate:
-    offset, drift_shift = state.bed_offset(trial.bed), drift.shifts.get(trial.number, NO_SHIFT)
+    offset, drift_shift = state.get_bed_offset(trial.bed), drift.shifts.get(trial.number, NO_SHIFT)
     return Estimate(drift_shift.log_mean + offset.log, hypot(drift_shift.sd, offset.excess_sd))
 
 
@@ -490,7 +517,7 @@ def list_bed_readings(state: State) -> list[BedReading]:
             trial.bed,
             trial.peak.estimate.ratio_to(drifts[trial.bed].shifts.get(trial.number, NO_SHIFT)),
         )
-        for trial in select_feasible_trials(state.list_finished(*REPEATED_PHASES))
+        for trial in select_feasible_trials(state.list_finished_trials(*REPEATED_PHASES))
         if trial.bed and trial.bed in drifts and trial.peak is not None
     ]
 
@@ -500,7 +527,7 @@ def list_confirmations(
 ) -> list[SideMeasurement]:
     """Return the alternating measurements so far in order, from one test bed or from the only stack.
 
-    Their sd includes the noise of the study: the model's noise is added, and the sum is at least the
+    The sds include the noise of the study: the model's noise is added, and each sd is at least the
     spread of repeats. The sd of values from a benchmark command already includes all of their noise
     (`measure.repeats`).
     """
@@ -512,7 +539,7 @@ def list_confirmations(
         )
     estimates = [
         (trial, _remove_bed_offset(state, trial).widen_by_noise(model_noise))
-        for trial in select_feasible_trials(state.list_finished(phase))
+        for trial in select_feasible_trials(state.list_finished_trials(phase))
         if trial.bed == bed
     ]
     return [
@@ -531,7 +558,7 @@ def list_proof_failures(state: State) -> list[Trial]:
     """
     return [
         trial
-        for trial in state.list_finished(Phase.CONFIRM)
+        for trial in state.list_finished_trials(Phase.CONFIRM)
         if not trial.is_feasible and not trial.is_unmeasured
     ]
 
@@ -539,8 +566,8 @@ def list_proof_failures(state: State) -> list[Trial]:
 def fails_in_proof(state: State, challenger: int) -> bool:
     """True if the winner fails in the proof more often than the baseline.
 
-    If so, the measurements in which it met the objective prove nothing. A random disturbance would
-    affect winner and baseline equally often.
+    The winner's other measurements then prove nothing, because a random disturbance would affect winner
+    and baseline equally often.
     """
     failures = list_proof_failures(state)
     winner_failures = sum(
@@ -549,8 +576,7 @@ def fails_in_proof(state: State, challenger: int) -> bool:
     return 2 * winner_failures > len(failures)
 
 
-def _keep_whole_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
-    """Return only the measurements that form whole pairs."""
+def _keep_complete_pairs(measurements: list[SideMeasurement]) -> list[SideMeasurement]:
     return measurements[: len(measurements) // 2 * 2]
 
 
@@ -562,7 +588,7 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
     """
     assert trial.peak is not None
     peak = trial.peak.estimate
-    return Estimate(peak.log_mean - state.bed_offset(trial.bed).log, peak.sd)
+    return Estimate(peak.log_mean - state.get_bed_offset(trial.bed).log, peak.sd)
 
 
 def baseline_meets_slo(state: State) -> bool:
@@ -571,7 +597,7 @@ def baseline_meets_slo(state: State) -> bool:
     return baseline is not None and baseline.peak is not None and baseline.peak.is_feasible
 
 
-def misses_slo(state: State) -> bool:
+def baseline_misses_slo(state: State) -> bool:
     """True if the baseline was measured and did not meet the objective at any rate."""
     baseline = find_baseline(state)
     return (
@@ -583,7 +609,7 @@ def list_repeats(state: State, challenger: int) -> list[Trial]:
     """Return the repeats of a trial after the search, except repeats that measured nothing."""
     return [
         trial
-        for trial in state.list_finished(Phase.FINALIST)
+        for trial in state.list_finished_trials(Phase.FINALIST)
         if state.find_configuration_number(trial) == challenger and not trial.is_unmeasured
     ]
 
@@ -593,12 +619,14 @@ def is_reproduced(state: State, challenger: int) -> bool:
     repeats = list_repeats(state, challenger)
     if not all(trial.is_feasible for trial in repeats):
         return False
-    if not misses_slo(
+    if not baseline_misses_slo(
         state
     ):  # the baseline was never measured, so there is nothing to compare with
         return bool(repeats)
-    failed_baselines = [t for t in state.list_finished(Phase.BASELINE) if not t.is_unmeasured]
-    return min(len(repeats), len(failed_baselines)) >= REPRODUCTIONS
+    failed_baselines = [
+        t for t in state.list_finished_trials(Phase.BASELINE) if not t.is_unmeasured
+    ]
+    return min(len(repeats), len(failed_baselines)) >= REQUIRED_REPRODUCTIONS
 
 
 def decide_verdict(state: State) -> Verdict:
@@ -612,14 +640,14 @@ def decide_verdict(state: State) -> Verdict:
         return _build_verdict(verdict_name, challenger)
     if fails_in_proof(state, challenger):
         return _build_verdict("no-improvement", challenger)
-    proof = collect_proof(state, challenger)
-    gains = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
+    proof = collect_proof_measurements(state, challenger)
+    gain_by_bed = {bed: gain for bed, gain in proof.gain_by_bed.items() if bed is not None}
     verdict = (
         _build_verdict("improved", challenger, proof.compute_proven_gain())
         if proof.is_proven
         else _build_verdict("no-improvement", challenger, proof.compute_gain())
     )
-    return replace(verdict, beds=gains, disagree=proof.beds_disagree if gains else None)
+    return replace(verdict, beds=gain_by_bed, disagree=proof.beds_disagree if gain_by_bed else None)
 
 
 def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> Verdict:
@@ -627,11 +655,11 @@ def _build_verdict(verdict: str, best: int | None, gain: Gain | None = None) -> 
     return Verdict(verdict, best, gain, (Phase.CONFIRM,))
 
 
-def collect_proof(state: State, challenger: int) -> Proof:
+def collect_proof_measurements(state: State, challenger: int) -> Proof:
     """Return the proof measurements made so far, by test bed."""
     return Proof(
         {
-            bed: _keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
+            bed: _keep_complete_pairs(list_confirmations(state, challenger, bed=bed))
             for bed in state.stacks
         }
     )

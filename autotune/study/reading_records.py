@@ -49,7 +49,9 @@ class RecordedReading:
     @cached_property
     def reading(self) -> Reading:
         """Return the reading without its trial and hosts."""
-        fields = {name: getattr(self, name) for name in Reading.__dataclass_fields__}
+        fields = {
+            field_name: getattr(self, field_name) for field_name in Reading.__dataclass_fields__
+        }
         histogram = {float(edge) / 1000: count for edge, count in self.histogram.items()}
         return Reading(**{**fields, "histogram": histogram})
 
@@ -71,13 +73,17 @@ def record_reading(
     trial: int, at: str, purpose: str, reading: Reading, hosts: Mapping[str, HostUsage]
 ) -> RecordedReading:
     """Return the record of a reading, with the bin edges in milliseconds."""
-    fields = {name: getattr(reading, name) for name in Reading.__dataclass_fields__}
+    fields = {
+        field_name: getattr(reading, field_name) for field_name in Reading.__dataclass_fields__
+    }
     histogram = {f"{edge * 1000:g}": count for edge, count in sorted(reading.histogram.items())}
     return RecordedReading(trial, at, purpose, **{**fields, "histogram": histogram, "hosts": hosts})
 
 
-def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) -> dict[str, Any]:
-    """Return the JSON object of a command call. Its keys depend on the kind of answer."""
+def encode_command_call(
+    trial: int, at: str, seconds: float, answer: BenchmarkAnswer
+) -> dict[str, Any]:
+    """Return the JSON object of a command call. The keys depend on the kind of answer."""
     common_fields = {
         "trial": trial,
         "at": at,
@@ -87,7 +93,7 @@ def encode_call(trial: int, at: str, seconds: float, answer: BenchmarkAnswer) ->
     return {**common_fields, **dataclasses.asdict(answer)}
 
 
-def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
+def describe_command_call(call: RecordedCall) -> dict[str, float | str | None]:
     """Return the seconds of a call and its answer. The keys depend on the kind of answer."""
     if call.value is not None:
         return {"seconds": call.seconds, "value": call.value, "sd": call.sd}
@@ -95,18 +101,20 @@ def describe_call(call: RecordedCall) -> dict[str, float | str | None]:
     return failure_fields if call.said is None else {**failure_fields, "said": call.said}
 
 
-def load_records(directory: Path) -> list[RecordedReading | RecordedCall]:
+def load_reading_records(directory: Path) -> list[RecordedReading | RecordedCall]:
     """Return every reading and call of a study, in order. Raises AutotuneError."""
     path = directory / READINGS_FILE
-    return [_decode(path, record) for record in journal.read_records(path)]
+    return [_decode_reading_record(path, record) for record in journal.read_records(path)]
 
 
 def load_readings(directory: Path) -> list[RecordedReading]:
     """Return every reading of load, in order. Raises AutotuneError."""
-    return [record for record in load_records(directory) if isinstance(record, RecordedReading)]
+    return [
+        record for record in load_reading_records(directory) if isinstance(record, RecordedReading)
+    ]
 
 
-def _decode(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
+def _decode_reading_record(path: Path, record: Mapping[str, Any]) -> RecordedReading | RecordedCall:
     try:
         if record.get("purpose") == CALL_PURPOSE:
             return decode(RecordedCall, record)

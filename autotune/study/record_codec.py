@@ -28,12 +28,12 @@ TYPE_NAMES: Mapping[type, str] = {
 }
 
 
-def omit_if_empty(default: object = None, key: str | None = None) -> Any:
+def define_omittable_field(default: object = None, key: str | None = None) -> Any:
     """Return a field whose key is not written for ``None`` or an empty value."""
     return dataclasses.field(default=default, metadata={OMIT_IF_EMPTY: True, KEY: key})
 
 
-def named(key: str, default: object = dataclasses.MISSING) -> Any:
+def define_named_field(key: str, default: object = dataclasses.MISSING) -> Any:
     """Return a field whose key in a record differs from its name."""
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={KEY: key})
@@ -106,7 +106,7 @@ def _build_plain_decoder(plain_type: Any) -> Decoder:
 
 def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
     accepted_types = (*scalar_types, int) if float in scalar_types else scalar_types
-    names = " or ".join(TYPE_NAMES[scalar_type] for scalar_type in scalar_types)
+    type_names = " or ".join(TYPE_NAMES[scalar_type] for scalar_type in scalar_types)
 
     def decode_scalar(value: Any, location: str) -> Any:
         if isinstance(value, bool):
@@ -116,7 +116,7 @@ def _build_scalar_decoder(scalar_types: tuple[type, ...]) -> Decoder:
         if not isinstance(value, accepted_types) or (
             isinstance(value, int | float) and not _is_finite_float(value)
         ):
-            raise ValueError(f"{location}: expected {names}")
+            raise ValueError(f"{location}: expected {type_names}")
         return value
 
     return decode_scalar
@@ -199,11 +199,11 @@ def _build_record_decoder(record_type: Any) -> Decoder:
         if not isinstance(value, Mapping):
             raise ValueError(f"{location}: expected a mapping")  # noqa: TRY004  records raise ValueError
         decoded_fields = {}
-        for name, key, decoder, is_required in fields:
+        for field_name, key, decoder, is_required in fields:
             if is_required and key not in value:
                 raise ValueError(f"{location}.{key} is missing".lstrip("."))
             if is_required or value.get(key) is not None:
-                decoded_fields[name] = decoder(value[key], f"{location}.{key}".lstrip("."))
+                decoded_fields[field_name] = decoder(value[key], f"{location}.{key}".lstrip("."))
         return record_type(**decoded_fields)
 
     return decode_record

@@ -26,7 +26,7 @@ from autotune.target.read_target import TargetFile, read_recorded_target
 
 @dataclass(frozen=True)
 class RecordedEnvironment:
-    """The target as the study ran it, and the search space of its trials."""
+    """The recorded target of a study, and the search space of its trials."""
 
     file: TargetFile
     space: SearchSpace
@@ -57,7 +57,11 @@ def rebuild_environment(
         target_file = target_file.for_bed(bed)
     adopted_record = find_adopted_record(records, bed)
     skipped_reasons = from_record(adopted_record or {}).adopted_values.skipped
-    facts = {} if target_file.target.command else _read_facts(start.facts, target_file, settings)
+    facts = (
+        {}
+        if target_file.target.command
+        else _read_host_facts(study_start.facts, target_file, settings)
+    )
     full_space = space.build_space(target_file, facts, AdoptedValues(settings, skipped_reasons))
     # Parameters that were added to the catalogue later had no value in these trials.
     dimensions = tuple(d for d in full_space.dimensions if d.name in settings)
@@ -84,13 +88,13 @@ def _find_beds(records: Sequence[Mapping[str, Any]]) -> dict[str, RecordedBed]:
     return {**decode(StudyStart, records[0]).beds, **{bed.bed: bed for bed in joined_records}}
 
 
-def _read_facts(
+def _read_host_facts(
     recorded_facts: Mapping[str, RecordedFacts], target_file: TargetFile, settings: Settings
 ) -> dict[str, HostFacts]:
     """Return the facts of each host, with kernel values from the first trial."""
-    values = kernel.list_set_keys(target_file.target, settings)
+    kernel_values = kernel.list_kernel_values(target_file.target, settings)
     hosts = [host for tier in target_file.target.tiers.values() for host in tier.hosts]
     return {
-        host: recorded_facts[host].to_host_facts(values.get(host, {}))
+        host: recorded_facts[host].to_host_facts(kernel_values.get(host, {}))
         for host in dict.fromkeys(hosts)
     }

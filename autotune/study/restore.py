@@ -18,7 +18,7 @@ from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.runtimes import load_runtime
 from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
-from autotune.study.entry_check import await_entry
+from autotune.study.entry_check import await_correct_entries
 from autotune.study.study_store import load_state, read_study_start
 from autotune.target.beds import BEDS_DIRECTORY, find_bed_directory, needs_bed
 from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
@@ -63,7 +63,7 @@ def restore_study(study: Path, report: RestoreReport) -> None:
     """Restore everything that a study changed, and add a line or an error for each action.
 
     Raises LockedError if a tuner is running the study, and AutotuneError if this account did not start
-    it on this machine. If some hosts cannot be restored, all others are restored.
+    the study on this machine. If some hosts cannot be restored, all others are restored.
     """
     ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
@@ -81,7 +81,7 @@ def restore_study(study: Path, report: RestoreReport) -> None:
 def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     """Undo the changes by all studies of a target file under ``root``, then restore its hosts.
 
-    The copies of original files on the hosts are used for this, so no study is needed.
+    No study is needed, because the hosts contain copies of the original files.
 
     Studies that this account did not start on this machine are not used; the final error names them.
     Raises LockedError if a tuner is running one of the studies, and TargetError if the target is
@@ -89,13 +89,13 @@ def restore_target(target: Path, root: Path, report: RestoreReport) -> None:
     """
     file = read_addresses(target)
     # With `--name` and in sweeps, the name of a study differs from the target's name.
-    candidates = [
-        root / name
-        for name in foreign_files.list_names(root)
-        if _read_target_path(root / name) == target.resolve()
+    candidate_directories = [
+        root / directory_name
+        for directory_name in foreign_files.list_names(root)
+        if _read_target_path(root / directory_name) == target.resolve()
     ]
-    studies = [study for study in candidates if ownership.is_own_study(study)]
-    foreign_studies = [study for study in candidates if study not in studies]
+    studies = [study for study in candidate_directories if ownership.is_own_study(study)]
+    foreign_studies = [study for study in candidate_directories if study not in studies]
     # The last study is restored first, because its backup includes intended changes by earlier studies.
     studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
     _reject_running_studies(studies)
@@ -138,7 +138,7 @@ def _stop_private_servers(directory: Path) -> list[str]:
         return []
     stopped_servers = stop_orphaned(run_directory)
     run_directories.remove_run_directory(directory)
-    return [*(f"stopped {name}" for name in stopped_servers), "run directory removed"]
+    return [*(f"stopped {server_name}" for server_name in stopped_servers), "run directory removed"]
 
 
 def _list_directories(study: Path) -> list[Path]:
@@ -188,18 +188,24 @@ def _restore_bed(
     manager = managers[0] if managers and None not in managers else None
     if manager is None:
         return []
-    load_hosts = (name for name in target.load.hosts if target.hosts[name].transport != "local")
+    load_hosts = (
+        host_name for host_name in target.load.hosts if target.hosts[host_name].transport != "local"
+    )
     changed_hosts = {*load_hosts, *(host for tier in target.tiers.values() for host in tier.hosts)}
     transports = create_transports(file)
     try:
-        lines = restore_hosts(
+        action_lines = restore_hosts(
             study,
-            {name: transports[name] for name in transports if name in changed_hosts},
+            {
+                host_name: transports[host_name]
+                for host_name in transports
+                if host_name in changed_hosts
+            },
             manager,
-            partial(await_entry, file, transports),
+            partial(await_correct_entries, file, transports),
             prefers_host_copies=prefers_host_copies,
         )
-        return [f"{prefix}{line}" for line in lines]
+        return [f"{prefix}{line}" for line in action_lines]
     finally:
         for transport in transports.values():
             transport.close()

@@ -27,7 +27,7 @@ def build_plan(environment: Environment) -> Plan:
         return _build_command_plan(environment)
     target, space = environment.file.target, environment.space
     preview = environment.build_preview()
-    baseline = space.complete_unrepaired(space.baseline)
+    baseline = space.complete_without_repair(space.baseline)
     recommended_candidate = space.build_candidate(space.preset_settings("recommended"))
     plan: Plan = {
         "schema": 1,
@@ -75,27 +75,29 @@ def _encode_memory(host: HostMemory) -> plan_documents.HostMemoryObject:
 def _add_differences(
     plan: Plan, preview: Preview, baseline: Settings, recommended: Settings
 ) -> None:
-    """Add to ``plan`` what the recommended settings change on the hosts, or else in the baseline."""
+    """Add to ``plan`` the changes by the recommended settings: changes on the hosts, or else relative
+    to the baseline.
+    """
     if preview.compute_changes is None:
-        files = preview.render_files(baseline), preview.render_files(recommended)
-        plan["diff"] = format_file_diff(*files, "baseline", "recommended")
+        rendered_files = preview.render_files(baseline), preview.render_files(recommended)
+        plan["diff"] = format_file_diff(*rendered_files, "baseline", "recommended")
         return
     changes = preview.compute_changes(recommended)
     plan["diff"] = "".join(change.diff for change in changes.values())
-    plan["hosts"] = changes_to_json(changes)
+    plan["hosts"] = encode_host_changes(changes)
     plan["may_restart"] = {unit: list(hosts) for unit, hosts in preview.restarted_units.items()}
     plan["requests"] = {
         url: describe_answer(answer) for url, answer in preview.request_answers().items()
     }
 
 
-def changes_to_json(
+def encode_host_changes(
     changes: Mapping[str, HostChanges],
 ) -> dict[str, plan_documents.HostChangesObject]:
-    """Return, by host, files with their diff, kernel values (from → to), and units with action and
-    reasons.
+    """Return the changes of each host: files with diffs, kernel values (from → to), and units with
+    action and reasons.
     """
-    return {name: _encode_changes(change) for name, change in changes.items()}
+    return {host_name: _encode_changes(change) for host_name, change in changes.items()}
 
 
 def _encode_changes(changes: HostChanges) -> plan_documents.HostChangesObject:
@@ -112,8 +114,8 @@ def _encode_changes(changes: HostChanges) -> plan_documents.HostChangesObject:
 
 
 def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> Iterator[str]:
-    """Yield units with action, hosts and reasons, then kernel values; ``changes`` is in the JSON
-    format.
+    """Yield lines about units (action, hosts and reasons), then about kernel values. ``changes`` is in
+    the JSON format.
     """
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
@@ -121,15 +123,15 @@ def format_changes(changes: Mapping[str, plan_documents.HostChangesObject]) -> I
             hosts.setdefault((unit_change["action"], unit, *unit_change["because"]), []).append(
                 host
             )
-    for (action, unit, *reasons), names in hosts.items():
-        yield f"  {action} {unit} on {_format_hosts(names)}, for {', '.join(reasons)}"
+    for (action, unit, *reasons), host_names in hosts.items():
+        yield f"  {action} {unit} on {_format_hosts(host_names)}, for {', '.join(reasons)}"
     for host, change in changes.items():
-        for key, (old, new) in change["sysctls"].items():
-            yield f"  {host}: {key} {old} → {new}"
+        for kernel_setting, (old, new) in change["sysctls"].items():
+            yield f"  {host}: {kernel_setting} {old} → {new}"
 
 
 def _format_hosts(hosts: Sequence[str]) -> str:
-    """Return the hosts as one list in text form, because a deployment acts on all of them at once."""
+    """Return the hosts as one text, because a deployment acts on all hosts at once."""
     return ", ".join(hosts) + (f" ({len(hosts)} at once)" if len(hosts) > 1 else "")
 
 
@@ -171,7 +173,7 @@ def _describe_budget(environment: Environment) -> plan_documents.BudgetObject:
 
 
 def format_plan(plan: Plan) -> str:
-    """Return the plan as text, diffs last."""
+    """Return the plan as text, with the diffs at the end."""
     budget = plan["budget"]
     budget_text = (
         f"Budget: {format_count(budget['trials'], 'configuration')} of "
@@ -214,13 +216,14 @@ def _format_introduction(plan: Plan) -> Iterator[str]:
 
 
 def _format_parameter_counts(plan: Plan) -> str:
-    """Return the number of searched parameters, with the number of those searched first."""
     core_count, total_count = len(plan.get("core", plan["tunable"])), len(plan["tunable"])
     return f"{total_count}" if core_count == total_count else f"{core_count} of {total_count}"
 
 
 def _format_core_parameters(plan: Plan) -> Iterator[str]:
-    """Yield the parameters that are searched first, by service. The other parameters follow later."""
+    """Yield the parameters that are searched first, by service. All other parameters are searched
+    later.
+    """
     if len(plan["core"]) == len(plan["tunable"]):
         return
     services: dict[str, list[str]] = {}
@@ -234,7 +237,7 @@ def _format_core_parameters(plan: Plan) -> Iterator[str]:
 
 
 def _format_installed_services(plan: Plan) -> Iterator[str]:
-    """Yield the existing services that a study reconfigures, and when they are restored."""
+    """Yield lines about existing services that a study reconfigures, and about their restoration."""
     yield (
         f"Existing services to reconfigure: {', '.join(plan['servers'])}. They are reloaded or restarted "
         "during the study. Their files are restored at the end."
@@ -253,7 +256,9 @@ def _format_actions(plan: Plan) -> Iterator[str]:
     if "hosts" not in plan:
         yield "From the baseline to the recommended settings:"
         yield from (
-            f"  {action}: {', '.join(names)}" for action, names in plan["actions"].items() if names
+            f"  {action}: {', '.join(service_names)}"
+            for action, service_names in plan["actions"].items()
+            if service_names
         )
         return
     yield "Changes from the current state of the hosts to the recommended settings:"
@@ -280,7 +285,6 @@ def _describe_deployment(
 
 
 def _format_memory(hosts: Sequence[plan_documents.HostMemoryObject]) -> Iterator[str]:
-    """Yield the maximum memory of the recommended settings by host, with the limit."""
     for host in hosts:
         needed_text, allowed_text, memory_text = map(
             format_bytes, (host["needed"], host["allowed"], host["memory"])
@@ -296,12 +300,14 @@ def _format_deployments(deployments: Sequence[plan_documents.DeploymentObject]) 
     if len(deployments) < 2:
         return
     yield f"{len(deployments)} deployments. Each is tried with its recommended settings first:"
-    for number, deployment in enumerate(deployments):
+    for deployment_index, deployment in enumerate(deployments):
         services = deployment["services"]
-        services_text = ", ".join(f"{name} {value}" for name, value in services.items())
-        note = " (the baseline's)" if number == 0 else ""
-        servers, count = ", ".join(deployment["servers"]), deployment["parameters"]
-        yield f"  {services_text}{note}: {servers}; {format_count(count, 'parameter')}"
+        services_text = ", ".join(
+            f"{service_name} {value}" for service_name, value in services.items()
+        )
+        note = " (the baseline's)" if deployment_index == 0 else ""
+        servers, service_count = ", ".join(deployment["servers"]), deployment["parameters"]
+        yield f"  {services_text}{note}: {servers}; {format_count(service_count, 'parameter')}"
         yield from (f"    rule: {binding}" for binding in deployment["bindings"])
 
 
@@ -322,7 +328,7 @@ def _group_services_by_action(
             )
     return {
         action.name.lower(): sorted(
-            name for name, minimum in action_by_service.items() if minimum is action
+            service_name for service_name, minimum in action_by_service.items() if minimum is action
         )
         for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }

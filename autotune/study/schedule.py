@@ -29,10 +29,11 @@ from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
     MIN_CONFIGURATIONS,
-    REPRODUCTIONS,
+    REQUIRED_REPRODUCTIONS,
     baseline_meets_slo,
-    collect_proof,
-    estimate_candidates,
+    baseline_misses_slo,
+    collect_proof_measurements,
+    estimate_candidate_peaks,
     fails_in_proof,
     find_baseline,
     find_best_trial,
@@ -45,7 +46,6 @@ from autotune.study.ranking import (
     list_confirmations,
     list_measured_trials,
     list_repeats,
-    misses_slo,
     select_feasible_trials,
     select_finalist_pair,
     select_finalists,
@@ -57,17 +57,17 @@ from autotune.target.model import Budget
 MIN_FINALISTS = 2
 MAX_FINALISTS = 4
 # Search trials between two measurements of the reference. Pruned trials are short and less sensitive to
-# drift, so PRUNED_TRIALS_DIVISOR of them count as one.
+# drift, so PRUNED_TRIALS_DIVISOR pruned trials count as one.
 REFERENCE_INTERVAL_TRIALS = 6
 PRUNED_TRIALS_DIVISOR = 3
 # Maximum share of the time budget that may be reserved for finals and proof.
 MAX_RESERVE_SHARE = 0.45
-# If pages are slow, one measurement may take up to the time budget divided by this number. That leaves
-# time for a short search and the minimum number of pairs.
+# If pages are slow, one measurement may take up to the time budget divided by this number. The rest of
+# the budget allows a short search and the minimum number of pairs.
 USUAL_MEASUREMENTS = 12
 MIN_MEASUREMENT_SECONDS = 15.0  # a shorter measurement is too imprecise
-# Seconds for the minimum number of pairs and one block of changes. These final
-# measurements always have reserved time, up to MAX_PROOF_SHARE of the time budget.
+# Seconds for the minimum number of pairs and one block of changes. MIN_PROOF_SECONDS are always
+# reserved, up to MAX_PROOF_SHARE of the time budget.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
 # A measurement may be shortened to the average duration of a trial, divided by this number.
@@ -76,19 +76,20 @@ MAX_SHORTENING_FACTOR = 3.0
 MAX_OVERRUN_FACTOR = 1.05
 # share of the usual proof time that remains if an imprecise finalist is measured again
 SHORT_PROOF_SHARE = 0.75
-ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise one
+ROUGH_TRIAL_SHARE = 0.5  # duration of a rough trial, relative to a precise trial
 MAX_PAIRS = 6
 # Without `load: {today: …}`, the proof measures latency at this share of the baseline's capacity.
 TODAY_CAPACITY_SHARE = 0.4
 MAX_RUNNER_UP_PAIRS = 2
-# Numbers of measurements of the winner without a block of its changes. The first is reserved during the
-# search, the second during the comparison with the best preset. The third is the maximum.
+# Numbers of measurements of the winner without a block of its changes. RESERVED_BLOCKS are reserved
+# during the search, and MIN_BLOCKS during the comparison with the best preset. MAX_BLOCKS is the
+# maximum.
 RESERVED_BLOCKS, MIN_BLOCKS, MAX_BLOCKS = 4, 2, 8
 # Maximum number of measurements that revert a single change, and the smallest possible loss (as a log
-# ratio) that justifies one.
+# ratio) that justifies such a measurement.
 MAX_REVERSALS, MIN_UNCERTAIN_LOSS = 2, 0.1
-# Maximum number of failed confirmation measurements that are repeated. They fail, for example, if the
-# load generator gets too little CPU time.
+# Maximum number of failed confirmation measurements that are repeated. Such measurements fail, for
+# example, if the load generator gets too little CPU time.
 MAX_FAILED_CONFIRMATIONS = 2
 # Maximum share of the trial budget for configurations that are known before the search, so that enough
 # trials remain for the search.
@@ -139,7 +140,7 @@ class SimplifyStep:
 
 @dataclass(frozen=True)
 class EstimateCostsStep:
-    """Estimate the cost of reverting each change of this trial with the model."""
+    """Let the model estimate the cost of reverting each change of this trial."""
 
     trial_number: int
 
@@ -163,7 +164,7 @@ def select_next_step(
     ``elapsed_seconds`` is the time spent on the study in seconds, over all sessions.
     """
     return (
-        _plan_interrupted(state, bed)
+        _plan_interrupted_trial(state, bed)
         or _plan_opening(state, space, budget, elapsed_seconds, bed)
         or _plan_search(state, space, budget, elapsed_seconds, bed)
         or _plan_wait(state, *COUNTED_PHASES, Phase.REFERENCE)
@@ -184,7 +185,7 @@ def select_next_step(
     )
 
 
-def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
+def _plan_interrupted_trial(state: State, bed: str | None) -> ScheduleStep | None:
     """Return a repeat of the bed's interrupted trial, or else of an unfinished trial of an inactive
     bed.
     """
@@ -214,7 +215,8 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     return None
 
 
-# Phases whose trials another bed cannot repeat: they belong to one bed, or to a pair on one bed.
+# Phases whose trials another bed cannot repeat, because such a trial belongs to one bed or to a pair on
+# one bed.
 BED_SPECIFIC_PHASES = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
@@ -231,7 +233,7 @@ def _find_abandoned_trials(state: State) -> list[Trial]:
 
 
 def _plan_wait(state: State, *phases: Phase) -> ScheduleStep | None:
-    return WaitStep() if state.list_running(*phases) else None
+    return WaitStep() if state.list_running_trials(*phases) else None
 
 
 def _plan_opening(
@@ -240,11 +242,11 @@ def _plan_opening(
     """Return a measurement of the next configuration that is known before the search, so that each
     deployment is tried early.
 
-    Advised and published configurations are tried only if their deployment may be the best. After the
-    presets come the user's configurations, then the winners of an earlier study. A configuration with the
-    same effect as an earlier one is skipped.
+    Advised and published configurations are tried only if their deployment may be the best. The user's
+    configurations follow the presets, and the winners of an earlier study come last. A configuration
+    with the same effect as an earlier configuration is skipped.
     """
-    if not _can_search(state, budget, elapsed_seconds):
+    if not _has_time_to_search(state, budget, elapsed_seconds):
         return None
     # A baseline without a result is measured again if the benchmark failed.
     opening_trials = [
@@ -259,10 +261,10 @@ def _plan_opening(
     max_tried = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried_settings, clamped_space = list[Settings](), space.with_clamps(state.clamps)
     tried_effects: list[Settings] = []  # effective settings of the configurations tried so far
-    for phase, settings in _list_presets(space):
+    for phase, settings in _list_preset_settings(space):
         active_settings, effective_settings = (
-            space.select_active(settings),
-            space.select_active(clamped_space.get_effective(settings)),
+            space.select_active_settings(settings),
+            space.select_active_settings(clamped_space.get_effective_settings(settings)),
         )
         if active_settings in tried_settings:
             continue
@@ -276,37 +278,38 @@ def _plan_opening(
         if (
             is_new
             and len(tried_settings) <= max_tried
-            and (is_required or _may_be_best(state, space, settings))
+            and (is_required or _may_deployment_be_best(state, space, settings))
         ):
             return MeasureStep(phase, settings)
-    untried_settings = _find_untried(state, space, clamped_space, tried_settings)
+    untried_settings = _find_untried_settings(state, space, clamped_space, tried_settings)
     return MeasureStep(Phase.TRY_FIRST, untried_settings) if untried_settings is not None else None
 
 
-def _find_untried(
+def _find_untried_settings(
     state: State, space: SearchSpace, clamped_space: SearchSpace, tried_settings: Sequence[Settings]
 ) -> Settings | None:
-    """Return the next configuration of the user or of an earlier study, or ``None`` after the last.
+    """Return the next configuration of the user or of an earlier study, or ``None`` after the last
+    configuration.
 
-    Configurations with the same effect as a measured one are left out. ``clamped_space`` is the space
-    with the clamps from deployments.
+    Configurations with the same effect as a measured configuration are left out. ``clamped_space`` is
+    the space with the clamps from deployments.
     """
     pending_candidates, seen_settings = list[Settings](), list(tried_settings)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (active_settings := space.select_active(settings)) not in seen_settings:
+        if (active_settings := space.select_active_settings(settings)) not in seen_settings:
             seen_settings.append(active_settings)
             pending_candidates.append(settings)
 
     def find_effective_settings(settings: Settings) -> Settings:
-        return space.select_active(clamped_space.get_effective(settings))
+        return space.select_active_settings(clamped_space.get_effective_settings(settings))
 
     measured_effects = [
-        find_effective_settings(t.settings) for t in state.list_started(*OPENING_PHASES)
+        find_effective_settings(t.settings) for t in state.list_started_trials(*OPENING_PHASES)
     ]
-    for trial in sorted(state.list_started(Phase.TRY_FIRST), key=lambda trial: trial.number):
-        # This trial measured the first configuration that was new at that time. Clamps discovered later
-        # may since have made that configuration a duplicate.
+    for trial in sorted(state.list_started_trials(Phase.TRY_FIRST), key=lambda trial: trial.number):
+        # The trial measured the first configuration that was new when the trial started. Clamps that
+        # were found later may have made the configuration a duplicate.
         first_new_index = next(
             (
                 n
@@ -318,7 +321,7 @@ def _find_untried(
         candidates = pending_candidates[: first_new_index + 1]
         if candidates:
             shared_counts = [
-                _count_shared_settings(trial.settings, s, clamped_space.get_effective(s))
+                _count_shared_settings(trial.settings, s, clamped_space.get_effective_settings(s))
                 for s in candidates
             ]
             pending_candidates = pending_candidates[shared_counts.index(max(shared_counts)) + 1 :]
@@ -332,11 +335,13 @@ def _count_shared_settings(settings: Settings, *others: Settings) -> int:
     return sum(any(other.get(n) == value for other in others) for n, value in settings.items())
 
 
-def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
+def _may_deployment_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     """True if the deployment of ``settings`` may be the best, according to measurements so far."""
     deployment = _select_deployment(settings, space)
-    usable_trials = select_feasible_trials(state.list_finished(*COUNTED_PHASES))
-    bed_levels = {bed: exp(-state.bed_offset(bed).log) for bed in {t.bed for t in usable_trials}}
+    usable_trials = select_feasible_trials(state.list_finished_trials(*COUNTED_PHASES))
+    bed_levels = {
+        bed: exp(-state.get_bed_offset(bed).log) for bed in {t.bed for t in usable_trials}
+    }
     lower_bounds = [
         bed_levels[t.bed] * t.peak.low for t in usable_trials if t.peak and not t.peak.is_pruned
     ]
@@ -348,8 +353,8 @@ def _may_be_best(state: State, space: SearchSpace, settings: Settings) -> bool:
     return not lower_bounds or max(upper_bounds, default=0.0) >= max(lower_bounds)
 
 
-def _list_presets(space: SearchSpace) -> list[tuple[Phase, Settings]]:
-    presets = ((Phase(name), settings) for name, settings in space.iterate_presets())
+def _list_preset_settings(space: SearchSpace) -> list[tuple[Phase, Settings]]:
+    presets = ((Phase(preset_name), settings) for preset_name, settings in space.iterate_presets())
     return [(Phase.BASELINE, space.baseline), *presets]
 
 
@@ -361,9 +366,11 @@ def _select_deployment(settings: Settings, space: SearchSpace) -> Settings:
 def _plan_search(
     state: State, space: SearchSpace, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    final_trials = state.list_finished(Phase.FINALIST, Phase.CONFIRM)
-    is_over = final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
-    if is_over or not _can_search(state, budget, elapsed_seconds):
+    final_trials = state.list_finished_trials(Phase.FINALIST, Phase.CONFIRM)
+    is_search_over = (
+        final_trials or state.stop_reason or state.posterior or not space.tunable_dimensions
+    )
+    if is_search_over or not _has_time_to_search(state, budget, elapsed_seconds):
         return None
     return (
         _plan_reference(state, budget, elapsed_seconds, bed)
@@ -405,20 +412,22 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
 def _plan_reference(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return a measurement of the reference if its last one on this bed is too old.
+    """Return a measurement of the reference if its last measurement on this bed is too old.
 
-    A study that ends before ``MIN_REFERENCES`` measurements of the reference cannot estimate drift, so
-    it measures none.
+    A study that ends before ``MIN_REFERENCES`` measurements of the reference cannot estimate drift.
+    Such a study does not measure the reference.
     """
     reference = find_reference(state)
     if reference is None:
         return None
     reference_trials = [
-        t for t in (reference, *state.list_finished(Phase.REFERENCE)) if t.bed == bed
+        t for t in (reference, *state.list_finished_trials(Phase.REFERENCE)) if t.bed == bed
     ]
     last_number = max((t.number for t in reference_trials), default=-1)
     later_trials = [
-        t for t in state.list_finished(*COUNTED_PHASES) if t.number > last_number and t.bed == bed
+        t
+        for t in state.list_finished_trials(*COUNTED_PHASES)
+        if t.number > last_number and t.bed == bed
     ]
     pruned_count = sum(t.peak is None or t.peak.is_pruned for t in later_trials)
     # A rough trial is short, and drift is small compared with its uncertainty.
@@ -438,26 +447,26 @@ def _plan_reference(
 
 
 def _can_measure_references(
-    state: State, budget: Budget, elapsed_seconds: float, count: int
+    state: State, budget: Budget, elapsed_seconds: float, missing_count: int
 ) -> bool:
-    """True if the search is long enough for ``count`` measurements of the reference and for the trials
-    between them.
+    """True if the search is long enough for ``missing_count`` measurements of the reference and for the
+    trials between them.
     """
-    trials_between = (count - 1) * REFERENCE_INTERVAL_TRIALS
-    needed_seconds = (count + trials_between) * compute_average_trial_seconds(state)
+    trials_between = (missing_count - 1) * REFERENCE_INTERVAL_TRIALS
+    needed_seconds = (missing_count + trials_between) * compute_average_trial_seconds(state)
     needed_seconds /= max(1, len(state.active_beds))
-    left_trials = budget.trials - len(state.list_counted(include_running=True))
+    left_trials = budget.trials - len(state.list_counted_trials(include_running=True))
     left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
-    return count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
+    return missing_count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:
-    return RankStep() if state.posterior is None and estimate_candidates(state) else None
+    return RankStep() if state.posterior is None and estimate_candidate_peaks(state) else None
 
 
-def _can_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
+def _has_time_to_search(state: State, budget: Budget, elapsed_seconds: float) -> bool:
     """True if another trial fits before the time that is reserved for the proof."""
-    counted_trials = len(state.list_counted(include_running=True))
+    counted_trials = len(state.list_counted_trials(include_running=True))
     # A trial that would not fit at the current pace is shortened (``compute_time_limit``).
     min_trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # As long as only the baseline is measured, there is no gain to prove.
@@ -474,9 +483,11 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
     """Return the seconds that are reserved to repeat the leaders, and to simplify and prove the
     winner.
     """
-    if misses_slo(state):
-        # The first measurement of the baseline is already one of the needed failures.
-        reproduction_seconds = (2 * REPRODUCTIONS - 1) * compute_average_trial_seconds(state)
+    if baseline_misses_slo(state):
+        # The first measurement of the baseline counts as one of the needed failures.
+        reproduction_seconds = (2 * REQUIRED_REPRODUCTIONS - 1) * compute_average_trial_seconds(
+            state
+        )
         return min(
             reproduction_seconds + MIN_MEASUREMENT_SECONDS, compute_max_reserve_seconds(budget)
         )
@@ -495,7 +506,7 @@ def compute_max_reserve_seconds(budget: Budget) -> float:
 
 
 def compute_min_proof_seconds(state: State) -> float:
-    """Return the seconds needed for the minimum number of pairs."""
+    """Return the seconds needed for the minimum number of pairs in the proof."""
     return (
         2
         * _count_measurements_per_bed(state, confirmation.MIN_PAIRS)
@@ -508,7 +519,7 @@ def select_today_rate(state: State, phase: Phase, today_rate: float | None) -> f
     latency is not measured.
 
     The proof uses the target's rate, or else a share of the baseline's capacity. `measure` has no
-    baseline, so it uses only the target's rate.
+    baseline, so the command uses only the target's rate.
     """
     if phase not in (Phase.CONFIRM, Phase.MEASURE) or state.values:
         return None
@@ -524,7 +535,7 @@ def compute_average_trial_seconds(state: State) -> float:
     """Return the average seconds per trial; a rough trial counts as ``ROUGH_TRIAL_SHARE`` of a trial.
 
     The finals and the proof measure precisely, so rough trials must not shorten the time reserved for
-    them.
+    precise measurements.
     """
     spent_seconds = sum(state.bed_seconds.values()) or state.elapsed_seconds
     rough_count = sum(trial.peak is not None and trial.peak.is_rough for trial in state.trials)
@@ -532,38 +543,39 @@ def compute_average_trial_seconds(state: State) -> float:
     return spent_seconds / full_count if full_count else 0.0
 
 
-def _count_measurements_per_bed(state: State, count: int) -> int:
-    """Return the number of measurements on the busiest bed if ``count`` measurements are shared among
-    the active beds.
+def _count_measurements_per_bed(state: State, measurement_count: int) -> int:
+    """Return the number of measurements on the busiest bed if ``measurement_count`` measurements are
+    shared among the active beds.
     """
-    return -(-count // max(1, len(state.active_beds)))
+    return -(-measurement_count // max(1, len(state.active_beds)))
 
 
 def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_seconds: float) -> float:
     """Return the maximum duration of a measurement in seconds.
 
     The search does not use the time that is reserved for the proof. In the proof, the minimum number of
-    measurements share this time.
+    measurements share the reserved time.
     """
     remaining_seconds = budget.time - elapsed_seconds
     if phase is Phase.CONFIRM:
-        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished(Phase.CONFIRM))
+        missing_pairs = 2 * confirmation.MIN_PAIRS - len(state.list_finished_trials(Phase.CONFIRM))
         return max(
             MIN_MEASUREMENT_SECONDS,
             remaining_seconds / max(1, _count_measurements_per_bed(state, missing_pairs)),
         )
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
-        # The first measurement must leave enough time for at least one more.
+        # The first measurement must leave enough time for at least one more measurement.
         first_trial_reserve = max(
             compute_max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS
         )
         reserved_seconds = (
             compute_reserve_seconds(state, budget)
-            if state.list_finished(*COUNTED_PHASES)
+            if state.list_finished_trials(*COUNTED_PHASES)
             else first_trial_reserve
         )
         return max(MIN_MEASUREMENT_SECONDS, remaining_seconds - reserved_seconds)
-    # If time is short, a measurement that reverts changes may take as long as one in the proof.
+    # If time is short, a measurement that reverts changes may take as long as a measurement in the
+    # proof.
     return max(
         MIN_MEASUREMENT_SECONDS,
         remaining_seconds - compute_min_proof_seconds(state),
@@ -572,9 +584,9 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed_secon
 
 
 def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
-    if elapsed_seconds >= budget.time or state.list_started(Phase.CONFIRM):
+    if elapsed_seconds >= budget.time or state.list_started_trials(Phase.CONFIRM):
         return None
-    finalists = state.list_started(Phase.FINALIST)
+    finalists = state.list_started_trials(Phase.FINALIST)
     measured_numbers = {trial.source_trial for trial in finalists}
     trial_seconds = max(compute_average_trial_seconds(state), 1e-9)
     proof_seconds = compute_min_proof_seconds(state)
@@ -588,14 +600,16 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
     available_trials = fitting_trials * max(1, len(state.active_beds)) + len(finalists)
     max_finalists = min(available_trials, MAX_FINALISTS)
     # Repeating only one finalist would decide nothing.
-    for number in (
+    for finalist_number in (
         select_finalists(state, max_finalists, MIN_FINALISTS)
         if max_finalists >= MIN_FINALISTS
         else ()
     ):
-        if number not in measured_numbers:
+        if finalist_number not in measured_numbers:
             return MeasureStep(
-                Phase.FINALIST, state.find_trial(number).settings, source_trial=number
+                Phase.FINALIST,
+                state.find_trial(finalist_number).settings,
+                source_trial=finalist_number,
             )
     return None
 
@@ -603,7 +617,7 @@ def _plan_finals(state: State, budget: Budget, elapsed_seconds: float) -> Schedu
 def _has_rough_finalist(state: State) -> bool:
     """True if at least one of the two best configurations has a rough peak (measured imprecisely)."""
     best_trials = select_finalists(state, MIN_FINALISTS, MIN_FINALISTS)
-    peaks = [state.find_trial(number).peak for number in best_trials]
+    peaks = [state.find_trial(trial_number).peak for trial_number in best_trials]
     return any(peak is not None and peak.is_rough for peak in peaks)
 
 
@@ -611,22 +625,22 @@ def _plan_simplification(
     state: State, budget: Budget, elapsed_seconds: float
 ) -> ScheduleStep | None:
     """Return a measurement of the winner without a block of changes that probably have no effect."""
-    number, simplification = find_leader(state), state.simplification
-    simplified_count = len(state.list_started(Phase.SIMPLIFIED))
+    leader_number, simplification = find_leader(state), state.simplification
+    simplified_count = len(state.list_started_trials(Phase.SIMPLIFIED))
     if (
-        number is None
+        leader_number is None
         or state.posterior is None
-        or state.list_started(Phase.CONFIRM)
+        or state.list_started_trials(Phase.CONFIRM)
         or state.values
     ):
         return None
     if not baseline_meets_slo(state):
         return None
     if simplification is None or simplified_count > simplification.measured:
-        return SimplifyStep(number)
+        return SimplifyStep(leader_number)
     needed_seconds = compute_average_trial_seconds(state) + compute_min_proof_seconds(state)
-    # The first block contains settings with a low documented impact. It is measured even if less time
-    # remains for the proof.
+    # The first block contains settings with a low documented impact. The first block is measured even if
+    # less time remains for the proof.
     needed_seconds = (
         needed_seconds
         if simplified_count
@@ -639,7 +653,7 @@ def _plan_simplification(
         or elapsed_seconds + needed_seconds > latest_end
     ):
         return None
-    return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=number)
+    return MeasureStep(Phase.SIMPLIFIED, simplification.settings, source_trial=leader_number)
 
 
 def _plan_reversal(
@@ -650,12 +664,12 @@ def _plan_reversal(
     The cost is uncertain because the parameter was rarely measured at its baseline value. The gain may
     depend on this change.
     """
-    number, reversals = find_best_trial(state), state.list_started(Phase.EXPLAIN)
+    winner_number, reversals = find_best_trial(state), state.list_started_trials(Phase.EXPLAIN)
     if (
-        number is None
+        winner_number is None
         or state.posterior is None
         or state.values
-        or state.list_started(Phase.CONFIRM)
+        or state.list_started_trials(Phase.CONFIRM)
         or not baseline_meets_slo(state)
         or len(list_measured_trials(state)) < MIN_CONFIGURATIONS
         or len(reversals) >= MAX_REVERSALS
@@ -663,14 +677,14 @@ def _plan_reversal(
         > budget.time
     ):
         return None
-    if state.cost_trial != number:
-        return EstimateCostsStep(number)
+    if state.cost_trial != winner_number:
+        return EstimateCostsStep(winner_number)
     uncertain_names = _list_uncertain_changes(state)
     if len(reversals) >= len(uncertain_names):
         return None
-    winner, name = state.find_trial(number), uncertain_names[len(reversals)]
-    settings = space.replace_impossible(winner.effective_settings, winner.settings)
-    return MeasureStep(Phase.EXPLAIN, {**settings, name: space.baseline[name]})
+    winner, reverted_name = state.find_trial(winner_number), uncertain_names[len(reversals)]
+    settings = space.replace_impossible_values(winner.effective_settings, winner.settings)
+    return MeasureStep(Phase.EXPLAIN, {**settings, reverted_name: space.baseline[reverted_name]})
 
 
 def _list_uncertain_changes(state: State) -> list[str]:
@@ -680,38 +694,44 @@ def _list_uncertain_changes(state: State) -> list[str]:
         for name, cost in state.reversal_costs.items()
         if not cost.is_distinguishable
     }
-    names = sorted(possible_losses, key=lambda name: -possible_losses[name])
-    return [name for name in names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
+    ranked_names = sorted(possible_losses, key=lambda name: -possible_losses[name])
+    return [name for name in ranked_names if possible_losses[name] >= MIN_UNCERTAIN_LOSS]
 
 
 def _plan_reproduction(state: State, budget: Budget, elapsed_seconds: float) -> ScheduleStep | None:
     """Return the next repeat if the baseline missed the objective.
 
     No gain over such a baseline can be computed, so these repeats use the time reserved for the proof.
-    The baseline is measured again, because a disturbance may have been the cause. The best trial is then
-    repeated until one repeat misses the objective, or enough have met it.
+    The baseline is measured again, because a disturbance may have caused its result. The best trial is
+    then repeated until one repeat misses the objective, or enough repeats have met the objective.
     """
     trial_seconds = min(compute_average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
-    if state.values or not misses_slo(state) or elapsed_seconds + trial_seconds > budget.time:
+    if (
+        state.values
+        or not baseline_misses_slo(state)
+        or elapsed_seconds + trial_seconds > budget.time
+    ):
         return None
     baseline, challenger = find_baseline(state), find_best_trial(state)
-    baselines = state.list_started(Phase.BASELINE)
+    baselines = state.list_started_trials(Phase.BASELINE)
     if baseline is not None and _needs_more_trials(
-        baselines, max(REPRODUCTIONS, len(state.stacks) + 1)
+        baselines, max(REQUIRED_REPRODUCTIONS, len(state.stacks) + 1)
     ):
         return MeasureStep(Phase.BASELINE, baseline.settings, source_trial=baseline.number)
     if challenger is None:
         return None
-    repeats = [t for t in state.list_started(Phase.FINALIST) if t.source_trial == challenger]
+    repeats = [t for t in state.list_started_trials(Phase.FINALIST) if t.source_trial == challenger]
     has_failed = not all(trial.is_feasible for trial in list_repeats(state, challenger))
-    if has_failed or not _needs_more_trials(repeats, REPRODUCTIONS):
+    if has_failed or not _needs_more_trials(repeats, REQUIRED_REPRODUCTIONS):
         return None
     settings = state.find_trial(challenger).settings
     return MeasureStep(Phase.FINALIST, settings, source_trial=challenger)
 
 
 def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bool:
-    """True if fewer trials than needed measured something, and a few more may be started."""
+    """True if fewer than ``needed_count`` trials measured something, and a few more trials may be
+    started.
+    """
     measured_trials = [trial for trial in started_trials if not trial.is_unmeasured]
     return (
         len(measured_trials) < needed_count
@@ -722,7 +742,9 @@ def _needs_more_trials(started_trials: Sequence[Trial], needed_count: int) -> bo
 def _plan_confirmation(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the winner or the baseline. Both alternate for at least one pair."""
+    """Return the next measurement of the winner or the baseline. Winner and baseline alternate for at
+    least one pair.
+    """
     baseline, challenger = find_baseline(state), find_best_trial(state)
     if (
         baseline is None
@@ -731,7 +753,7 @@ def _plan_confirmation(
         or not baseline.peak.is_feasible
     ):
         return None
-    proof = collect_proof(state, challenger)
+    proof = collect_proof_measurements(state, challenger)
     has_min_pairs = proof.measurement_count >= 2 * confirmation.MIN_PAIRS
     trial_seconds = compute_average_trial_seconds(state)
     pair_seconds = 2 * (
@@ -743,40 +765,47 @@ def _plan_confirmation(
         else min(budget.time + pair_seconds, MAX_OVERRUN_FACTOR * budget.time)
     )
     is_late = elapsed_seconds + pair_seconds >= latest_end and proof.measurement_count >= 2
-    is_over = is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
-    is_over = is_over or fails_in_proof(state, challenger)
+    is_proof_over = (
+        is_late or _count_started_pairs(state, Phase.CONFIRM) >= MAX_PAIRS or proof.is_decided
+    )
+    is_proof_over = is_proof_over or fails_in_proof(state, challenger)
     return _plan_alternation(
-        state, Phase.CONFIRM, challenger, baseline.number, bed, is_over=is_over
+        state, Phase.CONFIRM, challenger, baseline.number, bed, is_stage_over=is_proof_over
     )
 
 
 def _plan_runner_up(
     state: State, budget: Budget, elapsed_seconds: float, bed: str | None
 ) -> ScheduleStep | None:
-    """Return the next measurement of the leader or its rival. Both alternate if time allows.
+    """Return the next measurement of the leader or its rival. Leader and rival alternate if time
+    allows.
 
-    The rival is the best preset, or else the second best configuration. These measurements end before
-    the proof starts.
+    The rival is the best preset, or else the second best configuration. The comparison ends before the
+    proof starts.
     """
     finalist_pair = select_finalist_pair(state)
-    if finalist_pair is None or state.list_started(Phase.CONFIRM):
+    if finalist_pair is None or state.list_started_trials(Phase.CONFIRM):
         return None
     reserved_seconds = compute_min_proof_seconds(
         state
     ) + MIN_BLOCKS * compute_average_trial_seconds(state)
-    is_over = (
+    is_comparison_over = (
         elapsed_seconds + 2 * compute_average_trial_seconds(state) + reserved_seconds > budget.time
     )
-    is_over = is_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
-    is_over = is_over or not is_undecided(state, *finalist_pair)
-    return _plan_alternation(state, Phase.RUNNER_UP, *finalist_pair, bed, is_over=is_over)
+    is_comparison_over = (
+        is_comparison_over or _count_started_pairs(state, Phase.RUNNER_UP) >= MAX_RUNNER_UP_PAIRS
+    )
+    is_comparison_over = is_comparison_over or not is_undecided(state, *finalist_pair)
+    return _plan_alternation(
+        state, Phase.RUNNER_UP, *finalist_pair, bed, is_stage_over=is_comparison_over
+    )
 
 
 def _count_started_pairs(state: State, phase: Phase) -> int:
-    """Return the number of pairs that have started, including unfinished ones."""
-    started_trials = state.list_started(phase)
-    counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
-    return sum(-(-count // 2) for count in counts)
+    """Return the number of pairs that have started, including unfinished pairs."""
+    started_trials = state.list_started_trials(phase)
+    measurement_counts = (sum(t.bed == bed for t in started_trials) for bed in state.active_stacks)
+    return sum(-(-measurement_count // 2) for measurement_count in measurement_counts)
 
 
 def _plan_alternation(
@@ -786,18 +815,19 @@ def _plan_alternation(
     second_number: int,
     bed: str | None,
     *,
-    is_over: bool,
+    is_stage_over: bool,
 ) -> ScheduleStep | None:
-    """Return the next measurement of one of two configurations. Both alternate until ``is_over``.
+    """Return the next measurement of one of two configurations. The two configurations alternate until
+    ``is_stage_over``.
 
     A single measurement always gets its counterpart, because half a pair shows nothing. Each test bed
     measures its own pairs.
     """
-    finished_trials = [trial for trial in state.list_finished(phase) if trial.bed == bed]
+    finished_trials = [trial for trial in state.list_finished_trials(phase) if trial.bed == bed]
     confirmations = list_confirmations(state, first_number, phase, bed)
     if len(finished_trials) - len(confirmations) > MAX_FAILED_CONFIRMATIONS or (
-        len(confirmations) % 2 == 0 and is_over
+        len(confirmations) % 2 == 0 and is_stage_over
     ):
         return None
-    number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
-    return MeasureStep(phase, state.find_trial(number).settings, source_trial=number)
+    next_number = first_number if confirmation.is_winner_turn(len(confirmations)) else second_number
+    return MeasureStep(phase, state.find_trial(next_number).settings, source_trial=next_number)

@@ -63,20 +63,22 @@ def catch_up_search(searcher: Searcher, state: State) -> None:
     """Report missing outcomes to the search after a kill, and discard suggestions that were not
     measured.
     """
-    for trial in state.list_finished(*MODELLED_PHASES):
+    for trial in state.list_finished_trials(*MODELLED_PHASES):
         record_trial_outcome(searcher, trial, state)
-    searcher.discard_pending()
+    searcher.discard_pending_suggestions()
 
 
 def sync_search(searcher: Searcher, state: State) -> None:
     """Report all recorded outcomes and running trials to a search of a shared study."""
     sync_outcomes(searcher, state)
-    searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
+    searcher.add_pending_suggestions(
+        {t.number: t.suggested for t in state.list_running_trials(Phase.SEARCH)}
+    )
 
 
 def sync_outcomes(searcher: Searcher, state: State) -> None:
     """Add the outcomes of trials that a search does not contain yet."""
     recorded_trials = searcher.list_recorded_trials()
-    for trial in state.list_finished(*MODELLED_PHASES):
+    for trial in state.list_finished_trials(*MODELLED_PHASES):
         if trial.number not in recorded_trials:
             record_trial_outcome(searcher, replace(trial, suggestion_number=None), state)

@@ -75,7 +75,7 @@ class HeartbeatMonitor:
         """True if the bed's worker sent a heartbeat between the last two checks."""
         return self._check_counts.get(bed, 0) > 1 and self._last_leases[bed][1] == 0
 
-    def reset(self) -> None:
+    def reset_counts(self) -> None:
         """Reset all counts: heartbeats that an unavailable database rejected do not count as missed."""
         self._last_leases.clear()
 
@@ -114,12 +114,13 @@ class SharedStore(StudyStore):
             database,
             heartbeat_policy or HeartbeatPolicy(),
         )
-        location = f"process {getpid()} on {socket.gethostname()}"
-        self._lease = Lease(uuid.uuid4().hex, location)
+        worker_location = f"process {getpid()} on {socket.gethostname()}"
+        self._lease = Lease(uuid.uuid4().hex, worker_location)
         self._record_count = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting_records: dict[str | None, list[dict[str, Any]]] = {}
         self._exclusion_reasons: dict[str, str] = {}
-        # A noise record is large and replaces the previous one, so only the last one is sent.
+        # A noise record is large and replaces the previous noise record, so only the last noise record
+        # is sent.
         self._noise_records: list[dict[str, Any]] = []
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
@@ -128,26 +129,26 @@ class SharedStore(StudyStore):
         ] = []  # lines that are in the database but not in the journal yet
         self._monitor = HeartbeatMonitor()
         self._heartbeat_task = PeriodicTask(
-            "heartbeat", self.heartbeat_policy.interval_seconds, self._try_heartbeat
+            "heartbeat", self.heartbeat_policy.interval_seconds, self._try_to_send_heartbeat
         )
-        self.refresh()
+        self.refresh_state()
 
     def close(self) -> None:
         self._heartbeat_task.stop()
         super().close()
 
-    def refresh(self) -> None:
+    def refresh_state(self) -> None:
         """Read the records of other workers."""
         with self._lock:
-            self._apply_lines(self.database.run_transaction(self._read_new_lines))
+            self._apply_journal_lines(self.database.run_transaction(self._read_new_lines))
             self._flush_journal()
 
     def join_beds(self, beds: Mapping[str, Mapping[str, object]]) -> None:
         """Join the study with these test beds, each with the fields of its record.
 
         A bed is available immediately if its worker used this directory and was killed. Any other bed
-        is available once its worker has missed too many heartbeats. Raises LockedError if that worker
-        is running.
+        is available once its worker has missed too many heartbeats. Raises LockedError if the worker of
+        a bed is running.
         """
         path = self.directory / WORKER_FILE
         earlier_worker = None
@@ -162,11 +163,11 @@ class SharedStore(StudyStore):
                 {"event": "joined", "at": format_current_timestamp(), "bed": bed, **bed_fields},
                 earlier_worker,
             )
-        self.refresh()
+        self.refresh_state()
         self._heartbeat_task.start()
 
     def _join_bed(self, bed: str, record: Mapping[str, object], earlier_worker: str | None) -> None:
-        key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
+        record_key, monitor = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take_bed(connection: Connection) -> Lease | None:
             study_database.lock_record_count(connection, self.study.study_id)
@@ -179,7 +180,7 @@ class SharedStore(StudyStore):
             ):
                 return holder
             study_database.take_lease(connection, self.study.study_id, bed, self._lease)
-            study_database.append_records(connection, self.study.study_id, key, [record])
+            study_database.append_records(connection, self.study.study_id, record_key, [record])
             return None
 
         while (holder := self.database.run_transaction(take_bed)) is not None:
@@ -223,11 +224,11 @@ class SharedStore(StudyStore):
             with self.database.engine.begin() as connection:
                 release(connection)
                 records = self._read_new_lines(connection)
-            self._apply_lines(records)
+            self._apply_journal_lines(records)
             self._flush_journal()
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat, and remove the leases of workers that have missed too many."""
+        """Send a heartbeat, and remove the leases of workers that have missed too many heartbeats."""
         with self.database.engine.connect() as connection:
             # With autocommit, no lock is held after its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -251,26 +252,28 @@ class SharedStore(StudyStore):
                     connection, self.study.study_id, uuid.uuid4().hex, [record]
                 )
 
-    def _try_heartbeat(self) -> None:
+    def _try_to_send_heartbeat(self) -> None:
         try:
             self.send_heartbeat()
         except SQLAlchemyError:
-            self._monitor.reset()
+            self._monitor.reset_counts()
 
     def run_decision(self, action: Callable[[], T]) -> T:
-        """Run ``action``. Its records are stored together; if they cannot be stored, it runs again."""
+        """Run ``action``, and store its records together. If the records cannot be stored, ``action``
+        runs again.
+        """
 
         def attempt_decision() -> T:
             with self._lock:
-                self.refresh()  # reads most new records before the lock is taken
+                self.refresh_state()  # reads most new records before the lock is taken
                 saved_state = (
                     self.state,
                     self._record_count,
-                    {b: [*r] for b, r in self._waiting_records.items()},
+                    {bed_name: [*r] for bed_name, r in self._waiting_records.items()},
                 )
                 try:
                     with self.database.engine.begin() as connection:
-                        self._apply_lines(
+                        self._apply_journal_lines(
                             study_database.lock_and_read_lines(
                                 connection, self.study.study_id, self._record_count
                             )
@@ -287,7 +290,7 @@ class SharedStore(StudyStore):
                 return action_result
 
         with self.database.convert_errors():
-            return self.database.retry(attempt_decision)
+            return self.database.retry_while_unavailable(attempt_decision)
 
     def record_deployment(self, trial: Trial, deploy_result: DeployResult) -> None:
         with self._lock:
@@ -313,33 +316,34 @@ class SharedStore(StudyStore):
         append_batch = partial(
             study_database.append_records,
             study=self.study.study_id,
-            key=uuid.uuid4().hex,
+            retry_key=uuid.uuid4().hex,
             records=records,
             files=files,
             lease=(self._lease.worker, bed),
         )
         decision = self._decision
-        number = (
+        record_number = (
             append_batch(decision)
             if decision is not None
             else self.database.run_autocommit(append_batch)
         )
-        if number == self._record_count + 1:  # no other worker has added records since
-            self._apply_lines([journal.encode_record(record) for record in records])
+        # no other worker has added records in the meantime
+        if record_number == self._record_count + 1:
+            self._apply_journal_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
-            self._apply_lines(self._read_new_lines(decision))
+            self._apply_journal_lines(self._read_new_lines(decision))
         else:
-            self.refresh()
+            self.refresh_state()
         if decision is None:
             self._flush_journal()
 
-    def _find_bed(self, number: int | None) -> str | None:
-        return None if number is None else self.state.find_trial(number).bed
+    def _find_bed(self, trial_number: int | None) -> str | None:
+        return None if trial_number is None else self.state.find_trial(trial_number).bed
 
     def _read_new_lines(self, connection: Connection) -> list[bytes]:
         return study_database.read_lines_after(connection, self.study.study_id, self._record_count)
 
-    def _apply_lines(self, lines: Sequence[bytes]) -> None:
+    def _apply_journal_lines(self, lines: Sequence[bytes]) -> None:
         self.state = replay_records(study_database.parse_lines(lines), self.state)
         self._record_count += len(lines)
         self._unwritten_lines += lines
@@ -351,14 +355,14 @@ class SharedStore(StudyStore):
 
 
 def _merge_spent_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records, with all records of time spent merged into one."""
+    """Return the records, with all records of time spent merged into one record."""
     spent_records = [record for record in records if record["event"] == "spent"]
-    seconds: Mapping[str, float] = {}
+    total_seconds: Mapping[str, float] = {}
     for record in spent_records:
-        seconds = add_seconds_by_activity(seconds, record["seconds"])
+        total_seconds = add_seconds_by_activity(total_seconds, record["seconds"])
     other_records = [record for record in records if record["event"] != "spent"]
     return (
-        [*other_records, {**spent_records[-1], "seconds": seconds}]
+        [*other_records, {**spent_records[-1], "seconds": total_seconds}]
         if spent_records
         else other_records
     )

@@ -18,15 +18,15 @@ def select_next_block(
         state.find_trial(trial_number),
         state.simplification or Simplification(),
     )
-    winner = space.replace_impossible(leader.effective_settings, leader.settings)
-    simplified_trials = state.list_finished(Phase.SIMPLIFIED)
+    winner = space.replace_impossible_values(leader.effective_settings, leader.settings)
+    simplified_trials = state.list_finished_trials(Phase.SIMPLIFIED)
     accepted_trial, omitted_changes, refused_blocks = (
         previous_record.accepted,
         previous_record.without,
         previous_record.refused,
     )
     if (block := previous_record.reverted) and simplified_trials:
-        # The model treats an unexpected loss as a disturbance, but a clear loss must count.
+        # The model treats an unexpected loss as a disturbance, but a clear loss must not be ignored.
         keeps_peak = select_feasible_trials(simplified_trials[-1:]) and not is_clearly_worse(
             state, trial_number, simplified_trials[-1]
         )
@@ -48,5 +48,5 @@ def select_next_block(
         accepted=accepted_trial,
         without=tuple(omitted_changes),
         refused=refused_blocks,
-        measured=len(state.list_started(Phase.SIMPLIFIED)),
+        measured=len(state.list_started_trials(Phase.SIMPLIFIED)),
     )

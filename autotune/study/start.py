@@ -86,10 +86,12 @@ def _record_earlier_leaders(
     with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         baseline = ranking.find_baseline(state)
-        estimates = ranking.estimate_candidates(state)
-        ranked_numbers = sorted(estimates, key=lambda number: -estimates[number].log_mean)
+        estimates = ranking.estimate_candidate_peaks(state)
+        ranked_numbers = sorted(
+            estimates, key=lambda trial_number: -estimates[trial_number].log_mean
+        )
         configurations = transfer_settings(
-            [state.find_trial(number).effective_settings for number in ranked_numbers],
+            [state.find_trial(trial_number).effective_settings for trial_number in ranked_numbers],
             baseline.effective_settings if baseline else {},
             environment.space,
         )
@@ -126,7 +128,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
 def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     """Return the environment of an existing study, on the current hosts.
 
-    Raises TargetError if a change of the target invalidates earlier readings, AutotuneError if the
+    Raises TargetError if a change of the target invalidates earlier readings, and AutotuneError if the
     study lacks values of a parameter that is tuned now.
     """
     ownership.check_own_study(directory, EXPLAIN_HINT)
@@ -136,10 +138,10 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     if missing_names := [
         d.name for d in environment.space.tunable_dimensions if d.name not in recorded_settings
     ]:
-        others_text = f" and {len(missing_names) - 1} more" if len(missing_names) > 1 else ""
+        further_names_text = f" and {len(missing_names) - 1} more" if len(missing_names) > 1 else ""
         raise AutotuneError(
-            f"study {directory.name} lacks values of {missing_names[0]}{others_text}: it was started "
-            f"with another version of autotune or on other hosts",
+            f"study {directory.name} lacks values of {missing_names[0]}{further_names_text}: it was "
+            f"started with another version of autotune or on other hosts",
             hint="start a new study with its best configurations: autotune run TARGET --from "
             f"{format_study_argument(directory)}",
         )
@@ -163,13 +165,15 @@ def _prepare_environment(directory: Path, beds: str | None) -> Environment:
             f"study {directory.name} does not use test beds",
             hint="omit `--beds`",
         )
-    names = select_beds(target_file.target, beds) if beds else tuple(bed_names)
-    if unknown_names := [name for name in names if name not in bed_names]:
+    selected_names = select_beds(target_file.target, beds) if beds else tuple(bed_names)
+    if unknown_names := [name for name in selected_names if name not in bed_names]:
         raise AutotuneError(
             f"bed {unknown_names[0]} is not a bed of study {directory.name}",
             hint=f"its beds: {', '.join(bed_names)}",
         )
-    return prepare_beds(target_file, names, {name: bed_names[name].adopted for name in names})
+    return prepare_beds(
+        target_file, selected_names, {name: bed_names[name].adopted for name in selected_names}
+    )
 
 
 def _prepare_joined_bed(target_file: TargetFile, directory: Path) -> Environment:
@@ -211,7 +215,7 @@ def _read_budget(environment: Environment) -> RecordedBudget:
 
 @contextmanager
 def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]:
-    """Open the search of the study in ``directory``, with all recorded outcomes, during a block.
+    """Open the search of the study in ``directory``, with all recorded outcomes, for a ``with`` block.
 
     Raises AutotuneError if the storage is unusable, and OSError if the disk is full.
     """
@@ -227,7 +231,7 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
 def create_searcher(
     environment: Environment | RecordedEnvironment,
-    name: str,
+    study_name: str,
     storage: BaseStorage,
     *,
     is_condensed: bool = False,
@@ -236,7 +240,7 @@ def create_searcher(
     target = environment.file.target
     return Searcher(
         storage,
-        name,
+        study_name,
         environment.space,
         target.search.sampler,
         target.search.seed,
@@ -284,7 +288,7 @@ def _deploy_winner(context: TrialContext, verdict: Verdict) -> None:
 
 
 def _read_current_target(directory: Path) -> TargetFile:
-    """Return the user's current target, or the recorded one if that file no longer exists.
+    """Return the user's current target, or the recorded target if the user's file no longer exists.
 
     Raises TargetError if a change of the target invalidates earlier readings.
     """
@@ -302,9 +306,9 @@ def _read_current_target(directory: Path) -> TargetFile:
         recorded_digests = study_start.asked
         current_digests = compute_request_digests(current_target) if recorded_digests else {}
         breaking_changes = [
-            f"{name}: the requests have changed"
-            for name in recorded_digests
-            if current_digests[name] != recorded_digests[name]
+            f"{request_file}: the requests have changed"
+            for request_file in recorded_digests
+            if current_digests[request_file] != recorded_digests[request_file]
         ]
     if breaking_changes:
         differences = "\n".join(f"  {change}" for change in breaking_changes)

@@ -1,8 +1,9 @@
 """A PostgreSQL database in which several machines share a study: records, files and worker leases.
 
-Its tables are in the same database as Optuna's. The records of a study are numbered without gaps, in
-commit order, so that every reader has the same state after the same record. A worker holds a lease for
-each of its test beds. The database accepts the worker's records only as long as it holds the lease.
+autotune's tables are in the same database as Optuna's tables. The records of a study are numbered
+without gaps, in commit order, so that every reader has the same state after the same record. A worker
+holds a lease for each of its test beds. The database accepts the worker's records only as long as the
+worker holds the lease.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from autotune.transports import wait_notices
 T = TypeVar("T")
 
 URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
-# Each entry migrates the tables to the next version. Append entries; never change an existing one.
+# Each entry migrates the tables to the next version. Append entries; never change an existing entry.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE autotune_studies (
@@ -64,8 +65,8 @@ MIGRATIONS: tuple[str, ...] = (
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
     # One call does all the work under the lock, so the lock is never held during a network round trip.
-    # Each statement in the function sees everything that was committed before it. NULL means that the
-    # worker has lost its lease.
+    # Each statement in the function sees all earlier commits. NULL means that the worker has lost its
+    # lease.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -84,7 +85,7 @@ MIGRATIONS: tuple[str, ...] = (
     END $$
     """,
     # One call waits for the lock and reads the new records. The second statement of the function sees
-    # everything that was committed during the first one.
+    # all commits during the first statement.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -137,9 +138,9 @@ class StudyDatabase:
     """The database at a URL without a password: libpq reads the password from the environment or
     .pgpass.
 
-    A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
-    tables (``optuna_copy``) keeps two more. Raises AutotuneError if the database cannot be reached or
-    used, or if its tables have a later version.
+    A worker keeps two connections open, one of the two for heartbeats. The worker that writes Optuna's
+    tables (``optuna_copy``) keeps two more connections. Raises AutotuneError if the database cannot be
+    reached or used, or if its tables have a later version.
     """
 
     def __init__(self, url: str, *, retry_seconds: float = RETRY_TIMEOUT_SECONDS) -> None:
@@ -155,7 +156,7 @@ class StudyDatabase:
         )
         try:
             with self.convert_errors():
-                self.retry(self._prepare_tables, was_reached=False)
+                self.retry_while_unavailable(self._prepare_tables, was_reached=False)
         except BaseException:
             self.close()
             raise
@@ -183,7 +184,7 @@ class StudyDatabase:
 
     @contextmanager
     def convert_errors(self) -> Iterator[None]:
-        """Convert database errors in the block to AutotuneError."""
+        """Convert database errors in the ``with`` block to AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -196,12 +197,13 @@ class StudyDatabase:
                 "PGPASSWORD",
             ) from error
 
-    def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
+    def retry_while_unavailable(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
         """Return the result of ``action``. The action is repeated as long as the database is
         unavailable.
 
-        ``was_reached`` is true if an earlier call reached the database. Otherwise the URL may be wrong,
-        so ``action`` is repeated only if a server reports a restart. Raises AutotuneError.
+        ``was_reached`` is true if an earlier call reached the database. Before the first success, the
+        URL may be wrong, so ``action`` is repeated only if a server reports a restart. Raises
+        AutotuneError.
         """
         deadline = time.monotonic() + self._retry_seconds
         with ExitStack() as wait_notice:
@@ -244,7 +246,7 @@ class StudyDatabase:
                 return action(connection)
 
         with self.convert_errors():
-            return self.retry(attempt_transaction)
+            return self.retry_while_unavailable(attempt_transaction)
 
     def run_autocommit(self, action: Callable[[Connection], T]) -> T:
         """Run ``action`` and return its result. Each statement is committed separately, and retries are
@@ -258,7 +260,7 @@ class StudyDatabase:
                 return action(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
         with self.convert_errors():
-            return self.retry(attempt_autocommit)
+            return self.retry_while_unavailable(attempt_autocommit)
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
@@ -268,11 +270,11 @@ class StudyDatabase:
 
     @contextmanager
     def claim_optuna_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
-        """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all
-        others.
+        """Yield Optuna's storage to the one worker that writes a study to it, and ``None`` to all other
+        workers.
 
-        The storage's only database session holds the writer lock. If this session loses its
-        connection, all later writes fail.
+        The storage's only database session holds the writer lock. If this session loses its connection,
+        all later writes fail.
         """
         lock_query = text("SELECT pg_try_advisory_lock(:first, :second)")
         # Outside the pool, the connection and thus the lock last exactly until the end of this block.
@@ -308,7 +310,7 @@ class StudyDatabase:
         )
         return tuple(row.name for row in rows)
 
-    def find_study(self, name: str) -> SharedStudy:
+    def find_study(self, study_name: str) -> SharedStudy:
         """Return the study with this name. Raises AutotuneError, with the nearest name as a hint."""
         row = self.run_transaction(
             lambda c: c.execute(
@@ -316,20 +318,22 @@ class StudyDatabase:
                     "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
                     " WHERE name = :name AND number = 1"
                 ),
-                {"name": name},
+                {"name": study_name},
             ).first()
         )
         if row is not None:
-            return SharedStudy(row.id, name, row.target, decompress_record(row.record))
-        nearest_name = find_nearest_name(name, self.list_study_names())
+            return SharedStudy(row.id, study_name, row.target, decompress_record(row.record))
+        nearest_name = find_nearest_name(study_name, self.list_study_names())
         raise AutotuneError(
-            f"unknown study {name!r} in {self.display_url}",
+            f"unknown study {study_name!r} in {self.display_url}",
             hint=f"did you mean {nearest_name!r}?"
             if nearest_name
             else "`autotune run TARGET --storage URL` starts one",
         )
 
-    def create_study(self, name: str, target: str, records: Sequence[Mapping[str, object]]) -> bool:
+    def create_study(
+        self, study_name: str, target: str, records: Sequence[Mapping[str, object]]
+    ) -> bool:
         """Create a study with its first records. Return ``False`` if this database or Optuna already
         uses the name.
         """
@@ -338,13 +342,16 @@ class StudyDatabase:
             _acquire_lock(connection, 0)
             query = "SELECT 1 FROM autotune_studies WHERE name = :name"
             optuna_names = optuna.study.get_all_study_names(self.optuna_storage)
-            if name in optuna_names or connection.execute(text(query), {"name": name}).first():
+            if (
+                study_name in optuna_names
+                or connection.execute(text(query), {"name": study_name}).first()
+            ):
                 return False
             row = connection.execute(
                 text(
                     "INSERT INTO autotune_studies (name, target) VALUES (:name, :target) RETURNING id"
                 ),
-                {"name": name, "target": target},
+                {"name": study_name, "target": target},
             ).one()
             connection.execute(
                 text("INSERT INTO autotune_heads VALUES (:study, 0)"), {"study": row.id}
@@ -395,8 +402,8 @@ class StudyDatabase:
         """Copy the rendered files of trials that are missing in ``directory``."""
         missing_paths: dict[str, list[Path]] = {}
         for record in records:
-            for name, digest in _list_file_digests(record):
-                path = _resolve_below(directory / "configs", f"{record.get('trial')}/{name}")
+            for file_name, digest in _list_file_digests(record):
+                path = _resolve_below(directory / "configs", f"{record.get('trial')}/{file_name}")
                 if not path.exists():
                     missing_paths.setdefault(digest, []).append(path)
         rows = (
@@ -412,12 +419,12 @@ class StudyDatabase:
         for row in rows:
             for path in missing_paths.get(row.digest, ()):
                 durable_files.make_directory(path.parent)
-                content = _decompress(row.content, MAX_RECORD_BYTES)
+                content = _decompress_content(row.content, MAX_RECORD_BYTES)
                 durable_files.write_file(path, content, 0o600, sync=False)
 
     def _create_optuna_tables(self) -> None:
         """Create Optuna's tables if they are missing. Raises AutotuneError if another version created
-        them.
+        the tables.
         """
         try:
             self._open_optuna_storage(tables_exist=False).engine.dispose()
@@ -488,7 +495,7 @@ def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> No
 
 
 def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """Delete this lease of a test bed unless it has changed. Return true if it was deleted."""
+    """Delete an unchanged lease of a test bed. Return true if the lease was deleted."""
     lock_record_count(connection, study)
     return bool(
         connection.execute(
@@ -518,13 +525,13 @@ def lock_record_count(connection: Connection, study: int) -> int:
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def lock_and_read_lines(connection: Connection, study: int, number: int) -> list[bytes]:
-    """Return the journal lines after record ``number``, and block other decisions until the end of this
-    transaction.
+def lock_and_read_lines(connection: Connection, study: int, last_number: int) -> list[bytes]:
+    """Return the journal lines after record ``last_number``, and block other decisions until the end of
+    this transaction.
     """
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
-        {"locks": LOCK_KEY, "study": study, "number": number},
+        {"locks": LOCK_KEY, "study": study, "number": last_number},
     )
     return _decompress_lines(rows.scalars())
 
@@ -532,15 +539,15 @@ def lock_and_read_lines(connection: Connection, study: int, number: int) -> list
 def append_records(
     connection: Connection,
     study: int,
-    key: str,
+    retry_key: str,
     records: Sequence[Mapping[str, object]],
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests. Return the number of the first added record, or 0 if
-    none was added.
+    """Add records, and files keyed by digest. Return the number of the first added record, or 0 if none
+    was added.
 
-    A second call with the same ``key`` adds nothing, so that callers can retry if the result is
+    A second call with the same ``retry_key`` adds nothing, so that callers can retry if the result is
     unknown. ``lease`` contains the worker's id and its bed, or ``None`` for any of its beds. Raises
     LeaseLostError if the worker has lost that lease.
     """
@@ -549,30 +556,30 @@ def append_records(
     if files:
         _insert_files(connection, study, files)
     worker, bed = lease or (None, None)
-    number: int | None = connection.execute(
+    first_number: int | None = connection.execute(
         text(
             "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
             " CAST(:contents AS bytea[]))"
         ),
         {
             "study": study,
-            "key": key,
+            "key": retry_key,
             "worker": worker,
             "bed": bed,
             "contents": [compress_record(record) for record in records],
         },
     ).scalar_one()
-    if number is None:
+    if first_number is None:
         raise LeaseLostError(
             f"{f'bed {bed}' if bed else 'this worker'} missed its heartbeats and was removed from the "
             "study",
             hint="`autotune worker TARGET --bed … --storage URL` joins the study again",
         )
-    return number
+    return first_number
 
 
 def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Add files that are missing in the database; most trials change only one or two.
+    """Add files that are missing in the database. Most trials change only one or two files.
 
     Digests are sorted, so that two workers cannot deadlock.
     """
@@ -597,9 +604,11 @@ def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]
         )
 
 
-def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
+def read_records_after(
+    connection: Connection, study: int, last_number: int
+) -> list[dict[str, Any]]:
     """Return the records after this number, in order."""
-    return parse_lines(read_lines_after(connection, study, number))
+    return parse_lines(read_lines_after(connection, study, last_number))
 
 
 def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -613,21 +622,24 @@ def parse_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def _list_file_digests(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name and the digest of each file in the record of a deployment."""
-    files = record.get("files")
-    if record.get("event") != "deployed" or not isinstance(files, Mapping):
+    digest_by_name = record.get("files")
+    if record.get("event") != "deployed" or not isinstance(digest_by_name, Mapping):
         return []
-    return [(name, digest) for name, digest in files.items() if isinstance(digest, str)]
+    return [
+        (file_name, digest)
+        for file_name, digest in digest_by_name.items()
+        if isinstance(digest, str)
+    ]
 
 
-def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
+def read_lines_after(connection: Connection, study: int, last_number: int) -> list[bytes]:
     """Return the records after this number as journal lines."""
     rows = connection.execute(
         text(
             "SELECT record FROM autotune_records"
             " WHERE study = :study AND number > :number ORDER BY number"
         ),
-        {"study": study, "number": number},
+        {"study": study, "number": last_number},
     )
     return _decompress_lines(rows.scalars())
 
@@ -647,8 +659,10 @@ def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
     return lines
 
 
-def _decompress(content: bytes, max_bytes: int) -> bytes:
-    """Return content decompressed. Raises AutotuneError if it is invalid or exceeds ``max_bytes``."""
+def _decompress_content(content: bytes, max_bytes: int) -> bytes:
+    """Return decompressed ``content``. Raises AutotuneError if ``content`` is invalid or would exceed
+    ``max_bytes``.
+    """
     decompressor = zlib.decompressobj()
     try:
         plain_content = decompressor.decompress(content, max_bytes)
@@ -662,12 +676,14 @@ def _decompress(content: bytes, max_bytes: int) -> bytes:
     return plain_content
 
 
-def _resolve_below(directory: Path, name: str) -> Path:
-    """Return ``directory / name``. Raises AutotuneError for a path outside of ``directory``."""
-    path = directory / name
-    if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
+def _resolve_below(directory: Path, relative_path: str) -> Path:
+    """Return ``directory / relative_path``. Raises AutotuneError for a path outside of
+    ``directory``.
+    """
+    path = directory / relative_path
+    if "\0" in relative_path or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
-            f"invalid file name {name!r} in the database: it is outside of {directory}",
+            f"invalid file name {relative_path!r} in the database: it is outside of {directory}",
             hint=COMPROMISED_HINT,
         )
     return path
@@ -678,8 +694,8 @@ def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _parse_url(url: str) -> URL:
-    """Return the parsed URL. Raises AutotuneError if it contains a password, which process lists would
-    show.
+    """Return the parsed URL. Raises AutotuneError if the URL contains a password, which process lists
+    would show.
     """
     if find_spec("psycopg") is None:
         raise AutotuneError(
@@ -695,7 +711,7 @@ def _parse_url(url: str) -> URL:
             "--storage must be the URL of a PostgreSQL database",
             hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
-    if parsed_url.password or any("password" in name for name in parsed_url.query):
+    if parsed_url.password or any("password" in option_name for option_name in parsed_url.query):
         raise AutotuneError(
             "the password in --storage is visible to everyone who can list processes",
             hint="put the password in ~/.pgpass (mode 0600) or in PGPASSWORD",
@@ -722,21 +738,24 @@ def _is_restarting(error: BaseException) -> bool:
     )
 
 
-def _acquire_lock(connection: Connection, key: int) -> None:
+def _acquire_lock(connection: Connection, lock_key: int) -> None:
     connection.execute(
-        text("SELECT pg_advisory_xact_lock(:first, :second)"), {"first": LOCK_KEY, "second": key}
+        text("SELECT pg_advisory_xact_lock(:first, :second)"),
+        {"first": LOCK_KEY, "second": lock_key},
     )
 
 
 def _read_schema_version(connection: Connection) -> int:
-    """Return the version of the tables, or 0 if there are none."""
+    """Return the version of autotune's tables; 0 without tables."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
 
 
 def _migrate_tables(connection: Connection) -> None:
-    """Migrate the tables to the current version. Raises AutotuneError for a later version."""
+    """Migrate the tables to the current version. Raises AutotuneError if the tables have a later
+    version.
+    """
     connection.execute(
         text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
     )
@@ -746,10 +765,10 @@ def _migrate_tables(connection: Connection) -> None:
             f"unsupported storage version {version}: this autotune supports up to {SCHEMA_VERSION}",
             hint="install the version of autotune that the other workers use",
         )
-    for number, statements in enumerate(MIGRATIONS[version:], version + 1):
+    for table_version, statements in enumerate(MIGRATIONS[version:], version + 1):
         for statement in STATEMENT_PATTERN.findall(statements):
             connection.execute(text(statement))
-        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
+        connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": table_version})
 
 
 def compress_record(record: Mapping[str, object]) -> bytes:

@@ -1,7 +1,7 @@
 """The main loop of a study: select a step, run it, and report it to the sampler, until the study is
 complete.
 
-Each test bed runs the loop in its own thread. A study without beds runs it on its only stack.
+Each test bed runs the loop in its own thread. A study without beds runs the loop on its only stack.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ NextStep = tuple[ScheduleStep, Trial | None]
 # Expected difference between a peak and an earlier measurement of the configuration, as the sd of the
 # logarithm.
 REPEAT_LOG_SD = 0.10
-# The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below this.
+# The search stops if the probability of a gain of at least MIN_RELEVANT_GAIN is below STOP_PROBABILITY.
 STOP_PROBABILITY = 0.05
 # Phases whose trials show differences between beds.
 COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)
@@ -233,7 +233,7 @@ def resolve_next_step(
             return step
         with context.clock.time_activity("search"):
             if not (state.is_shared and isinstance(step, SuggestStep)):
-                searcher.narrow(state.limit_space(context.space))
+                searcher.narrow_space(state.limit_space(context.space))
             if state.is_shared and not isinstance(step, SuggestStep):
                 sync_search(searcher, state)
             if isinstance(step, RankStep):
@@ -242,13 +242,13 @@ def resolve_next_step(
                 _record_simplification(context, searcher, step.trial_number)
             elif isinstance(step, EstimateCostsStep):
                 _record_reversal_costs(context, searcher, step.trial_number)
-            elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
+            elif (search_step := _request_suggestion(context, searcher, proposal)) is not None:
                 return search_step
 
 
 def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
     """Return the configuration that the model suggests, based on all recorded outcomes."""
-    searcher.narrow(state.limit_space(space))
+    searcher.narrow_space(state.limit_space(space))
     sync_search(searcher, state)
     suggestion = searcher.suggest(estimate_study_drift(state))
     # As on all other workers, the sampler learns of the suggestion only when the trial is recorded.
@@ -263,7 +263,7 @@ def prepare_measurement(
     measurement in seconds.
     """
     state = context.store.state
-    offset = state.bed_offset(context.bed)
+    offset = state.get_bed_offset(context.bed)
     # The incumbent's first peak may have been lucky, and must not prune its own repeat.
     is_refinement = step.source_trial is not None and step.source_trial == find_incumbent_number(
         state
@@ -314,8 +314,8 @@ def _record_reversal_costs(context: TrialContext, searcher: Searcher, winner_num
 def predict_reversal_costs(
     surrogate: SurrogateModel, space: SearchSpace, state: State, winner_number: int
 ) -> dict[str, ReversalCost]:
-    """Return the cost of reverting each searched change of a winner according to the model, largest
-    first.
+    """Return the cost of reverting each searched change of a winner according to the model, the largest
+    cost first.
     """
     baseline, winner = find_baseline(state), state.find_trial(winner_number).effective_settings
     if baseline is None:
@@ -325,10 +325,18 @@ def predict_reversal_costs(
     return estimate_reversal_costs(surrogate, winner, baseline_settings, changed_names)
 
 
-def list_searched_changes(space: SearchSpace, before: Settings, winner: Settings) -> list[str]:
-    """Return the searched parameters that differ from ``before`` and have an effect in ``winner``."""
+def list_searched_changes(
+    space: SearchSpace, compared_settings: Settings, winner: Settings
+) -> list[str]:
+    """Return the searched parameters that differ from ``compared_settings`` and have an effect in
+    ``winner``.
+    """
     searched_names = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner)
-    return [name for name in winner if name in searched_names and winner[name] != before.get(name)]
+    return [
+        name
+        for name in winner
+        if name in searched_names and winner[name] != compared_settings.get(name)
+    ]
 
 
 def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
@@ -337,7 +345,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     """
     earlier_trials = [
         t
-        for t in select_feasible_trials(state.list_finished())
+        for t in select_feasible_trials(state.list_finished_trials())
         if state.find_configuration_number(t) == step.source_trial
     ]
     full_peaks = [
@@ -356,7 +364,7 @@ def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
 
 
-def _ask_sampler(
+def _request_suggestion(
     context: TrialContext, searcher: Searcher, proposal: Proposal | None
 ) -> MeasureStep | None:
     """Return the next measurement, or ``None`` if the model expects no further improvement."""
@@ -365,7 +373,7 @@ def _ask_sampler(
     probability = suggestion.improvement_probability
     if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard_trial(suggestion.number)
-        count_text = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
+        count_text = format_count(len(state.list_finished_trials(*COUNTED_PHASES)), "configuration")
         reason = (
             f"after {count_text}, the probability of another {MIN_RELEVANT_GAIN:.0%} gain is "
             f"{probability:.0%}"
@@ -375,9 +383,9 @@ def _ask_sampler(
         return None
     settings = {**context.space.baseline, **suggestion.values}
     # Optuna's trial numbers differ between workers.
-    number = None if proposal else suggestion.number
+    suggestion_number = None if proposal else suggestion.number
     return MeasureStep(
-        Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values
+        Phase.SEARCH, settings, suggestion_number=suggestion_number, suggested=suggestion.values
     )
 
 
@@ -385,8 +393,8 @@ def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
     drift = estimate_study_drift(context.store.state)
     if drift.is_significant:
         context.progress.note(f"drift: {drift}. Peaks are corrected to the current level.")
-    context.store.record_posterior(searcher.compute_posterior(drift))
-    context.store.record_model(searcher.build_view(drift))
+    context.store.record_posterior(searcher.compute_posterior_peaks(drift))
+    context.store.record_model(searcher.build_model_view(drift))
 
 
 def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:

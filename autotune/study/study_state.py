@@ -82,16 +82,18 @@ APPLY_PURPOSE, MEASURE_PURPOSE = "applied", "measured"  # purposes of studies wi
 class Trial:
     """One measurement of a configuration.
 
-    - ``source_trial``: the trial whose settings this one measures again (finalists, confirmation).
+    - ``source_trial``: the trial whose settings this trial measures again (finalists, confirmation).
     - ``suggestion_number``, ``suggested``: the sampler's number and values for the configuration.
-    - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during it.
+    - ``peak``, ``failure``: both ``None`` while the trial runs, or if autotune was killed during the
+      trial.
     - ``is_fault``: the benchmark command failed, so nothing is known about the configuration.
     - ``files``: SHA-256 digests of the rendered files, by path.
-    - ``bed``: the test bed that measured it, in a study on several beds.
-    - ``replaced_trial``: the trial that another bed did not finish and this one repeats.
+    - ``bed``: the test bed that measured the trial, in a study on several beds.
+    - ``replaced_trial``: the unfinished trial of another bed that this trial repeats.
     - ``capped_parameters``: parameters whose suggested value was beyond a cap; ``settings`` contains
       the value that replaced it.
-    - ``started_at``, ``ended_at``: when it started, and when its outcome was recorded (ISO 8601).
+    - ``started_at``, ``ended_at``: when the trial started, and when its outcome was recorded (ISO
+      8601).
     """
 
     number: int
@@ -116,8 +118,8 @@ class Trial:
     @property
     def clamped_parameters(self) -> tuple[str, ...]:
         """Return the parameters whose effective value differs from the requested one."""
-        names = (line.partition(":")[0] for line in self.differences)
-        return tuple(n for n in names if n in self.effective and n in self.settings)
+        differing_names = (line.partition(":")[0] for line in self.differences)
+        return tuple(n for n in differing_names if n in self.effective and n in self.settings)
 
     @cached_property
     def effective_settings(self) -> Settings:
@@ -176,10 +178,11 @@ class State:
     """All recorded facts that the decisions of a study depend on.
 
     - ``transferred``: winning changes from an earlier study, which are tried first.
-    - ``stop_reason``: why the search stopped before its budget was used.
-    - ``posterior``: the model's estimates after the search.
+    - ``stop_reason``: the reason why the search stopped before its budget was used up.
+    - ``posterior``: the model's estimates of the peaks, after the search.
     - ``simplification``: the winner's changes without an effect according to the model.
-    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, largest first.
+    - ``reversal_costs``: the modelled cost of reverting each change of ``cost_trial``, the largest cost
+      first.
     - ``minimal_changes``: the winner's changes that its gain depends on.
     - ``rss``: the largest process of each `tier.service` in any trial, in bytes.
     - ``capacities``: the capacities of the service instances, by trial.
@@ -190,7 +193,7 @@ class State:
     - ``pages_without_reference``: pages without a reference response in some session, and the reason.
     - ``beds``: the test beds, if there are several; ``offsets``: their estimated differences.
     - ``bed_seconds``: the seconds that each bed has spent.
-    - ``exclusion_reasons``: why a bed is inactive in this session.
+    - ``exclusion_reasons``: the reason for each bed that is inactive in this session.
     - ``is_shared``: the study is in a shared database.
     - ``missed_seconds``: the seconds of study time that each bed missed before it joined.
     """
@@ -231,9 +234,9 @@ class State:
         """
         return _find_longest_seconds(self.seconds, self.bed_seconds, self.missed_seconds)
 
-    def bed_elapsed_seconds(self, bed: str | None) -> float:
-        """Return the elapsed seconds of the study for one of `stacks`, including the time before it
-        joined.
+    def compute_bed_elapsed_seconds(self, bed: str | None) -> float:
+        """Return the elapsed seconds of the study for one of `stacks`, including the time before the
+        bed joined.
         """
         if bed is None:
             return sum(self.seconds.values())
@@ -265,7 +268,7 @@ class State:
     @property
     def is_over(self) -> bool:
         """True if the study ended with a verdict, or if `measure` measured something."""
-        return self.verdict is not None or bool(self.list_finished(Phase.MEASURE))
+        return self.verdict is not None or bool(self.list_finished_trials(Phase.MEASURE))
 
     @property
     def stacks(self) -> tuple[str | None, ...]:
@@ -282,7 +285,7 @@ class State:
         """Return the last trial that each test bed started."""
         return {trial.bed: trial for trial in self.trials if trial.bed is not None}
 
-    def list_running(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_running_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the trials that test beds are measuring now."""
         active_beds, repeated_trial_numbers = (
             frozenset(self.active_beds),
@@ -297,11 +300,11 @@ class State:
             and (not phases or t.phase in phases)
         )
 
-    def list_started(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_started_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         """Return the finished and the running trials."""
-        return (*self.list_finished(*phases), *self.list_running(*phases))
+        return (*self.list_finished_trials(*phases), *self.list_running_trials(*phases))
 
-    def bed_offset(self, bed: str | None) -> BedOffset:
+    def get_bed_offset(self, bed: str | None) -> BedOffset:
         """Return the estimated difference between a test bed and an average one."""
         return self.offsets.get(bed or "", NO_OFFSET)
 
@@ -310,9 +313,9 @@ class State:
         it.
         """
         assert trial.peak is not None
-        return self.bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
+        return self.get_bed_offset(trial.bed).remove_from_peak(trial.peak.estimate)
 
-    def list_finished(self, *phases: Phase) -> tuple[Trial, ...]:
+    def list_finished_trials(self, *phases: Phase) -> tuple[Trial, ...]:
         if phases not in self._finished_cache:
             grouped_trials = chain.from_iterable(
                 self.trials_by_phase.get(phase, ()) for phase in phases
@@ -324,14 +327,14 @@ class State:
     @cached_property
     def trials_by_phase(self) -> Mapping[Phase, Sequence[Trial]]:
         """Return all trials by phase, cached because decisions read many phases."""
-        groups: dict[Phase, list[Trial]] = {}
+        trials_by_phase: dict[Phase, list[Trial]] = {}
         for trial in self.trials:
-            groups.setdefault(trial.phase, []).append(trial)
-        return groups
+            trials_by_phase.setdefault(trial.phase, []).append(trial)
+        return trials_by_phase
 
     @cached_property
     def _finished_cache(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
-        """Return a cache for `list_finished`, because a study on many beds makes thousands of
+        """Return a cache for `list_finished_trials`, because a study on many beds makes thousands of
         decisions.
         """
         return {}
@@ -339,7 +342,7 @@ class State:
     @cached_property
     def clamps(self) -> Mapping[str, Clamp]:
         """Return the limits of effective values that were seen in deployments, by parameter."""
-        return clamps.find_clamps(self.trials)
+        return clamps.find_common_clamps(self.trials)
 
     def limit_space(self, space: SearchSpace) -> SearchSpace:
         """Return ``space`` limited by the process sizes and clamps measured in the study so far."""
@@ -351,29 +354,31 @@ class State:
 
     def find_configuration_number(self, trial: Trial) -> int:
         """Return the number of the first trial with the same effective values."""
-        number = trial.number if trial.source_trial is None else trial.source_trial
-        return self._first_equal_trial.get(number, number)
+        source_number = trial.number if trial.source_trial is None else trial.source_trial
+        return self._first_equal_trial.get(source_number, source_number)
 
     @cached_property
     def measured_count(self) -> int:
         """Return the number of trials with a peak."""
         return sum(trial.peak is not None for trial in self.trials)
 
-    def list_counted(self, *, include_running: bool = False) -> tuple[Trial, ...]:
+    def list_counted_trials(self, *, include_running: bool = False) -> tuple[Trial, ...]:
         """Return the finished trials that count towards the budget, optionally with the running ones.
 
-        The baseline counts once, even if several test beds measure it, or if one repeats it.
+        The baseline counts once, even if several test beds measure it, or if a test bed repeats the
+        measurement.
         """
         trials = (
-            self.list_started(*COUNTED_PHASES)
+            self.list_started_trials(*COUNTED_PHASES)
             if include_running
-            else self.list_finished(*COUNTED_PHASES)
+            else self.list_finished_trials(*COUNTED_PHASES)
         )
-        first_bed = next((t.bed for t in trials if t.phase is Phase.BASELINE), None)
+        first_bed = next((trial.bed for trial in trials if trial.phase is Phase.BASELINE), None)
         return tuple(
-            t
-            for t in trials
-            if t.phase is not Phase.BASELINE or (t.bed == first_bed and t.source_trial is None)
+            trial
+            for trial in trials
+            if trial.phase is not Phase.BASELINE
+            or (trial.bed == first_bed and trial.source_trial is None)
         )
 
     def find_trial(self, number: int) -> Trial:
@@ -567,10 +572,10 @@ def _apply_trial_start(record: records.TrialStart, draft: _StateDraft) -> None:
     trial = Trial(
         record.trial,
         Phase(record.phase),
-        _intern_names(record.settings),
+        _intern_parameter_names(record.settings),
         source_trial=record.source_trial,
         suggestion_number=record.suggestion_number,
-        suggested=_intern_names(record.suggested),
+        suggested=_intern_parameter_names(record.suggested),
         bindings=record.bindings,
         bed=record.bed,
         replaced_trial=record.replaced_trial,
@@ -580,7 +585,7 @@ def _apply_trial_start(record: records.TrialStart, draft: _StateDraft) -> None:
     draft.add_trial(trial)
 
 
-def _intern_names(values: Settings) -> Settings:
+def _intern_parameter_names(values: Settings) -> Settings:
     """Return the values with interned names: separate copies would use most of the memory in long
     studies.
     """
@@ -591,7 +596,7 @@ def _intern_names(values: Settings) -> Settings:
 def _apply_deployment(record: records.DeployedTrial, draft: _StateDraft) -> None:
     draft.replace_trial(
         record.trial,
-        effective=_intern_names(record.effective),
+        effective=_intern_parameter_names(record.effective),
         differences=record.differences,
         files=record.files,
     )
@@ -682,7 +687,7 @@ def _apply_standings(record: records.Standings, draft: _StateDraft) -> None:
     draft.set(posterior=PosteriorPeaks(peaks, record.noise))
 
 
-@_apply.register
+@_apply_record.register
 def _apply_transferred_configurations(
     record: records.TransferredConfigurations, draft: _StateDraft
 ) -> None:

@@ -1,4 +1,4 @@
-"""The files in a study's directory. Only this module writes them.
+"""The files in a study's directory. Only this module writes the files of a study.
 
 - ``target.yaml``: the target of the run
 - ``events.jsonl``: all events, in order
@@ -45,7 +45,7 @@ from autotune.study.journal_records import (
     StudyStart,
     TrialStart,
 )
-from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_call
+from autotune.study.reading_records import READINGS_FILE, RecordedReading, encode_command_call
 from autotune.study.record_codec import encode
 from autotune.study.study_state import (
     Phase,
@@ -157,12 +157,12 @@ class StudyStore:
         bed: str | None = None,
         replaced_trial: int | None = None,
     ) -> Trial:
-        """Record and return a new trial, before it changes anything."""
+        """Record and return a new trial, before the trial changes any host."""
         with self._lock:
             trials = self.state.trials
-            number = trials[-1].number + 1 if trials else 0
+            trial_number = trials[-1].number + 1 if trials else 0
             record = TrialStart(
-                number,
+                trial_number,
                 phase,
                 source_trial,
                 suggestion_number,
@@ -192,10 +192,16 @@ class StudyStore:
         self._record_event(
             "deployed",
             trial=trial.number,
-            actions={name: action.name.lower() for name, action in deploy_result.actions.items()},
+            actions={
+                service_name: action.name.lower()
+                for service_name, action in deploy_result.actions.items()
+            },
             effective=dict(deploy_result.effective),
             differences=[str(difference) for difference in deploy_result.mismatches],
-            hosts={name: dataclasses.asdict(host) for name, host in deploy_result.hosts.items()},
+            hosts={
+                host_name: dataclasses.asdict(host)
+                for host_name, host in deploy_result.hosts.items()
+            },
             files=digests,
         )
 
@@ -226,7 +232,7 @@ class StudyStore:
     def record_peak(
         self, trial: Trial, peak: Peak, *, reading_count: int, load_seconds: float
     ) -> None:
-        """Record the peak of a trial from ``reading_count`` that took ``load_seconds``."""
+        """Record the peak of a trial from ``reading_count`` readings that took ``load_seconds``."""
         fields = dataclasses.asdict(peak)
         if peak.limit is None:
             fields.pop("limit")
@@ -241,7 +247,7 @@ class StudyStore:
 
     def record_call(self, trial: Trial, answer: BenchmarkAnswer, seconds: float) -> None:
         """Record a call of a benchmark command; it is on disk when this method returns."""
-        record = encode_call(trial.number, format_current_timestamp(), seconds, answer)
+        record = encode_command_call(trial.number, format_current_timestamp(), seconds, answer)
         with self._lock:
             self._readings.append_record(record)
 
@@ -286,7 +292,9 @@ class StudyStore:
         parameters affect the capacity.
         """
         if capacities:
-            capacity_lists = {name: list(capacity) for name, capacity in capacities.items()}
+            capacity_lists = {
+                instance_name: list(capacity) for instance_name, capacity in capacities.items()
+            }
             self._record_event("capacities", trial=trial.number, parts=capacity_lists)
 
     def record_memory(self, trial: Trial, rss: Mapping[str, int]) -> None:
@@ -301,7 +309,10 @@ class StudyStore:
 
     def record_posterior(self, posterior: PosteriorPeaks) -> None:
         """Record the model's estimates for the measured configurations."""
-        peaks = {str(number): [e.value, e.sd] for number, e in posterior.peaks.items()}
+        peaks = {
+            str(trial_number): [estimate.value, estimate.sd]
+            for trial_number, estimate in posterior.peaks.items()
+        }
         self._record_event("standings", peaks=peaks, noise=posterior.noise)
 
     def record_transferred(self, study_name: str, configurations: Sequence[Settings]) -> None:
@@ -311,19 +322,19 @@ class StudyStore:
         )
 
     def record_model(self, view: ModelView) -> None:
-        """Record the model's results for the parameters after the search."""
+        """Record the model's results about the parameters after the search."""
         self._record_event("model", view=encode(view))
 
     def record_reversal_costs(self, trial: Trial, costs: Mapping[str, ReversalCost]) -> None:
         """Record the modelled cost of reverting each change of the winner ``trial``."""
         rounded_costs = [
-            {"parameter": name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
-            for name, cost in costs.items()
+            {"parameter": change_name, "loss": round(cost.loss, 5), "sd": round(cost.sd, 5)}
+            for change_name, cost in costs.items()
         ]
         self._record_event("reversal-costs", trial=trial.number, costs=rounded_costs)
 
     def record_stop_reason(self, reason: str) -> None:
-        """Record why the search stopped: the model expects no further improvement."""
+        """Record the reason why the search stopped: the model expects no further improvement."""
         self._record_event("settled", at=format_current_timestamp(), why=reason)
 
     def record_simplification(self, record: Simplification) -> None:
@@ -361,7 +372,7 @@ def build_first_record(
 ) -> dict[str, Any]:
     """Return the first record of a study.
 
-    - ``source``: the path of its target; ``overrides``: options that override its values
+    - ``source``: the path of the target; ``overrides``: options that override values of the target
     - ``adopted``: values read from files on the hosts
     - ``asked``: digests of the files that define the requests
     - ``beds``: the facts read on each test bed, if there are several

@@ -1,4 +1,4 @@
-"""One trial: repair its settings, record it, evaluate it, and record the outcome."""
+"""One trial: repair the settings, record the trial, evaluate the settings, and record the outcome."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def run_trial(
 ) -> Trial:
     """Repair the settings, evaluate them (deploy, warm-up, capacity), and record the outcome.
 
-    The trial is recorded before anything changes, and each reading before any conclusion is drawn from
-    it. A configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is
-    the maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
+    The trial is recorded before any host changes, and each reading before its result is used. A
+    configuration that cannot be deployed or used is recorded as infeasible. ``max_seconds`` is the
+    maximum duration of the trial. ``usual_seconds`` is the longest time that load may run on slow
     pages.
     """
     trial = begin_trial(step, context)
@@ -71,9 +71,9 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
         replaced_trial=step.replaced_trial,
     )
     try:
-        # A repeat uses the same settings, even if its memory requirements are now known better.
+        # A repeat uses the same settings, even if its memory requirements are now better known.
         is_repeated = step.source_trial is not None or step.phase is Phase.BASELINE
-        candidate = (space.complete_unrepaired if is_repeated else space.build_candidate)(
+        candidate = (space.complete_without_repair if is_repeated else space.build_candidate)(
             step.settings
         )
     except InfeasibleRule as error:
@@ -155,7 +155,6 @@ class TrialRecorder:
 
 
 def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
-    """Record the outcome of an evaluation."""
     store = context.store
     if isinstance(evaluation, FailedEvaluation):
         store.record_failure(trial, evaluation.reason, is_fault=evaluation.is_fault)

@@ -26,7 +26,7 @@ from autotune.space.space import SearchSpace
 from autotune.study import ownership
 from autotune.study.directory import StudyLock, is_locked
 from autotune.study.progress_reporter import ProgressReporter
-from autotune.study.reading_records import load_records
+from autotune.study.reading_records import load_reading_records
 from autotune.study.study_state import APPLY_PURPOSE
 from autotune.study.study_store import StudyStore
 from autotune.target import runtimes
@@ -38,9 +38,9 @@ from autotune.target.write_target import dump_yaml
 class TrialContext:
     """The resources of a trial; all side effects use ``session`` and ``store``.
 
-    If there are several test beds, each has its own context, with its name in ``bed``.
-    ``wait_for_turn`` returns when the bed may record something. It raises KeyboardInterrupt if the
-    study must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
+    If there are several test beds, each bed has its own context, with the bed's name in ``bed``.
+    ``wait_for_turn`` returns when the bed may write a record, and raises KeyboardInterrupt if the study
+    must stop. ``today_rate`` is the target's ``load.today`` in requests/s.
     """
 
     space: SearchSpace
@@ -65,10 +65,10 @@ class TrialContext:
     @property
     def elapsed_seconds(self) -> float:
         """Return the elapsed seconds of the study, as known in this session."""
-        return self.store.state.bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
+        return self.store.state.compute_bed_elapsed_seconds(self.bed) + self.clock.elapsed_seconds
 
     def record_time_spent(self) -> None:
-        """Record the time since the last call."""
+        """Record the time spent since the last call."""
         self.store.record_time_spent(self.clock.collect_seconds(), self.bed)
 
 
@@ -76,7 +76,7 @@ class TrialContext:
 def open_session(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
-    """Hold the study's lock, with its store and environment open, during a block.
+    """Hold the study's lock, with its store and environment open, during a ``with`` block.
 
     Raises LockedError if another tuner holds the lock.
     """
@@ -95,8 +95,8 @@ def open_locked_store(
     progress: ProgressReporter,
     create_store: Callable[[Path], StudyStore] = StudyStore,
 ) -> Iterator[StudyStore]:
-    """Hold the study's lock, with its store open, during a block. Raises LockedError if the lock is
-    held already.
+    """Hold the study's lock, with its store open, during a ``with`` block. Raises LockedError if the
+    lock is held already.
 
     If a session fails with nothing to resume or restore, the directory that it created is removed.
     """
@@ -125,7 +125,7 @@ def open_locked_store(
 
 
 def _check_recordable(path: Path) -> None:
-    """Raise AutotuneError for a path that is not UTF-8: `restore` compares it with the record."""
+    """Raise AutotuneError for a path that is not UTF-8: `restore` compares the path with the record."""
     if not is_utf8(str(path)):
         raise AutotuneError(
             f"{escape_non_utf8(str(path))} is not UTF-8, so a study cannot record it",
@@ -168,7 +168,7 @@ def begin_study(
 def record_study_start(
     environment: Environment, store: StudyStore, directory: Path, purpose: str = ""
 ) -> None:
-    """Record the same as ``begin_study``, before any session is open."""
+    """Record the start of a study like ``begin_study``, but before any session is open."""
     store.record_study_start(
         directory.name,
         format_target(environment),
@@ -192,10 +192,12 @@ def describe_environment(environment: Environment) -> dict[str, Any]:
         "overrides": file.overrides,
         "adopted": file.adopted,
         "asked": compute_request_digests(file),
-        "facts": {name: dict(facts.to_names()) for name, facts in environment.facts.items()},
+        "facts": {
+            host_name: dict(facts.to_names()) for host_name, facts in environment.facts.items()
+        },
         "beds": {
-            name: {"adopted": bed_environment.file.adopted}
-            for name, bed_environment in find_test_beds(environment).items()
+            bed_name: {"adopted": bed_environment.file.adopted}
+            for bed_name, bed_environment in find_test_beds(environment).items()
         },
     }
 
@@ -214,7 +216,9 @@ def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
     for run_directory in run_directories.list_run_directories(root):
         study = find_study_directory(run_directory.study)
         if not is_locked(study / "lock"):
-            stopped_servers += [f"{study.name}: {name}" for name in stop_orphaned(run_directory)]
+            stopped_servers += [
+                f"{study.name}: {server_name}" for server_name in stop_orphaned(run_directory)
+            ]
             run_directories.remove_run_directory(run_directory.study)
     return tuple(stopped_servers)
 
@@ -224,13 +228,18 @@ def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistor
     state = store.state
     noise = state.noise
     trial_numbers = {trial.number for trial in state.trials if bed in (None, trial.bed)}
-    readings = [r for r in load_records(store.directory) if bed is None or r.trial in trial_numbers]
+    readings = [
+        record
+        for record in load_reading_records(store.directory)
+        if bed is None or record.trial in trial_numbers
+    ]
     return MeasurementHistory(
         elapsed_seconds=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed_seconds,
         reading_count=len(readings),
         noise=Noise(noise.weights, noise.readings, noise.effects) if noise else Noise(),
         answers=tuple(
-            (state.find_trial(number).settings, values) for number, values in state.values.items()
+            (state.find_trial(trial_number).settings, trial_values)
+            for trial_number, trial_values in state.values.items()
         ),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.optimize.confirmation import Gain
-from autotune.study.record_codec import OMIT_IF_EMPTY, omit_if_empty
+from autotune.study.record_codec import OMIT_IF_EMPTY, define_omittable_field
 
 FINALS_AND_PROOF = ("finalist", "confirm")
 
@@ -26,4 +26,4 @@ class Verdict:
     gain: Gain | None = None
     peaks_from: tuple[str, ...] = FINALS_AND_PROOF
     beds: Mapping[str, Gain] = field(default_factory=dict, metadata={OMIT_IF_EMPTY: True})
-    disagree: bool | None = omit_if_empty()
+    disagree: bool | None = define_omittable_field()

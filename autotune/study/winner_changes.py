@@ -1,4 +1,4 @@
-"""Records of the winner's changes: which ones were reverted, and which ones its gain needs."""
+"""Records of the winner's changes: the reverted changes, and the changes that its gain needs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class MinimalChanges:
     """The ``kept`` changes of a winner, which together provide ``share`` of its gain, as measured.
 
     With a probability of 90 %, the share is between ``low`` and ``high``. ``losses`` maps each kept
-    change to the log loss when it alone is reverted, with its sd in ``sds``. ``changes`` is the
-    number of all changes. ``trial`` measured the winner without the ``dropped`` changes.
+    change to the log loss if only that change is reverted, and ``sds`` contains the sds of these
+    losses. ``changes`` is the number of all changes. ``trial`` measured the winner without the
+    ``dropped`` changes.
     """
 
     at: str | None = None

@@ -351,7 +351,7 @@ def parse_value(dimension: Dimension, text: object) -> Value:
     except ValueError:
         raise UsageError(f"{dimension.name}: {text!r} is not a number") from None
     try:
-        return dimension.convert(number)
+        return dimension.convert_value(number)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -112,7 +112,7 @@ def load_results(directory: Path) -> SweepResults:
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
 
 
-def compute_mean(values: Sequence[float]) -> Mean | None:
+def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
     """Return the mean of ``values``, or ``None`` without values."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
@@ -152,8 +152,10 @@ def _summarize_rate(
     return Result(
         point,
         rate,
-        response=compute_mean(responses),
-        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in records_at_rate]),
+        response=compute_mean_with_interval(responses),
+        throughput=compute_mean_with_interval(
+            [sum(r.histogram.values()) / r.seconds for r in records_at_rate]
+        ),
         p50=pooled_reading.percentile(0.5),
         p99=pooled_reading.percentile(0.99),
         violations=pooled_reading.violation_fraction,
@@ -179,7 +181,7 @@ def _summarize_capacity(
     return Result(
         point,
         None,
-        peak=compute_mean(measured_peaks),
+        peak=compute_mean_with_interval(measured_peaks),
         failure=_describe_failed_repeats(reasons, len(trials)),
         limit=limit,
     )
@@ -224,7 +226,9 @@ def _average_by_tier(
             for r in readings
         ]
         if (
-            tier_mean := compute_mean([fmean(values) for values in values_by_reading if values])
+            tier_mean := compute_mean_with_interval(
+                [fmean(values) for values in values_by_reading if values]
+            )
         ) is not None:
             means_by_tier[name] = tier_mean
     return means_by_tier

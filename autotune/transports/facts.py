@@ -93,7 +93,8 @@ def read_facts(
         lambda transport: read_host_facts(transport, units=units),
     ).unwrap()
     return {
-        name: facts[transports[name].name].limited_to(host) for name, host in target.hosts.items()
+        name: facts[transports[name].name].limit_to_host(host)
+        for name, host in target.hosts.items()
     }
 
 

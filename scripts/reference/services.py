@@ -70,7 +70,7 @@ def _index() -> str:
     for name in reversed(references()):
         kinds = _kinds(name)
         rows.append((f"[{kinds[0].title}]({name}.md)", _roles(kinds), listed(_targets(kinds)),
-                     str(len(parameters.list_catalogue().get(name, ())))))  # fmt: skip
+                     str(len(parameters.list_catalogue_entries().get(name, ())))))  # fmt: skip
     heads = ("Service", "Role", "Target", "Parameters")
     reasons = table(("Setting", "Reason"), EVERYWHERE.items())
     return page("Services", INDEX, table(heads, rows), section("Not tuned in any service", reasons))
@@ -100,7 +100,7 @@ def _page(name: str, reference: ServiceReference) -> str:
         *_facts(kinds),
     ]
     untuned = table(("Setting", "Reason"), ((u.setting, u.reason) for u in reference.untuned))
-    entries = parameters.list_catalogue().get(name, [])
+    entries = parameters.list_catalogue_entries().get(name, [])
     return page(
         kinds[0].title,
         table(("", ""), [(f"**{key}**", value) for key, value in facts if value]),

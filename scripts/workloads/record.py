@@ -124,7 +124,7 @@ def measure_presets(recording: Recording, _: Record) -> Record:
     for name in NAMED_SETTINGS:
         preset = {} if name == BASELINE_NAME else space.preset_settings(name)
         settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
-        active = space.select_active(space.complete_unrepaired(settings).settings)
+        active = space.select_active_settings(space.complete_without_repair(settings).settings)
         if active not in earlier:
             earlier.append(active)
             request = MeasurementRequest(settings, None, PRESET_REPEATS, rss)
@@ -264,7 +264,7 @@ def _compare(recording: Recording, record: Record, name: str, settings: Settings
     environment = recording.prepare()
     space = environment.space
     winner = record["autotune"]["settings"]
-    sides = [space.select_active(space.complete_unrepaired(each).settings)
+    sides = [space.select_active_settings(space.complete_without_repair(each).settings)
              for each in (winner, settings)]  # fmt: skip
     if sides[0] == sides[1]:
         return {"against": name, "same": True}

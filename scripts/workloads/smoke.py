@@ -47,7 +47,7 @@ def check_workload(workload: Workload) -> SmokeResult:
     ):  # fmt: skip
 
         def measure(settings: Settings) -> float:
-            result = session.fleet.deploy(space.complete_unrepaired(settings).settings)
+            result = session.fleet.deploy(space.complete_without_repair(settings).settings)
             ignored = [str(each) for each in result.mismatches if each.parameter in settings]
             if ignored:
                 raise AutotuneError(f"{workload.name}: {'; '.join(ignored)}")

@@ -42,6 +42,9 @@ def test_what_is_confirmed_is_the_winner_less_what_measurements_showed_to_do_not
     for name, value in best.settings.items():
         assert value == (baseline if name in simple.without else winner.settings)[name]
     assert len(changes(case.stack, best.settings)) < len(changes(case.stack, winner.settings))
-    assert {trial.source_trial for trial in state.list_finished(Phase.CONFIRM)} == {0, best.number}
+    assert {trial.source_trial for trial in state.list_finished_trials(Phase.CONFIRM)} == {
+        0,
+        best.number,
+    }
     # Time for them, and for the proof, was kept.
-    assert len(state.list_finished(Phase.CONFIRM)) >= 6
+    assert len(state.list_finished_trials(Phase.CONFIRM)) >= 6

@@ -76,7 +76,7 @@ def test_wrong_classes_are_those_of_what_decides_and_nothing_else_differs() -> N
         or d.is_fixed
     )))  # fmt: skip
     at = replace(at, space=replace(at.space, dimensions=tuple(
-        d if d in few.space.dimensions else d.fixed_at(d.baseline) for d in at.space.dimensions
+        d if d in few.space.dimensions else d.fix_at_value(d.baseline) for d in at.space.dimensions
     )))  # fmt: skip
     space = queueing.misled(at, 3)
     changed = {d.name for d, other in zip(at.space.dimensions, space.dimensions, strict=True)

@@ -14,7 +14,7 @@ from autotune.deploy.changes import (
 )
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import FileState, ObservedFile, ObservedHost, ObservedUnit
-from autotune.study.run_plan import changes_to_json, format_changes
+from autotune.study.run_plan import encode_host_changes, format_changes
 from tests.deploy.test_desired_state import CONF, FPM, NGINX, wanted
 
 
@@ -87,7 +87,7 @@ def test_hosts_that_act_at_once_are_told_together() -> None:
     both = HostChanges(units={NGINX: UnitChange("restart", ("backlog", "reuseport"))})
     other = HostChanges(sysctls={"net.core.somaxconn": ("128", "4096")},
                         units={NGINX: UnitChange("reload", ("backlog",))})  # fmt: skip
-    assert [*format_changes(changes_to_json({"web1": both, "web2": both, "lb1": other}))] == [
+    assert [*format_changes(encode_host_changes({"web1": both, "web2": both, "lb1": other}))] == [
         f"  restart {NGINX} on web1, web2 (2 at once), for backlog, reuseport",
         f"  reload {NGINX} on lb1, for backlog",
         "  lb1: net.core.somaxconn 128 → 4096",

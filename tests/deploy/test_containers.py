@@ -359,7 +359,7 @@ def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
     before, other = picture(), identifier("other")
     environment = prepare(described(project))
     assert isinstance(environment, StackEnvironment)
-    baseline = environment.space.complete_unrepaired({}).settings
+    baseline = environment.space.complete_without_repair({}).settings
     assert baseline["web.nginx.worker_connections"] == 700
     fleet = environment.create_deployment(tmp_path / "study", lambda _: None)
     fleet.lock_hosts()
@@ -401,7 +401,7 @@ def test_a_project_of_an_account_without_privileges_is_tuned_and_put_back(
         file = target(tmp_path, text, str(project / "compose.yaml"))
         environment = prepare(file)
         assert isinstance(environment, StackEnvironment)
-        baseline = environment.space.complete_unrepaired({}).settings
+        baseline = environment.space.complete_without_repair({}).settings
         fleet = environment.create_deployment(tmp_path / "study", lambda _: None)
         fleet.lock_hosts()
         try:
@@ -456,7 +456,7 @@ def test_data_in_a_volume_without_a_name_is_not_lost(project: Path, tmp_path: Pa
         fleet.lock_hosts()
         try:
             with pytest.raises(DeployFailed, match="volume without a name at /var/data"):
-                fleet.deploy(environment.space.complete_unrepaired({}).settings)
+                fleet.deploy(environment.space.complete_without_repair({}).settings)
         finally:
             fleet.restore()
         assert identifier() == first

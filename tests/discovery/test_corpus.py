@@ -232,7 +232,7 @@ def change_values(tier: AdoptedTier, name: str) -> dict[str, tuple[Value, ...]]:
             continue  # the programs support some choices only, which `prepare` asks them about
         if key.startswith(f"{name}.") and key in tier.baseline_values and key not in tier.skipped:
             baseline = tier.baseline_values[key]
-            own = dimension.widened_for(baseline)
+            own = dimension.widen_to_include(baseline)
             alternatives = list_alternatives(replace(own, baseline=baseline))
             changed.update({key.partition(".")[2]: alternatives} if alternatives else {})
     return changed

@@ -122,7 +122,7 @@ def test_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None:
     done = study(tmp_path, hill)
     assert phases(done.state)[:3] == [Phase.BASELINE, Phase.TRY_FIRST, Phase.TRY_FIRST]
     assert phases(done.state).count(Phase.TRY_FIRST) == 2  # the third is the baseline
-    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
+    assert len(done.state.list_finished_trials(*COUNTED_PHASES)) == 10
     assert done.verdict.verdict == "improved"
     assert done.report["goal"] == {"direction": "maximize", "name": "throughput", "unit": ""}
     assert done.report["slo"] is None
@@ -229,7 +229,7 @@ def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
     faults = [trial for trial in done.state.trials if trial.is_fault]
     assert len(faults) == 1
     assert faults[0].failure == "the command failed: exit code 3\nboom"
-    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
+    assert len(done.state.list_finished_trials(*COUNTED_PHASES)) == 10
     calls = list(journal.read_records(tmp_path / "studies" / "toy" / "readings.jsonl"))
     assert len(calls) == len(done.asked.told)
     assert sum(call.get("said") == "boom" for call in calls) == 3
@@ -245,7 +245,7 @@ def test_a_broken_benchmark_stops_the_study_and_is_mended(tmp_path: Path) -> Non
     done = study(tmp_path, hill)
     assert done.verdict.verdict == "improved"
     assert done.report["gain"] is not None
-    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
+    assert len(done.state.list_finished_trials(*COUNTED_PHASES)) == 10
 
 
 def test_a_baseline_that_cannot_be_used_is_no_ratio(tmp_path: Path) -> None:
@@ -258,5 +258,5 @@ def test_a_baseline_that_cannot_be_used_is_no_ratio(tmp_path: Path) -> None:
 
 
 def test_the_budget_is_counted_once(tmp_path: Path) -> None:
-    assert len(study(tmp_path, hill, trials=5).state.list_finished(*COUNTED_PHASES)) == 5
+    assert len(study(tmp_path, hill, trials=5).state.list_finished_trials(*COUNTED_PHASES)) == 5
     assert study(tmp_path, hill, trials=5).asked.told == []

@@ -98,7 +98,7 @@ def test_a_tuned_configuration_against_recommended_settings_and_another_export(
     state = load_state(tmp_path / "studies" / found["study"])
     space = prepare(read_target(target)).space
     recommended = space.build_candidate(space.preset_settings("recommended")).settings
-    sides = [trial.settings == recommended for trial in state.list_finished()]
+    sides = [trial.settings == recommended for trial in state.list_finished_trials()]
     assert sides == [True, False, False, True, True, False]
 
     other = str(tmp_path / "other.json")
@@ -160,7 +160,7 @@ def test_a_study_that_is_stopped_and_resumed_goes_on_in_its_own_time(
     start.resume_study(start.prepare_unfinished(directory), directory, Impatient(-1))
     state = load_state(directory)
     assert state.verdict is not None
-    assert len(state.list_finished(*COUNTED_PHASES)) == 5
+    assert len(state.list_finished_trials(*COUNTED_PHASES)) == 5
     assert state.elapsed_seconds > stopped.elapsed_seconds > 15
 
 
@@ -175,7 +175,7 @@ def test_a_baseline_that_the_load_may_not_exhaust_ends_the_study_until_it_may(
     ) as limited:
         start.start_study(prepare(read_target(target)), directory, Impatient(-1))
     assert "raise load.max_rate" in (limited.value.hint or "")
-    assert len(load_state(directory).list_finished()) == 1
+    assert len(load_state(directory).list_finished_trials()) == 1
     target.write_text(text)
     start.resume_study(start.prepare_unfinished(directory), directory, Impatient(-1))
     state = load_state(directory)

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.deploy.deploy_result import OriginalHost
 from autotune.errors import AutotuneError
-from autotune.export.host_files import ExportedHosts, HostFile, _check_words
+from autotune.export.host_files import ExportedHosts, HostFile, _check_masked_words
 from autotune.export.scripts import _build_diff, build_script
 from autotune.report.studies import open_study
 from autotune.unified_diff import find_hunks, split_lines
@@ -237,7 +237,7 @@ def test_a_patch_needs_no_other_lines(tmp_path: Path) -> None:
 def test_edits_that_the_recorded_file_does_not_have_are_refused() -> None:
     file = replace(of_file(), content=masked(OWN))
     with pytest.raises(AutotuneError, match="do not match the recorded file"):
-        _check_words(open_study(STUDY), file)
+        _check_masked_words(open_study(STUDY), file)
 
 
 # -- as the role runs it, file by file --------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 from autotune.config_text import decode, encode
 from autotune.deploy.deploy_result import DeployedFile, HostRecord
 from autotune.errors import AutotuneError
-from autotune.export.host_files import ExportedHosts, HostFile, _check_words
+from autotune.export.host_files import ExportedHosts, HostFile, _check_masked_words
 from autotune.export.host_records import read_record
 from autotune.export.masked_lines import find_masked_parts, split_hunk
 from autotune.export.scripts import build_patch_script, build_script, export_patch
@@ -63,7 +63,7 @@ def hosts_of(*files: HostFile) -> ExportedHosts:
 
 def script_of(*files: HostFile) -> str:
     for file in files:
-        _check_words(open_study(STUDY), file)
+        _check_masked_words(open_study(STUDY), file)
     return build_script("Trial 3", "lb1", hosts_of(*files))
 
 
@@ -282,7 +282,7 @@ def test_a_word_stays_where_it_is(name: str) -> None:
     file = replace(of_log(), content="".join(added).encode(),
                    edits=(Hunk(1, tuple(removed), tuple(added)),))  # fmt: skip
     with pytest.raises(AutotuneError, match=why) as raised:
-        _check_words(open_study(STUDY), file)
+        _check_masked_words(open_study(STUDY), file)
     assert "autotune apply" in (raised.value.hint or "")
 
 

@@ -95,7 +95,7 @@ from autotune.space import expression
 from autotune.study import ceilings
 from autotune.study.apply_export import read_exported_rss, read_exported_settings
 from autotune.study.directory import describe_lock_holder
-from autotune.study.reading_records import RecordedCall, load_records
+from autotune.study.reading_records import RecordedCall, load_reading_records
 from autotune.study.study_store import JournalTail, load_state
 from autotune.sweep import request as sweep_request
 from autotune.target import quantities
@@ -963,7 +963,7 @@ def _reading(desk: Desk, text: str) -> object:
     directory = desk.directory / "read"
     directory.mkdir(exist_ok=True)
     (directory / "readings.jsonl").write_bytes(_bytes(text.replace("\n", " ") + "\n"))
-    records = load_records(directory)
+    records = load_reading_records(directory)
     return [r if isinstance(r, RecordedCall) else r.reading for r in records]
 
 

@@ -216,7 +216,7 @@ def test_a_lab_with_its_site_is_tuned_as_anybodys(
     environment = prepare(read_target(path))
     preview = environment.build_preview()
     assert preview.compute_changes is not None
-    changes = preview.compute_changes(environment.space.complete_unrepaired({}).settings)
+    changes = preview.compute_changes(environment.space.complete_without_repair({}).settings)
     assert [change.files for change in changes.values()] == [(), ()]
     assert [answer.status for answer in preview.request_answers().values()] == [200]  # type: ignore[union-attr]
     (plain, none), (kept, some) = deployed(environment, tmp_path, {}, CHANGED)

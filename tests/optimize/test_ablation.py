@@ -12,7 +12,7 @@ from autotune.optimize.ablation import (
     EffectRegression,
     PredictedEffect,
     RevertedChanges,
-    select_affordable,
+    select_affordable_changes,
 )
 
 WORTH = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0, "e": 0.0, "f": 0.005, "g": 0.0}
@@ -105,4 +105,4 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     ],
 )
 def test_the_least_losses_go_first(losses: list[float], line: float, chosen: list[bool]) -> None:
-    assert select_affordable(losses, line + 1e-9).tolist() == chosen
+    assert select_affordable_changes(losses, line + 1e-9).tolist() == chosen

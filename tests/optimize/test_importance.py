@@ -18,7 +18,7 @@ GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 @pytest.fixture(scope="module")
 def surrogate() -> SurrogateModel:
     rng = np.random.default_rng(1)
-    points = (rng.random((70, 6)) * GRID.sizes).astype(int)
+    points = (rng.random((70, 6)) * GRID.level_counts).astype(int)
     u = points / 100.0
     log_peaks = 0.4 * u[:, 0] + 0.2 * u[:, 1] + 1.2 * (u[:, 2] - 0.5) * (u[:, 3] - 0.5)
     log_peaks += rng.normal(0, 0.01, 70)

@@ -173,7 +173,7 @@ def test_searches_of_several_processes_draw_other_candidates() -> None:
             notes = {"trial": number, "phase": "recommended"}
             search.record_outcome(None, settings, Outcome(100.0 + number, notes))
         if apart:
-            search.reseed()
+            search.reseed_sampler()
         return search.suggest().values
 
     assert suggested(apart=False) == suggested(apart=False)

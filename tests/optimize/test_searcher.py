@@ -95,7 +95,7 @@ def test_a_kill_between_notes_and_value_does_not_hide_the_value(storage: RDBStor
     optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
     again = searcher(storage)
     again.record_outcome(asked.number, asked.values, told(3, 800.0))
-    again.discard_pending()
+    again.discard_pending_suggestions()
     assert [(t.value, t.state.name) for t in trials(storage)] == [(800.0, "COMPLETE")]
 
 
@@ -112,7 +112,7 @@ def test_a_kill_between_constraint_and_value_does_not_hide_the_value(storage: RD
 def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(storage: RDBStorage) -> None:
     lost = searcher(storage).suggest()
     again = searcher(storage)
-    again.discard_pending()
+    again.discard_pending_suggestions()
     assert trials(storage)[lost.number].state is optuna.trial.TrialState.FAIL
     again.record_outcome(lost.number, lost.values, told(3, 700.0))
     complete = [t for t in trials(storage) if t.state is optuna.trial.TrialState.COMPLETE]
@@ -122,12 +122,12 @@ def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(storage: 
 def test_what_others_measure_is_believed_until_they_have(storage: RDBStorage) -> None:
     search = searcher(storage)
     values = {d.name: d.baseline for d in SPACE}
-    search.add_pending({7: values, 8: values})
-    search.add_pending({8: values})
+    search.add_pending_suggestions({7: values, 8: values})
+    search.add_pending_suggestions({8: values})
     states = [(t.state.name, t.params) for t in trials(storage)]
     assert states == [("FAIL", values), ("RUNNING", values)]
     search.record_outcome(None, values, told(8, 500.0))
-    search.add_pending({})
+    search.add_pending_suggestions({})
     assert [t.state.name for t in trials(storage)] == ["FAIL", "FAIL", "COMPLETE"]
     assert search.list_recorded_trials() == {8}
 
@@ -173,7 +173,7 @@ def test_values_that_proved_to_take_no_effect_are_not_suggested(
     for number in range(6):
         suggestion = search.suggest()
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0 + number))
-    search.narrow(whole.with_clamps({name: Clamp(maximum=20)}))
+    search.narrow_space(whole.with_clamps({name: Clamp(maximum=20)}))
     for number in range(6, 14):
         suggestion = search.suggest()
         assert float(suggestion.values[name]) <= 20
@@ -204,7 +204,9 @@ def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorag
         suggestion = search.suggest()
         pending = trials(storage)[suggestion.number]
         assert pending.state is optuna.trial.TrialState.RUNNING
-        assert pending.params == suggestion.values == space.get_effective(suggestion.values)
+        assert (
+            pending.params == suggestion.values == space.get_effective_settings(suggestion.values)
+        )
         replaced += suggestion.number > number + replaced
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
     assert replaced
@@ -236,7 +238,7 @@ def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
     for number in range(3):
         suggestion = search.suggest()
         search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0 + number))
-    search.narrow(whole.with_clamps({name: Clamp(minimum=64, maximum=256)}))
+    search.narrow_space(whole.with_clamps({name: Clamp(minimum=64, maximum=256)}))
     for number in range(3, 6):
         suggestion = search.suggest()
         assert 64 <= float(suggestion.values[name]) <= 256

@@ -186,7 +186,7 @@ def test_the_latency_of_today_is_shown_as_measured(
     reading = Reading(400.0, 5.0, 2000, 0, histogram={0.002: 1900, 0.0123: 100})
     lines = [
         json.dumps(encode(record_reading(trial.number, trial.ended_at, TODAY_PURPOSE, reading, {})))
-        for trial in open_study(directory).state.list_finished(Phase.CONFIRM)
+        for trial in open_study(directory).state.list_finished_trials(Phase.CONFIRM)
     ]
     with (directory / "readings.jsonl").open("a") as file:
         file.write("".join(f"{line}\n" for line in lines))

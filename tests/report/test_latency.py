@@ -207,7 +207,7 @@ def test_latency_is_shown_before_and_after(declared: bool, rate: float, shown: s
         *study.readings,
         *(
             at_rate(400.0, late[trial.source_trial or 0], trial=trial.number)
-            for trial in study.state.list_finished(Phase.CONFIRM)
+            for trial in study.state.list_finished_trials(Phase.CONFIRM)
         ),
     )
     latency = build_study_view(changed).latency

@@ -73,7 +73,9 @@ def test_the_mean_of_repeats_has_an_interval(study: Opened) -> None:
 @pytest.mark.parametrize("name", ["unmeetable"])
 def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
     opened = study(name)
-    trial = next(t for t in opened.state.list_finished() if t.peak and not t.peak.is_feasible)
+    trial = next(
+        t for t in opened.state.list_finished_trials() if t.peak and not t.peak.is_feasible
+    )
     said = measurement_report.format_measurement(Measurement(opened.name, (trial,)), opened)
     assert said.startswith("SLO not attainable at any rate")
     assert "✗" in said

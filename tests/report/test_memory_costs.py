@@ -38,7 +38,7 @@ def improved(copied: Callable[[str], Path]) -> Path:
 def watch_hosts(directory: Path, in_use: dict[bool, float]) -> None:
     """Record the memory in use (a fraction) for the baseline (False) and for other trials (True)."""
     study = open_study(directory)
-    (host,) = study.start.facts
+    (host,) = study.first_record.facts
     baselines = build_study_view(study).conclusion.sides["baseline"].trial_numbers
     lines = []
     for reading in study.readings:

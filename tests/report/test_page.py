@@ -17,7 +17,7 @@ import pytest
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.report.charts import build_chart_data as page_data
-from autotune.report.page import mark_code, write_page
+from autotune.report.page import mark_code_spans, write_page
 from autotune.report.page import render_page as whole_page
 from autotune.report.studies import DatedEvent, Study, open_study
 from autotune.report.timeline import build_study_time_axis
@@ -113,7 +113,7 @@ def test_what_a_configuration_says_is_text(copied: Callable[[str], Path]) -> Non
 def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup() -> None:
     text = "take `simulated:` out, <b>&amp; `a<b`"
     marked = "take <code>simulated:</code> out, &lt;b&gt;&amp;amp; <code>a&lt;b</code>"
-    assert mark_code(text) == marked
+    assert mark_code_spans(text) == marked
 
 
 def test_readings_and_trials_are_all_there() -> None:

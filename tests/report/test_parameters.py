@@ -8,8 +8,8 @@ from autotune.report.parameters import (
     find_parameter,
     format_catalogue,
     list_active_parameters,
-    list_catalogue,
-    list_changes,
+    list_catalogue_entries,
+    list_setting_changes,
 )
 from autotune.services.base import Settings
 from autotune.services.registry import SHIPPED
@@ -38,7 +38,7 @@ def test_the_kernel_and_limits_are_listed_as_services_are() -> None:
 
 
 def test_a_service_of_two_kinds_is_listed_with_the_parameters_of_both() -> None:
-    entries = list_catalogue("apache")["apache"]
+    entries = list_catalogue_entries("apache")["apache"]
     deployments = {each.parameter.name: each.deployments for each in entries}
     assert deployments["ThreadsPerChild"] == ("apache",)
     assert deployments["MaxSpareServers"] == ("apache+mod_php",)
@@ -47,11 +47,12 @@ def test_a_service_of_two_kinds_is_listed_with_the_parameters_of_both() -> None:
     assert [each.deployments for each in limits] == [("apache",), ("apache+mod_php",)]
     assert "in apache+mod_php only" in format_catalogue("apache")
     assert {service.name for service in SHIPPED.services if service.parameters} == set(
-        list_catalogue()
+        list_catalogue_entries()
     )
     for service in SHIPPED.services:
         assert all(
-            p in [e.parameter for e in list_catalogue()[service.name]] for p in service.parameters
+            p in [e.parameter for e in list_catalogue_entries()[service.name]]
+            for p in service.parameters
         )
 
 
@@ -71,9 +72,9 @@ def test_what_the_chosen_deployment_does_not_run_has_no_effect() -> None:
     acting = {"web.service", "web.apache.MaxRequestWorkers", "lb.nginx.backlog"}
     assert list_active_parameters(settings) == acting
     before = {**settings, "web.service": "nginx+php-fpm", "web.apache.MaxRequestWorkers": 150}
-    changed = list_changes(before, settings)
+    changed = list_setting_changes(before, settings)
     assert {change.name for change in changed} == {"web.service", "web.apache.MaxRequestWorkers"}
-    back = list_changes(settings, {**before, "web.nginx.backlog": 128})
+    back = list_setting_changes(settings, {**before, "web.nginx.backlog": 128})
     assert {change.name for change in back} == {"web.service", "web.nginx.backlog"}
 
 
@@ -100,20 +101,24 @@ CASES: list[tuple[Settings, Settings, list[str]]] = [
 
 @pytest.mark.parametrize(("before", "after", "names"), CASES)
 def test_changes(before: Settings, after: Settings, names: list[str]) -> None:
-    found = list_changes(before, after)
+    found = list_setting_changes(before, after)
     assert [change.name for change in found] == names
     assert all(change.after == after[change.name] for change in found)
 
 
 def test_a_change_knows_its_unit() -> None:
-    (change,) = list_changes({"lb.nginx.keepalive_timeout": 75}, {"lb.nginx.keepalive_timeout": 5})
+    (change,) = list_setting_changes(
+        {"lb.nginx.keepalive_timeout": 75}, {"lb.nginx.keepalive_timeout": 5}
+    )
     assert change.unit == "s"
-    (own,) = list_changes({"a.own.x": 1}, {"a.own.x": 2})
+    (own,) = list_setting_changes({"a.own.x": 1}, {"a.own.x": 2})
     assert own.unit == ""
 
 
 EVERY = [
-    (service, each.parameter) for service, entries in list_catalogue().items() for each in entries
+    (service, each.parameter)
+    for service, entries in list_catalogue_entries().items()
+    for each in entries
 ]
 
 

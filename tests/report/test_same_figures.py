@@ -200,7 +200,7 @@ def check_gain(renderings: Renderings) -> None:
 def check_counts(renderings: Renderings) -> None:
     view, status = renderings.view, build_status(renderings.view)
     counts, total = dict(view.trial_counts), sum(view.trial_counts.values())
-    measurements = len(view.state.list_finished())
+    measurements = len(view.state.list_finished_trials())
     assert build_summary(view)["trials"] == counts
     assert {key: status["trials"][key] for key in counts} == counts  # type: ignore[literal-required]
     assert status["trials"]["done"] == total == view.outlook.trial_count
@@ -359,7 +359,7 @@ def with_latencies(study: Study, seed: int) -> Study:
     target = study.target.model_copy(update={"load": load})
     readings = [
         _generate_reading(trial.number, rate, draws)
-        for trial in study.state.list_finished(Phase.CONFIRM)
+        for trial in study.state.list_finished_trials(Phase.CONFIRM)
     ]
     changed = replace(study, target=target)
     vars(changed)["_all_readings"] = (*study.readings, *readings)

@@ -17,8 +17,8 @@ from autotune.target.read_target import read_target
 
 GB = 2**30
 
-# PGTune's own tests (src/features/configuration/__tests__/configurationSlice.test.js), those for the type
-# web, Linux, SSDs and version 15 and later; in kB there, in each parameter's unit here.
+# PGTune's own tests (src/features/configuration/__tests__/configurationSlice.test.js), those for the
+# type web, Linux, SSDs and version 15 and later; in kB there, in each parameter's unit here.
 PGTUNE: list[tuple[float, int, int | None, dict[str, Any]]] = [
     (16, 2, None, {"maintenance_work_mem": 1024, "max_connections": 200}),
     (256, 2, None, {"maintenance_work_mem": 8192, "random_page_cost": 1.1}),
@@ -108,7 +108,7 @@ def test_advice_is_a_preset_of_its_own_where_there_is_any(tmp_path: Path, servic
     assert all(name.startswith(f"db.{service}.") for name in differing)
     assert bool(differing) == (service != "redis")
     settings = space.build_candidate(advised).settings  # the rules hold
-    assert space.select_active(settings) != space.select_active(space.baseline)
+    assert space.select_active_settings(settings) != space.select_active_settings(space.baseline)
 
 
 @pytest.mark.parametrize("deployment", sorted(SHIPPED.deployments))

@@ -39,7 +39,9 @@ def test_a_load_raises_only_the_classes_of_what_it_makes_decisive() -> None:
     space = SearchSpace(tuple(Dimension(f"lb.x.{p.name}", p, 1, 0, 9) for p in declared), (), {})
 
     def core(load: frozenset[LoadTrait]) -> list[str]:
-        return [dimension.parameter.name for dimension in space.for_traits(load).core_dimensions]
+        return [
+            dimension.parameter.name for dimension in space.with_load_traits(load).core_dimensions
+        ]
 
     assert core(NONE) == core(frozenset({LoadTrait.CHURN})) == ["workers"]
     assert core(frozenset({LoadTrait.TLS})) == ["workers", "timeout"]

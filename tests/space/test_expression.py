@@ -129,7 +129,7 @@ def test_a_comparison_needs_a_sign() -> None:
 )
 def test_comparisons(text: str, holds: bool) -> None:
     rule = parse_comparison(text)
-    assert rule.holds(NAMES) is holds
+    assert rule.is_satisfied(NAMES) is holds
     assert rule.names() <= set(NAMES)
 
 

@@ -74,7 +74,7 @@ def test_a_limit_that_a_deployment_showed_caps_as_a_known_one(
     candidate = space.build_candidate({BACKLOG: asked})
     assert candidate.settings[BACKLOG] == effective
     assert candidate.capped_parameters == ((BACKLOG,) if asked != effective else ())
-    assert space.get_effective({BACKLOG: asked}) == {BACKLOG: effective}
+    assert space.get_effective_settings({BACKLOG: asked}) == {BACKLOG: effective}
     assert space.has_same_effect(BACKLOG, effective, candidate.settings)
     assert space.has_same_effect(BACKLOG, asked, candidate.settings) is (asked == effective)
 

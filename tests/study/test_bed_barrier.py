@@ -94,6 +94,6 @@ def test_who_waits_is_not_left_alone() -> None:
 def test_on_real_hosts_nobody_waits_for_a_turn_and_a_stop_is_heard() -> None:
     turns, clock = BedBarrier(("a", "b")), StudyClock()
     turns.wait_for_turn("b", clock)
-    turns.stop_all()
+    turns.stop_all_beds()
     with pytest.raises(KeyboardInterrupt):
         turns.wait_for_turn("a", clock)

@@ -80,11 +80,11 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_every_bed_has_its_baseline_and_every_trial_its_bed(three: Path) -> None:
     state = load_state(three)
-    assert {t.bed for t in state.list_finished(Phase.BASELINE)} == set(LEVELS)
+    assert {t.bed for t in state.list_finished_trials(Phase.BASELINE)} == set(LEVELS)
     assert all(trial.bed in LEVELS for trial in state.trials)
-    assert len(state.list_counted()) == 8
-    assert len(state.list_finished(*COUNTED_PHASES)) == 10  # two more baselines
-    assert not state.list_running()
+    assert len(state.list_counted_trials()) == 8
+    assert len(state.list_finished_trials(*COUNTED_PHASES)) == 10  # two more baselines
+    assert not state.list_running_trials()
 
 
 @pytest.mark.long
@@ -105,13 +105,15 @@ def test_the_gain_is_confirmed_within_two_beds_at_least(three: Path) -> None:
     assert state.verdict.gain.pairs == sum(gain.pairs for gain in state.verdict.beds.values())
     # Pairs are A B B A on each bed by itself.
     for bed in LEVELS:
-        sides = [t.source_trial == 0 for t in state.list_finished(Phase.CONFIRM) if t.bed == bed]
+        sides = [
+            t.source_trial == 0 for t in state.list_finished_trials(Phase.CONFIRM) if t.bed == bed
+        ]
         assert sides == [True, False, False, True, True, False][: len(sides)]
 
 
 def pace(state: State) -> float:
     """Trials in a second of the study."""
-    return len(state.list_finished()) / state.elapsed_seconds
+    return len(state.list_finished_trials()) / state.elapsed_seconds
 
 
 @pytest.mark.long
@@ -143,7 +145,9 @@ def test_reports_show_beds_side_by_side(three: Path) -> None:
     report = printed("study", autotune("report", "study", "--json"))
     each = report["beds"]["each"]
     assert set(each) == set(LEVELS)
-    assert sum(bed["trials"] for bed in each.values()) == len(load_state(three).list_finished())
+    assert sum(bed["trials"] for bed in each.values()) == len(
+        load_state(three).list_finished_trials()
+    )
     assert (
         each["b"]["offset"]["ratio"] < each["a"]["offset"]["ratio"] < each["c"]["offset"]["ratio"]
     )
@@ -208,7 +212,7 @@ def test_a_bed_that_fails_is_set_aside_and_its_trial_repeated_once(tmp_path: Pat
     assert [(t.replaced_trial, t.settings) for t in repeated] == [(lost.number, lost.settings)]
     assert repeated[0].is_finished
     assert repeated[0].bed in ("a", "c")
-    assert len(state.list_counted()) == 8
+    assert len(state.list_counted_trials()) == 8
     assert state.verdict is not None
     assert set(state.verdict.beds) <= {"a", "c"}
 
@@ -226,8 +230,8 @@ def test_without_a_bed_left_a_study_stops_and_can_be_resumed(tmp_path: Path) -> 
     start.resume_study(start.prepare_unfinished(tmp_path / "study"), tmp_path / "study", Silent())
     state = load_state(tmp_path / "study")
     assert state.verdict is not None
-    assert state.trials[: len(before.list_finished())][0].peak == before.trials[0].peak
-    assert len(state.list_counted()) == 8
+    assert state.trials[: len(before.list_finished_trials())][0].peak == before.trials[0].peak
+    assert len(state.list_counted_trials()) == 8
     # Each configuration that was interrupted was measured once more, on the bed it was on.
     interrupted = [t for t in state.trials if not t.is_finished]
     assert len(interrupted) == 2
@@ -351,7 +355,7 @@ def test_every_bed_measures_latency_at_the_same_rate(three: Path) -> None:
     state, baseline = load_state(three), find_baseline(load_state(three))
     assert baseline is not None
     assert baseline.peak is not None
-    proof = {trial.number for trial in state.list_finished(Phase.CONFIRM)}
+    proof = {trial.number for trial in state.list_finished_trials(Phase.CONFIRM)}
     readings = [r for r in load_readings(three) if r.purpose == TODAY_PURPOSE]
     assert Counter(reading.trial for reading in readings) == Counter(proof)
     assert {reading.rate for reading in readings} == {readings[0].rate}

@@ -86,6 +86,6 @@ def test_a_study_on_two_beds_confirms_its_claim_on_both(ground: Ground) -> None:
     assert tuner.returncode == 0, output
     state = load_state(ground.directory / "studies" / "twins")
     assert state.verdict is not None
-    assert {t.bed for t in state.list_finished(Phase.BASELINE)} == {"a", "b"}
+    assert {t.bed for t in state.list_finished_trials(Phase.BASELINE)} == {"a", "b"}
     assert set(state.verdict.beds) == {"a", "b"}, output
     assert differing(before, ground.pictures()) == [], output

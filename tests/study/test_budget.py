@@ -143,7 +143,7 @@ def in_virtual_time(
 def test_a_study_takes_its_time_and_no_more(tmp_path: Path) -> None:
     _, state = in_virtual_time(tmp_path, Budget(trials=40, time="11m"), each=3.0)  # type: ignore[arg-type]
     assert state.elapsed_seconds <= 1.05 * 660
-    assert len(state.list_finished(Phase.CONFIRM)) >= 2 * MIN_PAIRS
+    assert len(state.list_finished_trials(Phase.CONFIRM)) >= 2 * MIN_PAIRS
 
 
 @pytest.mark.long
@@ -153,7 +153,7 @@ def test_three_minutes_suffice_to_prove_a_winner_of_few_changes(
 ) -> None:
     verdict, state = in_virtual_time(tmp_path, SHORT, each, deploying=2.0)
     assert state.elapsed_seconds <= 1.05 * 180
-    assert len(state.list_finished(Phase.CONFIRM)) == 2 * MIN_PAIRS
+    assert len(state.list_finished_trials(Phase.CONFIRM)) == 2 * MIN_PAIRS
     assert verdict.verdict == "improved"
     best, space = state.find_trial(verdict.best or 0), simulated.space()
     assert best.phase is Phase.SIMPLIFIED

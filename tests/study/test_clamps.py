@@ -22,7 +22,7 @@ from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings, Value
 from autotune.space.parameter_caps import Clamp, infer_clamp
 from autotune.study import clamps
-from autotune.study.ranking import estimate_bed_drifts, estimate_candidates
+from autotune.study.ranking import estimate_bed_drifts, estimate_candidate_peaks
 from autotune.study.schedule import MeasureStep, _plan_opening
 from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
 from autotune.study.study_store import StudyStore
@@ -60,7 +60,7 @@ def test_no_two_configurations_differ_only_in_clamped_values(searched: StudyStor
     state = searched.state
     effects = [
         tuple(sorted(state.find_trial(n).effective_settings.items()))
-        for n in estimate_candidates(state)
+        for n in estimate_candidate_peaks(state)
     ]
     assert len(effects) == len(set(effects)) > 3
     assert any(trial.clamped_parameters for trial in state.trials)
@@ -168,7 +168,7 @@ def test_trials_with_the_same_clamped_effect_are_one_candidate(some: list[Trial]
         assert clamped or numbers == {trial.number for trial in group}
     listed = [
         frozenset(state.find_trial(n).effective_settings.items())
-        for n in estimate_candidates(state)
+        for n in estimate_candidate_peaks(state)
     ]
     assert all(
         listed.count(one) == 1 for one in listed if any(t.clamped_parameters for t in groups[one])
@@ -182,8 +182,8 @@ def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
                      differences=(f"a: requested {asked}, effective {effective}",))  # fmt: skip
 
     first, same, other = trial(0, 9000, 1024), trial(1, 5000, 1024), trial(2, 9000, 4096)
-    assert clamps.find_clamps([first, same]) == {"a": Clamp(maximum=1024)}
-    assert clamps.find_clamps([first, same, other]) == {}
+    assert clamps.find_common_clamps([first, same]) == {"a": Clamp(maximum=1024)}
+    assert clamps.find_common_clamps([first, same, other]) == {}
 
 
 def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
               differences=("a: requested, effective 1024",))
         for number, (values, peak) in enumerate(zip(asked, (first, second), strict=True))
     )  # fmt: skip
-    (estimate,) = estimate_candidates(State(trials=trials)).values()
+    (estimate,) = estimate_candidate_peaks(State(trials=trials)).values()
     assert estimate == Estimate.pool([first, second])
 
 
@@ -225,7 +225,7 @@ def test_a_value_in_effect_beyond_a_limit_refutes_it(
     tried: list[tuple[int, int]], limit: Mapping[str, Clamp]
 ) -> None:
     trials = [_one(number, *values) for number, values in enumerate(tried)]
-    assert clamps.find_clamps(trials) == limit
+    assert clamps.find_common_clamps(trials) == limit
 
 
 def test_references_count_whichever_trial_stands_for_their_configuration() -> None:
@@ -278,6 +278,6 @@ def test_a_configuration_of_the_user_is_not_measured_again_for_a_value_without_e
         store.record_deployment(trial, ClampingFleet().deploy(trial.settings))
         _finish_trial(here, trial, FailedEvaluation("nothing is measured"))
         assert len(store.state.trials) < 30
-    own = [t.settings[CONNECTIONS] for t in store.state.list_started(Phase.TRY_FIRST)]
+    own = [t.settings[CONNECTIONS] for t in store.state.list_started_trials(Phase.TRY_FIRST)]
     assert own == measured
     store.close()

@@ -174,7 +174,7 @@ def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     state = replay_records(journal.read_records(study / "events.jsonl"))
     assert state.verdict is not None
-    assert len(state.list_finished(*COUNTED_PHASES)) <= 3
+    assert len(state.list_finished_trials(*COUNTED_PHASES)) <= 3
     assert readings(study) > seen
     assert left_behind(tmp_path) == []
 

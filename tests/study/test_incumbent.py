@@ -9,7 +9,7 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.study.ranking import (
-    estimate_candidates,
+    estimate_candidate_peaks,
     find_doubtful_pruning,
     find_incumbent,
     find_reference,
@@ -70,7 +70,7 @@ def test_a_preset_pruned_against_a_lucky_reading_is_measured_once_more() -> None
     state = studied(*after, again)
     assert find_doubtful_pruning(state, GATE) is None
     # It stands for the preset from now on.
-    assert estimate_candidates(state)[1].value == pytest.approx(420.0)
+    assert estimate_candidate_peaks(state)[1].value == pytest.approx(420.0)
     assert find_reference(studied(*before, again)) == before[0]
 
 

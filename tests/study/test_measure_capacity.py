@@ -24,7 +24,7 @@ CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to"
 
 
 def effective(space: SearchSpace, settings: Settings) -> Settings:
-    return space.select_active(space.complete_unrepaired(settings).settings)
+    return space.select_active_settings(space.complete_without_repair(settings).settings)
 
 
 def test_the_baseline_changes_nothing(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def opened(
         state = replace(state, trials=(*state.trials, trial))
     assert isinstance(step, SuggestStep)
     # The reference against drift is measured now and then, and counts for nothing here.
-    return list(state.list_finished(*COUNTED_PHASES))
+    return list(state.list_finished_trials(*COUNTED_PHASES))
 
 
 def deployment(trial: Trial) -> tuple[object, object]:

@@ -33,7 +33,7 @@ def test_a_space_is_that_of_the_recorded_hosts_and_baseline(tmp_path: Path, chil
     with pytest.raises(AutotuneError, match="no trials yet"):
         read_environment(tmp_path / "s")
     settings = {**asked.baseline, CHILDREN: children}
-    store.begin_trial(Phase.BASELINE, asked.complete_unrepaired(settings))
+    store.begin_trial(Phase.BASELINE, asked.complete_without_repair(settings))
     recorded = read_environment(tmp_path / "s")
     assert recorded.space.baseline == settings
     assert [d.name for d in recorded.space.tunable_dimensions] == [
@@ -64,7 +64,7 @@ def test_what_a_bed_does_not_tune_is_not_tuned(tmp_path: Path, shared: bool) -> 
     if shared:
         store._record_event("joined", bed="a", adopted=own)
     asked = build_space(read_target(LOCAL), {"here": HERE})
-    store.begin_trial(Phase.BASELINE, asked.complete_unrepaired(asked.baseline), bed="a")
+    store.begin_trial(Phase.BASELINE, asked.complete_without_repair(asked.baseline), bed="a")
     store.close()
     recorded = read_environment(tmp_path / "s")
     assert CHILDREN not in [dimension.name for dimension in recorded.space.tunable_dimensions]

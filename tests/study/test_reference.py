@@ -110,7 +110,7 @@ def test_a_study_that_is_too_short_for_three_measurements_of_it_needs_none(
     state = opened(space)
     state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
     state = State(trials=state.trials, seconds={"load": 60.0 * len(state.trials)})
-    counted = len(state.list_counted())
+    counted = len(state.list_counted_trials())
     needed_trials = left + 2 if limited == "time" else left  # two measurements of the reference
     left_seconds = 60.0 * needed_trials + 1.0
     budget = Budget.model_construct(trials=counted + left, time=1e6)
@@ -134,7 +134,7 @@ def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(
     space: SearchSpace,
 ) -> None:
     state = opened(space)
-    chosen, doubtful = find_reference(state), state.list_finished(Phase.RECOMMENDED)[0]
+    chosen, doubtful = find_reference(state), state.list_finished_trials(Phase.RECOMMENDED)[0]
     assert chosen is not None
     assert chosen != doubtful
     peaks = {

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from autotune.services.base import Settings
-from autotune.study.ranking import REPRODUCTIONS
+from autotune.study.ranking import REQUIRED_REPRODUCTIONS
 from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget
 from tests.study import simulated
@@ -51,9 +51,9 @@ def test_the_only_trial_that_meets_the_objective_is_measured_again(tmp_path: Pat
     (best,) = trials_of(Phase.RECOMMENDED, store.state.trials)
     assert verdict.verdict == "improved"
     assert verdict.best == best.number
-    assert count_repeats(store.state, best) == REPRODUCTIONS
+    assert count_repeats(store.state, best) == REQUIRED_REPRODUCTIONS
     baselines = trials_of(Phase.BASELINE, store.state.trials)
-    assert len(baselines) == REPRODUCTIONS
+    assert len(baselines) == REQUIRED_REPRODUCTIONS
     assert not any(trial.peak and trial.peak.is_feasible for trial in baselines)
 
 

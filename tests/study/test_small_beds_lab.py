@@ -157,7 +157,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def configurations(state: State) -> int:
     """Those that were measured to the end or pruned."""
-    return sum(trial.peak is not None for trial in state.list_counted())
+    return sum(trial.peak is not None for trial in state.list_counted_trials())
 
 
 def test_a_study_on_both_beds_confirms_its_claim_on_both(lab: Lab) -> None:
@@ -168,7 +168,7 @@ def test_a_study_on_both_beds_confirms_its_claim_on_both(lab: Lab) -> None:
     assert differing(before, lab.pictures()) == []
 
     assert {trial.bed for trial in alone.trials} == {"a"}
-    assert {trial.bed for trial in both.list_finished(Phase.BASELINE)} == {"a", "b"}
+    assert {trial.bed for trial in both.list_finished_trials(Phase.BASELINE)} == {"a", "b"}
     for name, state in (("a", alone), ("a and b", both)):
         seconds = ", ".join(f"{kind} {s:.0f} s" for kind, s in state.average_seconds.items())
         print(f"{name}: {configurations(state)} configurations, {state.measured_count} measurements"

@@ -101,15 +101,15 @@ def check(opened: StudyDatabase, study: SharedStudy, place: Path) -> None:
     assert state.verdict is not None, f"{study.name}: {state.exclusion_reasons}"
     measured = Counter(r["trial"] for r in records if r["event"] in ("measured", "failed"))
     assert set(measured.values()) == {1}
-    assert set(measured) == {t.number for t in state.list_finished()}
+    assert set(measured) == {t.number for t in state.list_finished_trials()}
     repeats = Counter(t.replaced_trial for t in state.trials if t.replaced_trial is not None)
     assert set(repeats.values()) <= {1}
     assert all(not state.find_trial(number).is_finished for number in repeats)
-    assert len(state.list_counted()) == 10 or state.stop_reason
+    assert len(state.list_counted_trials()) == 10 or state.stop_reason
     search = optuna.load_study(study_name=study.name, storage=opened.optuna_storage)
     told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
     assert set(told.values()) == {1}
-    assert set(told) <= {t.number for t in state.list_finished(*MODELLED_PHASES)}
+    assert set(told) <= {t.number for t in state.list_finished_trials(*MODELLED_PHASES)}
     for bed in BEDS:
         own = list(journal.read_records(place / bed / study.name / "events.jsonl"))
         assert own == records[: len(own)]

@@ -169,12 +169,12 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
         assert [(t.replaced_trial, t.bed, t.settings, t.is_finished) for t in again] == [
             (lost.number, "a", lost.settings, True)
         ]
-    assert len(state.list_counted()) == 5
+    assert len(state.list_counted_trials()) == 5
     assert list(journal.read_records(tmp_path / "a" / study.name / "events.jsonl")) == records
     search = optuna.load_study(study_name=study.name, storage=opened.optuna_storage)
     told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
     assert set(told.values()) == {1}
-    assert set(told) == {t.number for t in state.list_finished(*MODELLED_PHASES)}
+    assert set(told) == {t.number for t in state.list_finished_trials(*MODELLED_PHASES)}
     assert not search.get_trials(states=(TrialState.RUNNING,))
 
     # From elsewhere, of the storage alone.
@@ -219,7 +219,7 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
     join_study(environment, tmp_path / study.name, silent, study=study, storage=opened)
     state = replay_records(opened.read_records(study))
     assert state.verdict is not None
-    searched = [tuple(t.suggested.items()) for t in state.list_finished(Phase.SEARCH)]
+    searched = [tuple(t.suggested.items()) for t in state.list_finished_trials(Phase.SEARCH)]
     assert len(searched) == len(set(searched)) >= 6
     ahead = [name.startswith("prefetch") for name in asked_by]
     assert sum(ahead) > len(searched) / 2
@@ -248,8 +248,8 @@ def test_records_of_all_workers_are_in_one_order(
             thread.start()
         for thread in threads:
             thread.join()
-        one.refresh()
-        two.refresh()
+        one.refresh_state()
+        two.refresh_state()
         assert one.state == two.state == replay_records(shared[0].read_records(shared[1]))
         assert [t.number for t in one.state.trials] == list(range(40))
         assert all(t.is_finished for t in one.state.trials)
@@ -271,11 +271,11 @@ def test_a_worker_that_misses_its_heartbeats_loses_its_bed(
         for _ in range(3):  # one that lives keeps its bed
             gone.send_heartbeat()
             two.send_heartbeat()
-        two.refresh()
+        two.refresh_state()
         assert two.state.active_beds == ("a", "b")
         for _ in range(BY_HAND.max_missed):
             two.send_heartbeat()
-        two.refresh()
+        two.refresh_state()
         assert two.state.active_beds == ("b",)
         with pytest.raises(LeaseLostError, match="bed a missed its heartbeats"):
             gone._record_event("failed", trial=begun, why="it came too late")
@@ -474,7 +474,7 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
         patch.setattr(storage, "compress_record", packed)
         other.join_beds({"a": {}})
         other.run_decision(lambda: trial(other, "a"))
-        one.refresh()
+        one.refresh_state()
     with closing(store(tmp_path / "2", shared)) as again:
         assert again.state == replay_records(shared[0].read_records(shared[1]))
         assert len(again.state.trials) == 1
@@ -566,12 +566,12 @@ def test_a_bed_that_joins_late_does_not_make_a_study_longer() -> None:
         {"event": "joined", "bed": "b"},
     ]
     state = replay_records(records)
-    assert (state.bed_elapsed_seconds("b"), state.elapsed_seconds) == (100.0, 100.0)
+    assert (state.compute_bed_elapsed_seconds("b"), state.elapsed_seconds) == (100.0, 100.0)
     gone = replay_records(
         [{"event": "bed", "bed": "b", "set_aside": "gone"}, records[2], records[3]], state
     )
     assert gone.active_beds == ("a", "b")
-    assert gone.bed_elapsed_seconds("b") == 200.0
+    assert gone.compute_bed_elapsed_seconds("b") == 200.0
 
 
 def test_what_another_worker_began_meanwhile_is_not_proposed_again() -> None:

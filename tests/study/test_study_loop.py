@@ -45,10 +45,10 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     verdict, store = simulated.study(tmp_path)
     state = store.state
     assert phases(state)[:3] == [Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED]
-    assert len(state.list_finished(*COUNTED_PHASES)) == 8
-    assert MIN_FINALISTS <= len(state.list_finished(Phase.FINALIST)) <= MAX_FINALISTS
+    assert len(state.list_finished_trials(*COUNTED_PHASES)) == 8
+    assert MIN_FINALISTS <= len(state.list_finished_trials(Phase.FINALIST)) <= MAX_FINALISTS
     assert state.posterior is not None
-    assert len(state.list_finished(Phase.CONFIRM)) >= 6
+    assert len(state.list_finished_trials(Phase.CONFIRM)) >= 6
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
     assert all(record.settled for record in state.warmups.values())
     assert verdict.verdict == "improved"
@@ -61,7 +61,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
     _, store = simulated.study(tmp_path, budget=Budget(trials=24, time="60m"))
-    references = {trial.number for trial in store.state.list_finished(Phase.REFERENCE)}
+    references = {trial.number for trial in store.state.list_finished_trials(Phase.REFERENCE)}
     told = stored_trials(tmp_path / "study.db")
     assert references
     assert references <= {trial.user_attrs.get("trial") for trial in told}
@@ -97,8 +97,8 @@ def test_a_stack_that_never_meets_the_objective_is_unmeetable(tmp_path: Path) ->
     verdict, store = simulated.study(tmp_path, lambda _: 0.001)
     assert verdict.verdict == "unmeetable"
     assert {trial.peak.verdict for trial in store.state.trials if trial.peak} == {"unmeetable"}
-    assert len(store.state.list_started(Phase.BASELINE)) > 1
-    assert [t.phase for t in store.state.list_counted()].count(Phase.BASELINE) == 1
+    assert len(store.state.list_started_trials(Phase.BASELINE)) > 1
+    assert [t.phase for t in store.state.list_counted_trials()].count(Phase.BASELINE) == 1
 
 
 def test_no_time_left_ends_a_study_with_what_it_has(tmp_path: Path) -> None:
@@ -185,14 +185,14 @@ def _count(path: Path) -> int:
 def _check_integrity(directory: Path) -> None:
     state = replay_records(journal.read_records(directory / "events.jsonl"))
     assert state.verdict is not None
-    assert len(state.list_finished(*COUNTED_PHASES)) == 8
+    assert len(state.list_finished_trials(*COUNTED_PHASES)) == 8
     read = {record["trial"] for record in journal.read_records(directory / "readings.jsonl")}
     assert {trial.number for trial in state.trials if trial.peak} <= read
     told = stored_trials(directory / "study.db")
     complete = [t for t in told if t.state is optuna.trial.TrialState.COMPLETE]
     numbers = [trial.user_attrs["trial"] for trial in complete]
     assert sorted(numbers) == sorted(
-        trial.number for trial in state.list_finished(*MODELLED_PHASES)
+        trial.number for trial in state.list_finished_trials(*MODELLED_PHASES)
     )
     assert not [t for t in told if t.state is optuna.trial.TrialState.RUNNING]
 

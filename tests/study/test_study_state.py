@@ -25,7 +25,7 @@ def test_records_change_the_trial_they_name_or_the_study() -> None:
     ])  # fmt: skip
     assert state.started == "now"
     assert state.find_trial(0).failure == "it does not start"
-    assert state.list_finished(Phase.BASELINE) == state.trials
+    assert state.list_finished_trials(Phase.BASELINE) == state.trials
     assert state.elapsed_seconds == 3.0
 
 
@@ -45,13 +45,15 @@ def test_trials_of_several_phases_are_in_their_order_and_share_the_names_of_sett
         {"event": "failed", "trial": number, "why": "it does not start"},
     )]  # fmt: skip
     state = replay_records(map(json.loads, lines))
-    assert [trial.number for trial in state.list_finished(Phase.TRY_FIRST, Phase.SEARCH)] == [
+    assert [
+        trial.number for trial in state.list_finished_trials(Phase.TRY_FIRST, Phase.SEARCH)
+    ] == [
         0,
         1,
         3,
         4,
     ]
-    assert state.list_finished() == state.trials
+    assert state.list_finished_trials() == state.trials
     names = {id(name) for trial in state.trials for name in trial.settings}
     assert len(names) == 1
 

@@ -135,7 +135,7 @@ def test_each_measurement_of_the_proof_has_one_reading_at_one_rate(
     today: float | None, tmp_path: Path
 ) -> None:
     _, store = simulated.study(tmp_path, today=today)
-    proof = store.state.list_finished(Phase.CONFIRM)
+    proof = store.state.list_finished_trials(Phase.CONFIRM)
     readings = today_readings(tmp_path)
     assert [reading.trial for reading in readings] == [trial.number for trial in proof]
     baseline = store.state.find_trial(0)
@@ -178,6 +178,6 @@ def test_a_killed_proof_loses_no_reading_and_keeps_its_rate(tmp_path: Path) -> N
     assert state.verdict is not None
     assert {reading.rate for reading in readings} == {kept[0].rate}
     # The trial of each kill was measured again, with its own reading.
-    proof = [trial.number for trial in state.list_finished(Phase.CONFIRM)]
+    proof = [trial.number for trial in state.list_finished_trials(Phase.CONFIRM)]
     assert [r.trial for r in readings if r.trial in proof] == proof
     assert len(readings) == len(proof) + 3

@@ -12,12 +12,17 @@ import pytest
 from autotune.study.reading_records import RecordedReading
 from autotune.sweep.figures import find_best_result
 from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
-from autotune.sweep.results import Result, compute_mean, compute_mean_seconds, load_results
+from autotune.sweep.results import (
+    Result,
+    compute_mean_seconds,
+    compute_mean_with_interval,
+    load_results,
+)
 from tests.sweep import modelled
 
 
 def test_the_mean_of_three_has_students_interval() -> None:
-    found = compute_mean([10.0, 11.0, 12.0])
+    found = compute_mean_with_interval([10.0, 11.0, 12.0])
     assert found is not None
     assert found.value == 11.0
     # t(0.95; 2 degrees of freedom) = 2.920, sd = 1.
@@ -27,10 +32,10 @@ def test_the_mean_of_three_has_students_interval() -> None:
 
 
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
-    one = compute_mean([4.0])
+    one = compute_mean_with_interval([4.0])
     assert one is not None
     assert (one.value, one.low, one.high) == (4.0, None, None)
-    assert compute_mean([]) is None
+    assert compute_mean_with_interval([]) is None
 
 
 def test_response_time_is_that_of_right_answers() -> None:

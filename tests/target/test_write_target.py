@@ -168,13 +168,13 @@ SHOP: dict[str, Any] = {
 WEB = SHOP["tiers"]["web"]
 
 
-def list_changes(**keys: Any) -> tuple[TargetDifference, ...]:
+def list_setting_changes(**keys: Any) -> tuple[TargetDifference, ...]:
     return list_differences(Target.model_validate(SHOP), Target.model_validate({**SHOP, **keys}))
 
 
 def test_the_same_target_differs_in_nothing() -> None:
     # Defaults spelt out and units changed say the same.
-    assert list_changes(slo={"p99": "0.05s", "errors": "0.1%"}, budget={"trials": 40}) == ()
+    assert list_setting_changes(slo={"p99": "0.05s", "errors": "0.1%"}, budget={"trials": 40}) == ()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_same_target_differs_in_nothing() -> None:
     ],
 )
 def test_harmless(keys: dict[str, Any], said: str) -> None:
-    (difference,) = list_changes(**keys)
+    (difference,) = list_setting_changes(**keys)
     assert str(difference) == said
     assert not difference.invalidates_readings
 
@@ -228,7 +228,7 @@ def test_harmless(keys: dict[str, Any], said: str) -> None:
     ],
 )  # fmt: skip
 def test_breaks(keys: dict[str, Any], said: list[str]) -> None:
-    found = list_changes(**keys)
+    found = list_setting_changes(**keys)
     assert [str(difference) for difference in found] == said
     assert all(difference.invalidates_readings for difference in found)
 
@@ -242,5 +242,5 @@ def test_one_is_not_true() -> None:
 
 
 def test_each_difference_is_judged_for_itself() -> None:
-    found = list_changes(name="store", slo={"p99": "80ms"})
+    found = list_setting_changes(name="store", slo={"p99": "80ms"})
     assert [(d.path, d.invalidates_readings) for d in found] == [("name", False), ("slo.p99", True)]

@@ -1,8 +1,8 @@
 """Sums of the effects of many parameters at many points of a grid.
 
-A parameter has no effect at its anchor (the level in the leading configuration), and most configurations
-leave most parameters there. The sums skip those parameters. A sparse matrix product adds up the effects
-of the others, for all points at once.
+A parameter has no effect at its anchor (the level in the leading configuration), and most
+configurations leave most parameters at their anchors. The sums skip such parameters. A sparse matrix
+product adds up all other effects, for all points at once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LevelEffects:
-    """The effects of some parameters at each level, as the array ``values``, ``[axis, level, column]``.
+    """The effects of some parameters at each level: ``values`` is an array ``[axis, level, column]``.
 
-    ``axes`` are the indices of these parameters on the grid. ``variances``, ``[parameter, level]``,
-    covers all parameters of the grid, and is positive where a parameter has an effect.
+    ``axes`` are the indices of these parameters on the grid. ``variances`` is an array ``[parameter,
+    level]`` for all parameters of the grid. An entry is positive if the level has an effect.
     """
 
     axes: npt.NDArray[np.intp]
@@ -34,41 +34,48 @@ class LevelEffects:
     @cached_property
     def _flat_values(self) -> tuple[Array, Array]:
         """Return the values and their squares, each with one row per axis and level."""
-        axes, levels, columns = self.values.shape
-        flat_values = self.values.reshape(axes * levels, columns)
+        axis_count, level_count, column_count = self.values.shape
+        flat_values = self.values.reshape(axis_count * level_count, column_count)
         return flat_values, flat_values**2
 
     @cached_property
     def _has_effect(self) -> npt.NDArray[np.bool_]:
         return np.asarray(self.variances[self.axes] > 0).ravel()
 
-    def sum_at(self, points: GridPoints) -> tuple[Array, Array]:
+    def sum_effects_at(self, points: GridPoints) -> tuple[Array, Array]:
         """Return, for each point, the sums of the effects and of their squares: ``[point, column]``."""
         level_count, levels = self.variances.shape[1], points[:, self.axes]
         flat_indices = levels + level_count * np.arange(len(self.axes))
-        rows, places = np.nonzero(self._has_effect.take(flat_indices))
+        rows, positions = np.nonzero(self._has_effect.take(flat_indices))
         row_ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(points)))])
-        values, squares = self._flat_values
+        effect_values, squared_values = self._flat_values
         selection = csr_array(
-            (np.ones(len(rows)), flat_indices[rows, places], row_ends),
-            shape=(len(points), len(values)),
+            (np.ones(len(rows)), flat_indices[rows, positions], row_ends),
+            shape=(len(points), len(effect_values)),
         )
-        return selection @ values, selection @ squares
+        return selection @ effect_values, selection @ squared_values
 
 
-def tabulate_variances(tables: tuple[Array, ...]) -> Array:
-    """Return the variance of each parameter's effect, ``[parameter, level]``, padded with zeros."""
-    padded_variances = np.zeros((len(tables), max(map(len, tables), default=0)))
-    for d, table in enumerate(tables):
+def tabulate_variances(covariance_tables: tuple[Array, ...]) -> Array:
+    """Return the variance of each parameter's effect: ``[parameter, level]``, padded with zeros."""
+    padded_variances = np.zeros(
+        (len(covariance_tables), max(map(len, covariance_tables), default=0))
+    )
+    for d, table in enumerate(covariance_tables):
         padded_variances[d, : len(table)] = table.diagonal()
     return padded_variances
 
 
-def take_levels(table: Array, points: GridPoints) -> Array:
-    """Return the entries of ``table``, ``[parameter, level]``, at each point, ``[point, parameter]``."""
-    return np.asarray(table.ravel().take(points + table.shape[1] * np.arange(len(table))))
+def take_variances_at(variances: Array, points: GridPoints) -> Array:
+    """Return, for each point and parameter, the entry of ``variances`` at the parameter's level.
+
+    ``variances`` is an array ``[parameter, level]``.
+    """
+    return np.asarray(
+        variances.ravel().take(points + variances.shape[1] * np.arange(len(variances)))
+    )
 
 
 def list_varied_axes(variances: Array, points: GridPoints) -> npt.NDArray[np.intp]:
-    """Return the axes on which any of the points differs from the anchor."""
-    return np.flatnonzero((take_levels(variances, points) > 0).any(axis=0))
+    """Return the axes on which any of ``points`` differs from the anchor."""
+    return np.flatnonzero((take_variances_at(variances, points) > 0).any(axis=0))

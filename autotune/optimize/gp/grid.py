@@ -19,7 +19,7 @@ import numpy.typing as npt
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 
-GridPoints = npt.NDArray[np.intp]  # one point, or one per row
+GridPoints = npt.NDArray[np.intp]  # a point, or an array with one point per row
 
 MAX_LEVELS = 101
 
@@ -35,16 +35,20 @@ class GridAxis:
     @classmethod
     def from_dimension(cls, dimension: Dimension) -> GridAxis:
         if dimension.choices:
-            count = len(dimension.choices)
-            return cls(dimension, dimension.choices, np.arange(count, dtype=float))
+            level_count = len(dimension.choices)
+            return cls(dimension, dimension.choices, np.arange(level_count, dtype=float))
         assert dimension.low is not None
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
-            integer_positions = np.array([to_unit(dimension, value) for value in integers])
+            integer_positions = np.array(
+                [compute_unit_position(dimension, integer) for integer in integers]
+            )
             return cls(dimension, tuple(integers), integer_positions)
         unit_positions = np.linspace(0.0, 1.0, MAX_LEVELS)
-        values = [from_unit(dimension, unit_position) for unit_position in unit_positions]
+        level_values = [
+            compute_value_at_position(dimension, unit_position) for unit_position in unit_positions
+        ]
         # Preset values are not rounded to a level. Rounding would change settings that a suggestion
         # keeps, and restart services unnecessarily.
         for preset in (
@@ -54,8 +58,10 @@ class GridAxis:
             dimension.baseline,
         ):
             if preset is not None and dimension.clip(preset) == preset:
-                values[round(to_unit(dimension, preset) * (MAX_LEVELS - 1))] = preset
-        return cls(dimension, tuple(values), unit_positions)
+                level_values[round(compute_unit_position(dimension, preset) * (MAX_LEVELS - 1))] = (
+                    preset
+                )
+        return cls(dimension, tuple(level_values), unit_positions)
 
     @property
     def safe_levels(self) -> tuple[int, int]:
@@ -78,7 +84,7 @@ class GridAxis:
             return self.values.index(clipped_value)
         if _has_integer_levels(self.dimension):
             return int(clipped_value) - int(self.dimension.low or 0)
-        return round(to_unit(self.dimension, clipped_value) * (len(self.values) - 1))
+        return round(compute_unit_position(self.dimension, clipped_value) * (len(self.values) - 1))
 
 
 def _has_integer_levels(dimension: Dimension) -> bool:
@@ -88,7 +94,7 @@ def _has_integer_levels(dimension: Dimension) -> bool:
     )
 
 
-def to_unit(dimension: Dimension, value: Value) -> float:
+def compute_unit_position(dimension: Dimension, value: Value) -> float:
     """Return the position of a number in its range, 0 to 1. A logarithmic range that starts at 0 is
     shifted to start at 1.
     """
@@ -99,14 +105,16 @@ def to_unit(dimension: Dimension, value: Value) -> float:
     return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
 
 
-def from_unit(dimension: Dimension, unit: float) -> Value:
-    """Return the value at a position in the range, as the inverse of `to_unit`."""
+def compute_value_at_position(dimension: Dimension, unit_position: float) -> Value:
+    """Return the value at a position in the range of ``dimension``, as the inverse of
+    `compute_unit_position`.
+    """
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if not dimension.is_logarithmic:
-        return dimension.clip(low + unit * (high - low))
+        return dimension.clip(low + unit_position * (high - low))
     shift = _compute_log_shift(low)
     ratio = log((high + shift) / (low + shift))
-    return dimension.clip((low + shift) * exp(unit * ratio) - shift)
+    return dimension.clip((low + shift) * exp(unit_position * ratio) - shift)
 
 
 def _compute_log_shift(low: float) -> float:
@@ -118,15 +126,15 @@ class ParameterGrid:
     """The tunable parameters, each as an axis of levels.
 
     Each of ``conditions`` contains a child axis, its parent axis, and a mask of the parent's levels at
-    which the child is active. ``baseline`` is a point. ``get_effective`` replaces values that have the
-    same effect as the baseline value by the baseline value. Configurations with the same effect then
-    have the same point.
+    which the child is active. ``baseline`` is a point. ``get_effective_settings`` replaces values that
+    have the same effect as the baseline value by the baseline value. Configurations with the same
+    effect then have the same point.
     """
 
     axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
-    get_effective: Callable[[Settings], Settings] | None = None
+    get_effective_settings: Callable[[Settings], Settings] | None = None
     # Cached points by configuration, because each suggestion encodes all earlier configurations.
     _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
         default_factory=dict, repr=False, compare=False
@@ -141,34 +149,34 @@ class ParameterGrid:
         cls,
         dimensions: Sequence[Dimension],
         baseline: Settings,
-        get_effective: Callable[[Settings], Settings] | None = None,
+        get_effective_settings: Callable[[Settings], Settings] | None = None,
     ) -> ParameterGrid:
         """Return a grid; ``baseline`` may also contain values of parameters that are not searched."""
         axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
         index_by_name = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
-            for name, allowed in axis.dimension.conditions:
-                if name in index_by_name:
-                    parent = axes[index_by_name[name]]
+            for parent_name, allowed in axis.dimension.conditions:
+                if parent_name in index_by_name:
+                    parent = axes[index_by_name[parent_name]]
                     is_active = np.array([value in allowed for value in parent.values])
-                    conditions.append((child, index_by_name[name], is_active))
+                    conditions.append((child, index_by_name[parent_name], is_active))
         levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
-        return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective)
+        return cls(axes, tuple(conditions), np.array(levels, np.intp), get_effective_settings)
 
     @property
-    def sizes(self) -> GridPoints:
+    def level_counts(self) -> GridPoints:
         """Return the number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
-    def encode(self, values: Mapping[str, Any]) -> GridPoints:
-        """Return the point of a configuration; missing parameters are at the baseline."""
+    def encode(self, settings: Mapping[str, Any]) -> GridPoints:
+        """Return the point of a configuration; missing parameters are at their baseline levels."""
         point = self.baseline.copy()
-        if self.get_effective is not None:
-            values = self.get_effective(values)
+        if self.get_effective_settings is not None:
+            settings = self.get_effective_settings(settings)
         for i, axis in enumerate(self.axes):
-            if axis.dimension.name in values:
-                point[i] = self._find_level(i, values[axis.dimension.name])
+            if axis.dimension.name in settings:
+                point[i] = self._find_level(i, settings[axis.dimension.name])
         return point
 
     def _find_level(self, index: int, value: Value) -> int:
@@ -179,13 +187,13 @@ class ParameterGrid:
     def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> GridPoints:
         if not configurations:
             return np.empty((0, len(self.axes)), np.intp)
-        return np.array([self._encode_cached(values) for values in configurations])
+        return np.array([self._encode_cached(settings) for settings in configurations])
 
-    def _encode_cached(self, values: Mapping[str, Any]) -> GridPoints:
-        key = tuple(values.get(axis.dimension.name) for axis in self.axes)
-        if key not in self._encoding_cache:
-            self._encoding_cache[key] = self.encode(values)
-        return self._encoding_cache[key]
+    def _encode_cached(self, settings: Mapping[str, Any]) -> GridPoints:
+        cache_key = tuple(settings.get(axis.dimension.name) for axis in self.axes)
+        if cache_key not in self._encoding_cache:
+            self._encoding_cache[cache_key] = self.encode(settings)
+        return self._encoding_cache[cache_key]
 
     def decode(self, point: GridPoints) -> dict[str, Value]:
         return {

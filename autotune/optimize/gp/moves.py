@@ -1,12 +1,13 @@
 """Moves that a diagnosis recommends: their length, and the outcome of earlier moves.
 
-A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. The
-measured peak alone shows none of this. A move takes long steps until a value in its direction fails, and
-then goes half as far. A harmful value limits a parameter for the whole study, and `bisect_harm` halves
-the distance to that value.
+A diagnosis shows which of a hundred parameters to change, and in which direction, but not how far. A
+measured peak shows neither the parameter nor the direction. A move takes long steps until a value in
+its direction fails, and then goes half as far. A harmful value limits a parameter for the whole study,
+and `bisect_harm` halves the distance to that value.
 
-A long step brings no further gain once another part of the stack becomes the limit. The rest of the step
-may cost memory or CPU time. Once long steps no longer bring gains, `retreat` reverts half of the surplus.
+A long step brings no further gain once another part of the stack becomes the limit. The rest of the
+step may cost memory or CPU time. Once long steps no longer bring gains, `reduce_surplus` reverts half
+of the surplus in each parameter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MIN_LONG_STEP_GAIN = 0.1  # smallest gain in log peak after which another long s
 OVERSHOOT_FACTOR = LONG_STEP_FACTOR
 # after this many failed long steps from a leader, the model chooses the next configuration
 MAX_FAILED_STEPS = 2
-MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each of them
+MAX_ATTRIBUTED_CHANGES = 2  # a failure after at most this many changes counts against each change
 MAX_DIFFERENCES = 6  # maximum number of changed parameters whose individual effects are inferred
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
@@ -50,7 +51,7 @@ class Move:
     level: int = -1
 
 
-def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
+def parse_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
     """Parse moves that are written as `name+`, `name-` or `name=choice`.
 
     Moves of parameters that are not on the grid, or to unavailable choices, are left out.
@@ -97,9 +98,9 @@ class MoveHistory:
     """The results of earlier moves, for the next move from the configuration ``start``.
 
     ``log_peak`` is the log peak of ``start``. ``previous`` is the configuration that ``start`` was made
-    from, if ``start`` is clearly better. ``gain`` is the difference in log peak. ``previous_moves`` were
-    recommended for ``previous``. ``unusable_count`` is the number of unusable configurations made from
-    ``start``.
+    from, if ``start`` is clearly better. ``gain`` is the log peak of ``start`` minus the log peak of
+    ``previous``. ``previous_moves`` were recommended for ``previous``. ``unusable_count`` is the number
+    of unusable configurations made from ``start``.
     """
 
     start: GridPoints
@@ -111,10 +112,10 @@ class MoveHistory:
     previous_moves: tuple[str, ...] = ()
 
     def list_failures(self, axis: int) -> Iterator[FailedMove]:
-        """Yield the failed changes of this axis that still count.
+        """Yield the failed moves along this axis that are still valid evidence.
 
-        A move without a gain reached another limit. That limit may be gone if the origin of the move
-        was clearly worse and differed in another parameter. A harmful move always counts.
+        A move without a gain reached another limit. The limit may be gone if the origin of the move was
+        clearly worse and differed in another parameter. A harmful move is always valid evidence.
         """
         for failure in self.failures:
             if failure.point[axis] != failure.start[axis]:
@@ -124,39 +125,44 @@ class MoveHistory:
                     yield failure
 
     def is_exhausted(self, move: Move) -> bool:
-        """True if this choice failed before, alone or together with few other changes."""
+        """True if this choice failed before, as the only change or together with few other changes."""
         return any(
             failure.point[move.axis] == move.level
             and int((failure.point != failure.start).sum()) <= MAX_ATTRIBUTED_CHANGES
             for failure in self.list_failures(move.axis)
         )
 
-    def is_refuted(self, move: Move, name: str) -> bool:
-        """True if the move would revert an earlier change of this parameter that brought a gain,
-        although it was not recommended.
+    def is_refuted(self, move: Move, parameter_name: str) -> bool:
+        """True if the move would revert an earlier change that brought a gain without being
+        recommended.
         """
         if self.gain < MIN_LONG_STEP_GAIN:
             return False
-        opposite_move = f"{name}{'-' if move.direction > 0 else '+'}"
+        opposite_move = f"{parameter_name}{'-' if move.direction > 0 else '+'}"
         return self._count_levels_moved(move) < 0 and opposite_move not in self.previous_moves
 
-    def limit_levels(self, move: Move, step: int) -> int:
-        """Return by how many levels to change the parameter, if ``step`` levels are intended.
+    def limit_step_levels(self, move: Move, intended_levels: int) -> int:
+        """Return the number of levels by which to change the parameter, given the intended number.
 
-        A repeat of the move that led to the current configuration goes twice as far. A failed value
-        ahead is approached by half the distance. Two failed values ahead that did no harm end the move.
+        A repeat of the move that led to the current configuration goes twice as far. If a value in the
+        move's direction failed, the move goes half the distance to that value. If two such values
+        failed without harm, the move is not made.
         """
         distance_moved = self._count_levels_moved(move)
-        step = (
-            min(step, -distance_moved // 2) if distance_moved < 0 else max(step, 2 * distance_moved)
+        intended_levels = (
+            min(intended_levels, -distance_moved // 2)
+            if distance_moved < 0
+            else max(intended_levels, 2 * distance_moved)
         )
         failures_ahead = self._list_failures_ahead(move)
         if sum(not harmful for _, harmful in failures_ahead) > 1:
             return 0
-        return min([step, *(distance // 2 for distance, _ in failures_ahead)])
+        return min([intended_levels, *(distance // 2 for distance, _ in failures_ahead)])
 
     def _list_failures_ahead(self, move: Move) -> list[tuple[int, bool]]:
-        """Return the distance in levels of each failed value ahead, and whether it was harmful."""
+        """Return the distance in levels to each failed value in the move's direction, and if it was
+        harmful.
+        """
         current_level = int(self.start[move.axis])
         failures_ahead = [
             ((int(failure.point[move.axis]) - current_level) * move.direction, failure.is_harmful)
@@ -168,10 +174,11 @@ class MoveHistory:
         """True if the parameter was changed in this direction before, without a gain."""
         return bool(self._list_failures_ahead(move))
 
-    def find_harm(self, move: Move) -> int | None:
-        """Return the distance in levels to the nearest harmful value ahead.
+    def find_harmful_distance(self, move: Move) -> int | None:
+        """Return the distance in levels to the nearest harmful value in the move's direction.
 
-        Return ``None`` if there is none, or if there are several and the move has never brought a gain.
+        Return ``None`` if no value was harmful, or if several values were harmful and the move has
+        never brought a gain.
         """
         harmful_distances = [
             distance for distance, harmful in self._list_failures_ahead(move) if harmful
@@ -193,42 +200,46 @@ class MoveHistory:
 
 
 def read_history(observations: TrialObservations, row: int) -> MoveHistory:
-    """Return the results of earlier moves, for moves from the configuration in this row."""
+    """Return the history for moves from the configuration in row ``row``."""
     points, peaks = observations.points, observations.log_peaks
     failures, unusable_count = [], 0
     for suggested_row in np.flatnonzero(observations.suggested):
-        origin = _find_origin(points[:suggested_row], peaks[:suggested_row], points[suggested_row])
+        origin = _find_origin_row(
+            points[:suggested_row], peaks[:suggested_row], points[suggested_row]
+        )
         if origin is not None and peaks[suggested_row] < peaks[origin] + MIN_GAIN:
             loss = float(peaks[origin] - peaks[suggested_row])
             failures.append(
                 FailedMove(points[origin], points[suggested_row], float(peaks[origin]), loss)
             )
     for point in observations.failed_points:
-        origin = _find_origin(points, peaks, point)
+        origin = _find_origin_row(points, peaks, point)
         if origin is not None:
             failures.append(FailedMove(points[origin], point, float(peaks[origin]), inf))
             unusable_count += origin == row
     was_suggested = observations.suggested[row] if observations.suggested else False
-    origin = _find_origin(points[:row], peaks[:row], points[row]) if was_suggested else None
+    origin = _find_origin_row(points[:row], peaks[:row], points[row]) if was_suggested else None
     gain = 0.0 if origin is None else float(peaks[row] - peaks[origin])
     history = MoveHistory(points[row], float(peaks[row]), tuple(failures), None, unusable_count)
     if origin is None or gain < MIN_GAIN:
         return history
-    moves = observations.recommended_changes[origin] if observations.recommended_changes else ()
-    return replace(history, previous=points[origin], gain=gain, previous_moves=moves)
+    recommended_moves = (
+        observations.recommended_changes[origin] if observations.recommended_changes else ()
+    )
+    return replace(history, previous=points[origin], gain=gain, previous_moves=recommended_moves)
 
 
-def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
+def _find_origin_row(points: GridPoints, log_peaks: Array, point: GridPoints) -> int | None:
     """Return the row of the most similar point, or of the best among equally similar points; ``None``
     if all points differ too much.
     """
     if not len(points):
         return None
-    changes = (points != point).sum(axis=1)
-    min_changes = int(changes.min())
+    change_counts = (points != point).sum(axis=1)
+    min_changes = int(change_counts.min())
     if not 0 < min_changes <= MAX_DIFFERENCES:
         return None
-    nearest_rows = np.flatnonzero(changes == min_changes)
+    nearest_rows = np.flatnonzero(change_counts == min_changes)
     return int(nearest_rows[log_peaks[nearest_rows].argmax()])
 
 
@@ -240,7 +251,7 @@ def apply_moves(
     ``length`` is a fraction of a range. Without ``length``, a move multiplies the value by
     ``LONG_STEP_FACTOR``, or crosses a quarter of a range that is not logarithmic. No move leaves the
     range. A move stops at the bound that guides recommend. A move that starts at that bound may pass
-    it, because the diagnosis recommends it for this stack.
+    the bound, because the diagnosis recommends the move for this stack.
     """
     point = history.start.copy()
     for move in moves:
@@ -251,8 +262,8 @@ def apply_moves(
         if history.is_refuted(move, axis.dimension.name):
             continue
         levels_left = _count_levels_left(axis, level, move.direction)
-        step = min(levels_left, history.limit_levels(move, _count_levels(axis, length)))
-        if is_worthwhile(axis, level, move, step, levels_left):
+        step = min(levels_left, history.limit_step_levels(move, _count_levels(axis, length)))
+        if is_worthwhile_step(axis, level, move, step, levels_left):
             point[move.axis] = level + move.direction * step
     return point
 
@@ -260,7 +271,7 @@ def apply_moves(
 def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
     """Return the number of levels from ``level`` to the next bound in ``direction``.
 
-    The next bound is the guides' bound or, beyond the guides' bound, the end of the range.
+    The next bound is the bound that guides recommend or, beyond that bound, the end of the range.
     """
     low, high = axis.safe_levels
     if direction > 0:
@@ -268,7 +279,7 @@ def _count_levels_left(axis: GridAxis, level: int, direction: int) -> int:
     return level - (low if level > low else 0)
 
 
-def is_worthwhile(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
+def is_worthwhile_step(axis: GridAxis, level: int, move: Move, step: int, levels_left: int) -> bool:
     """True if a step is long enough to be informative, or to bring a measurable gain.
 
     A capacity grows no faster than the number that limits it, so a short step brings at most a small
@@ -287,14 +298,13 @@ def _compute_log_ratio(axis: GridAxis, level: int, other_level: int) -> float:
 
 
 def _count_levels(axis: GridAxis, length: float | None) -> int:
-    """Return the number of levels that a move of this length crosses."""
-    levels = len(axis.values) - 1
+    last_level = len(axis.values) - 1
     if length is None:
         length = STEP_FRACTIONS[-1]
         low, high = (max(float(value), 1.0) for value in (axis.values[0], axis.values[-1]))
         if axis.dimension.is_logarithmic and high > low:
             length = log(LONG_STEP_FACTOR) / log(high / low)
-    return max(1, round(length * levels))
+    return max(1, round(length * last_level))
 
 
 def list_guided_candidates(
@@ -303,22 +313,23 @@ def list_guided_candidates(
     moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEP_FRACTIONS, None),
 ) -> GridPoints:
-    """Return the points after the recommended moves from the start of ``history``, at each length.
+    """Return the points that the recommended moves reach from the start of ``history``, for each
+    length.
 
-    For each length, one point combines all moves, and further points make a single move each. Duplicates
-    are removed, because repairing and predicting a point takes time.
+    For each length, one point combines all moves, and further points make a single move each.
+    Duplicates are removed, because repairing and predicting a point takes time.
     """
-    parsed_moves, start = read_moves(grid, moves), history.start
+    parsed_moves, start_point = parse_moves(grid, moves), history.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
         joint_point = apply_moves(grid, history, parsed_moves, length)
         changed_axes = [
             axis
             for axis in dict.fromkeys(m.axis for m in parsed_moves)
-            if joint_point[axis] != start[axis]
+            if joint_point[axis] != start_point[axis]
         ]
         if changed_axes:
-            single_changes = np.tile(start, (len(changed_axes), 1))
+            single_changes = np.tile(start_point, (len(changed_axes), 1))
             single_changes[np.arange(len(changed_axes)), changed_axes] = joint_point[changed_axes]
             candidates += [joint_point[None, :], single_changes]
     points = np.vstack(candidates)
@@ -330,9 +341,9 @@ def suggest_long_step(
 ) -> GridPoints | None:
     """Return the leader after a long step along its recommended moves.
 
-    Return ``None`` if no move is recommended, or if the model should suggest instead. Presets that are
-    wrong are wrong by large factors. The diagnosis shows which parameters are wrong. A model with few
-    trials and a hundred parameters cannot show that.
+    Return ``None`` if no move is recommended, or if the model should suggest instead. Wrong preset
+    values differ from good values by large factors. The diagnosis shows which parameters have wrong
+    values. With few trials and a hundred parameters, a model cannot show the wrong values.
     """
     if not observations.recommended_changes:
         return None
@@ -357,33 +368,33 @@ def _list_long_steps(
     moves = observations.recommended_changes[leader]
     yield bisect_harm(grid, history, moves)
     failed_steps = sum(observations.suggested[leader + 1 :]) + history.unusable_count
-    may_climb = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
-    if may_climb and not failed_steps:
+    allows_long_step = failed_steps < MAX_FAILED_STEPS and is_climbing(observations, leader)
+    if allows_long_step and not failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
-    yield retreat(grid, observations, history)
-    if may_climb and failed_steps:
+    yield reduce_surplus(grid, observations, history)
+    if allows_long_step and failed_steps:
         yield list_guided_candidates(grid, history, moves, lengths=(None,))
 
 
-def retreat(
+def reduce_surplus(
     grid: ParameterGrid, observations: TrialObservations, history: MoveHistory
 ) -> GridPoints:
-    """Return the start with each excessive value reduced by half of its surplus, on a logarithmic
-    scale.
+    """Return the start configuration with each excessive value reduced by half of its surplus, on a
+    logarithmic scale.
 
     The surplus is the amount by which a value exceeds the lowest value that can sustain the start's
     peak.
     """
     point = history.start.copy()
     for index, axis in enumerate(grid.axes):
-        lowest_sufficient = _find_sufficient_value(axis, index, observations, history)
+        lowest_sufficient_value = _find_sufficient_value(axis, index, observations, history)
         move, level = Move(index, -1), int(history.start[index])
-        if lowest_sufficient is None or history.has_failed(move):
+        if lowest_sufficient_value is None or history.has_failed(move):
             continue
         value = float(axis.values[level])
-        step = level - axis.find_level(sqrt(lowest_sufficient * value))
-        is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient
-        if is_too_high and is_worthwhile(axis, level, move, step, level):
+        step = level - axis.find_level(sqrt(lowest_sufficient_value * value))
+        is_too_high = value >= OVERSHOOT_FACTOR * lowest_sufficient_value
+        if is_too_high and is_worthwhile_step(axis, level, move, step, level):
             point[index] = level - step
     return np.asarray(point[None, :] if (point != history.start).any() else point[None, :][:0])
 
@@ -393,8 +404,8 @@ def _find_sufficient_value(
 ) -> float | None:
     """Return the lowest value of a parameter that can sustain the peak of the start.
 
-    A capacity grows no faster than the number that limits it. The result is therefore computed from lower
-    values whose increase was the diagnosis's first recommendation; the highest of these is used. Return
+    A capacity grows no faster than the number that limits it. The diagnosis may have recommended first
+    to increase some lower values. The result is computed from the highest of these values. Return
     ``None`` if there is no such value.
     """
     if not axis.is_ordered or not axis.dimension.is_logarithmic:
@@ -424,9 +435,9 @@ def bisect_harm(grid: ParameterGrid, history: MoveHistory, moves: Sequence[str])
     Moves that can no longer bring a gain of ``MIN_LONG_STEP_GAIN`` are left out.
     """
     points = [np.empty((0, len(grid.axes)), np.intp)]
-    for move in read_moves(grid, moves):
+    for move in parse_moves(grid, moves):
         axis, level = grid.axes[move.axis], int(history.start[move.axis])
-        distance = history.find_harm(move) if axis.is_ordered else None
+        distance = history.find_harmful_distance(move) if axis.is_ordered else None
         if distance is None:
             continue
         if _compute_log_ratio(axis, level, level + move.direction * distance) >= MIN_LONG_STEP_GAIN:

@@ -45,22 +45,23 @@ from autotune.space.space import InfeasibleRule, SearchSpace
 # hypercube of this many configurations.
 COLD_START_TRIALS = 8
 MIN_TRIALS = 2
-# With fewer trials, the model understates its uncertainty, so it must not stop the search.
+# With fewer trials, the model understates its uncertainty, so the model must not stop the search.
 MIN_STOP_TRIALS = 20
-# If the probability of a gain from the core parameters is below this, all others are searched too.
+# If the probability of a gain from the core parameters is lower, all other parameters are searched, too.
 EXHAUSTED_PROBABILITY = 0.1
-# One in this many suggestions may change any parameter to any value.
+# One in ALL_PARAMETERS_INTERVAL suggestions may change any parameter to any value.
 ALL_PARAMETERS_INTERVAL = 3
 MAX_CACHED_REPAIRS = 2000
 
 
 class GpSampler(SpaceSampler):
-    """autotune's own sampler. It is stateless except for a cache: suggestions depend only on the
+    """autotune's own sampler, which is stateless except for a cache: suggestions depend only on the
     stored trials and the seed.
 
-    After a reseed, suggestions differ from those in other processes. ``improvement_probability`` is the
-    probability, at the last suggestion, that any configuration is better than the best known one by
-    ``MIN_RELEVANT_GAIN``. It is ``None`` if there are too few trials to estimate it.
+    After a reseed, suggestions differ from the suggestions of other processes.
+    ``improvement_probability`` is the probability, at the last suggestion, that any configuration is
+    better than the best known configuration by ``MIN_RELEVANT_GAIN``. With too few trials, the
+    probability is ``None``.
     """
 
     improvement_probability: float | None = None
@@ -81,10 +82,10 @@ class GpSampler(SpaceSampler):
         core_region = SearchRegion.from_core(grid, self._task.space)
         if self._task.has_several_beds and has_no_comparison(observations):
             return dict(grid.decode(self._suggest_near_preset(observations, rng, core_region)))
-        step = suggest_long_step(grid, observations, self._repair_points)
-        if step is not None:
+        long_step_point = suggest_long_step(grid, observations, self._repair_points)
+        if long_step_point is not None:
             self.improvement_probability = None
-            return dict(grid.decode(step))
+            return dict(grid.decode(long_step_point))
         is_cold_start = started_count < (
             MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS
         )
@@ -97,13 +98,13 @@ class GpSampler(SpaceSampler):
             core_region = SearchRegion.from_grid(grid)  # parameters of any class may matter
         surrogate = SurrogateModel.fit(grid, observations)
         current_point = _find_current_point(grid, trials)
-        point, probability = self._propose(
+        point, probability = self._propose_point(
             surrogate, rng, current_point, core_region, started_count
         )
         self.improvement_probability = probability
         return dict(grid.decode(point))
 
-    def _propose(
+    def _propose_point(
         self,
         surrogate: SurrogateModel,
         rng: np.random.Generator,
@@ -112,7 +113,7 @@ class GpSampler(SpaceSampler):
         started_count: int,
     ) -> tuple[GridPoints, float | None]:
         """Return the most promising point, and the probability that any point is clearly better than
-        the best known one.
+        the best known point.
 
         If no gain is likely inside ``core_region``, the point is from the whole grid.
         """
@@ -121,10 +122,10 @@ class GpSampler(SpaceSampler):
         )
         if started_count < MIN_STOP_TRIALS:
             return point, None
-        probability = surrogate.improvement_probability(runners_up, rng)
+        probability = surrogate.estimate_improvement_probability(runners_up, rng)
         if probability < EXHAUSTED_PROBABILITY and not core_region.is_whole(surrogate.grid):
             point, runners_up = propose_points(surrogate, self._repair_points, rng, current_point)
-            probability = surrogate.improvement_probability(runners_up, rng)
+            probability = surrogate.estimate_improvement_probability(runners_up, rng)
         return point, probability
 
     def _suggest_near_preset(
@@ -133,8 +134,8 @@ class GpSampler(SpaceSampler):
         """Return a preset with a few changes, for a test bed that is free while other beds measure the
         presets.
 
-        Most stacks sustain far more with a preset than with their baseline, but the best preset is not
-        known yet.
+        Most stacks sustain far higher rates with a preset than with their baseline, but the best preset
+        is not known yet.
         """
         grid, space = self._task.grid, self._task.space
         presets = [
@@ -153,7 +154,7 @@ class GpSampler(SpaceSampler):
 
     def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
         """Return the points after repair, as they would be measured. Points that cannot satisfy the
-        rules are left out, unless this applies to all points.
+        rules are left out, unless no point can satisfy the rules.
 
         Differences from ``origin`` are kept if changes of other parameters can satisfy the rules.
         """
@@ -166,7 +167,7 @@ class GpSampler(SpaceSampler):
         return np.array(repaired_points) if repaired_points else points
 
     def _repair_point(self, point: GridPoints, kept_names: frozenset[str]) -> GridPoints | None:
-        """Return one point as it would be measured; ``None`` if it cannot satisfy the rules.
+        """Return a point as it would be measured; ``None`` if the point cannot satisfy the rules.
 
         Results are cached, because suggestions from the same leader repeat most of its moves.
         """
@@ -186,11 +187,11 @@ class GpSampler(SpaceSampler):
 
 
 def _select_kept_parameters(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
-    """Return the parameters that keep their values after a move, if the rules allow that.
+    """Return the parameters whose values a repair should keep after a move.
 
     If the move lowers no parameter, the changed parameters are kept, so that a repair raises the
-    parameters that limit them. If the move lowers any parameter, all parameters except the lowered ones
-    are kept.
+    parameters that limit them. If the move lowers any parameter, all parameters except the lowered
+    parameters are kept.
     """
     is_lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept_mask = ~is_lowered if is_lowered.any() else point != origin
@@ -211,7 +212,7 @@ def _select_candidate(space: SearchSpace, settings: Settings, kept_names: set[st
 
 @dataclass(frozen=True)
 class SearchRegion:
-    """The axes of a grid that may be changed, and the range of levels for each."""
+    """The axes of a grid that may be changed, and the lowest and highest level for each axis."""
 
     axes: npt.NDArray[np.intp]
     low: GridPoints
@@ -219,27 +220,33 @@ class SearchRegion:
 
     @classmethod
     def from_grid(cls, grid: ParameterGrid) -> SearchRegion:
-        return cls(np.arange(len(grid.axes)), np.zeros_like(grid.sizes), grid.sizes - 1)
+        return cls(
+            np.arange(len(grid.axes)), np.zeros_like(grid.level_counts), grid.level_counts - 1
+        )
 
     @classmethod
     def from_core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
-        """Return the region of the parameters known to matter, except levels that guides warn against."""
+        """Return the region of the parameters known to matter, except levels that guides warn
+        against.
+        """
         if not space.searches_core_first:
             return cls.from_grid(grid)
-        names = {dimension.name for dimension in space.core_dimensions}
-        axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in names]
+        core_names = {dimension.name for dimension in space.core_dimensions}
+        axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in core_names]
         low, high = zip(*(axis.safe_levels for axis in grid.axes), strict=True)
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
     def is_whole(self, grid: ParameterGrid) -> bool:
         """True if the region contains all levels of every axis."""
         levels = self.high - self.low + 1
-        return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
+        return len(self.axes) == len(levels) and bool((levels == grid.level_counts).all())
 
-    def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
+    def draw_points(self, point_count: int, rng: np.random.Generator) -> GridPoints:
         """Return points whose levels are drawn uniformly from the region."""
-        sizes = self.high - self.low + 1
-        return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
+        level_counts = self.high - self.low + 1
+        return self.low + (rng.random((point_count, len(level_counts))) * level_counts).astype(
+            np.intp
+        )
 
 
 Array = npt.NDArray[np.float64]
@@ -247,21 +254,21 @@ PointProjection = Callable[..., GridPoints]
 
 MAX_LEADERS = 4
 PLAUSIBLE_SDS = 2.0  # maximum distance in sds between a plausible leader and the best
-# subtracted from a score (the logarithm of the improvement) for each restart
+# penalty for each restart, subtracted from the score (the logarithm of the improvement)
 RESTART_PENALTY = 0.02
 TRIED_SCORE = -1e9  # score of a configuration that was measured already, or is being measured
 MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # Maximum and minimum number of parameters of a leader to change at once. Many changes at once are rarely
-# good, and do not show which of them matters. Each further change reduces the score by DISTANCE_PENALTY.
+# good, and do not show which change matters. Each further change reduces the score by DISTANCE_PENALTY.
 MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # A suggestion changes a number by at most this share of its range. Predictions are most uncertain at the
 # ends of ranges. Without this limit, most suggestions would be at these ends, where few configurations
 # are good.
 MAX_STRIDE = 0.25
-# Number of consecutive failures that halve the number of changes, and of successes that double it
-# (TuRBO).
+# The number of changes is halved after this many consecutive failures, and doubled after this many
+# consecutive successes (TuRBO).
 FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
-# Added to the score of a recommended move, because the model lacks the information from a diagnosis.
+# Bonus for the score of a recommended move, because the model lacks the information from a diagnosis.
 RECOMMENDATION_BONUS = log(3.0)
 # The improvement is multiplied by the probability that the configuration works, to the power
 # FEASIBILITY_POWER. Configurations with a probability below LIKELY_FEASIBLE get a penalty.
@@ -274,7 +281,8 @@ EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
 class _Acquisition:
     """The score of a point: the logarithm of its expected improvement, less penalties.
 
-    ``max_changes`` is the maximum number of parameters that may differ from one of ``incumbents``.
+    ``max_changes`` is the maximum number of parameters that may differ from the nearest of
+    ``incumbents``.
     """
 
     surrogate: SurrogateModel
@@ -285,11 +293,11 @@ class _Acquisition:
 
     def compute_penalized_score(self, points: GridPoints) -> Array:
         """Return the score minus a penalty for points with too many changes from every incumbent."""
-        changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
-        distance_penalty = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
-        return np.asarray(self.score(points) - distance_penalty)
+        change_counts = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
+        distance_penalty = DISTANCE_PENALTY * np.maximum(change_counts - self.max_changes, 0)
+        return np.asarray(self.compute_score(points) - distance_penalty)
 
-    def score(self, points: GridPoints) -> Array:
+    def compute_score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
         scores = compute_log_expected_improvement(mean, sd, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
@@ -324,7 +332,7 @@ def propose_points(
     the rules of the space.
     """
     grid, observations = surrogate.grid, surrogate.observations
-    surrogate = surrogate.with_pending()
+    surrogate = surrogate.with_pending_trials()
     mean, sd = surrogate.predict_measured()
     # A configuration that was measured several times counts as one leader.
     distinct_rows = find_distinct_indices(observations.points)
@@ -340,12 +348,12 @@ def propose_points(
         tried_points,
         choose_change_count(observations.log_peaks[distinct_rows]),
     )
-    pool = _evolve_pool(acquisition, leaders, rng, region)
-    candidates, scores = _find_untried_batch(acquisition, pool, project_points)
+    candidate_pool = _evolve_pool(acquisition, leaders, rng, region)
+    candidates, scores = _find_untried_batch(acquisition, candidate_pool, project_points)
     advised_points, bonuses = _list_advised_points(grid, observations, leading_rows, project_points)
     if len(advised_points):
         candidates = np.vstack([candidates, advised_points])
-        scores = np.concatenate([scores, acquisition.score(advised_points) + bonuses])
+        scores = np.concatenate([scores, acquisition.compute_score(advised_points) + bonuses])
     if current_point is not None:
         scores = scores - RESTART_PENALTY * count_restarts(grid, current_point, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
@@ -361,29 +369,29 @@ def _list_advised_points(
     scores.
     """
     points, bonuses = [np.empty((0, len(grid.axes)), np.intp)], [np.empty(0)]
-    for index in leading_rows:
+    for row in leading_rows:
         for moved_points, bonus in list_recommended_points(
-            grid, observations, int(index), is_first_leader=index == leading_rows[0]
+            grid, observations, int(row), is_first_leader=row == leading_rows[0]
         ):
-            projected_points = project_points(moved_points, observations.points[index])
+            projected_points = project_points(moved_points, observations.points[row])
             points.append(grid.reset_inactive(projected_points))
             bonuses.append(np.full(len(projected_points), bonus))
     return np.vstack(points), np.concatenate(bonuses)
 
 
 def list_recommended_points(
-    grid: ParameterGrid, observations: TrialObservations, index: int, *, is_first_leader: bool
+    grid: ParameterGrid, observations: TrialObservations, row: int, *, is_first_leader: bool
 ) -> Iterator[tuple[GridPoints, float]]:
-    """Yield the points after moves from a configuration, with the bonus for their score.
+    """Yield the points that moves from a configuration reach, with the bonus for their score.
 
     A removed bottleneck may become the limit again once the next bottleneck is removed. For the first
     leader, moves that were recommended for other configurations are therefore candidates, too. After
-    failed steps from a leader, the moves recommended for it get no bonus.
+    failed steps from a leader, the moves recommended for that leader get no bonus.
     """
     if not observations.recommended_changes:
         return
-    history, own_moves = read_history(observations, index), observations.recommended_changes[index]
-    failed_steps = sum(observations.suggested[index + 1 :]) + history.unusable_count
+    history, own_moves = read_history(observations, row), observations.recommended_changes[row]
+    failed_steps = sum(observations.suggested[row + 1 :]) + history.unusable_count
     earlier_moves = dict.fromkeys(
         move for trial_moves in observations.recommended_changes for move in trial_moves
     )
@@ -405,10 +413,14 @@ def has_no_comparison(observations: TrialObservations) -> bool:
 
 
 def select_plausible_rows(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
-    """Return the indices of configurations that may be the best, in descending order."""
-    order = np.argsort(-mean)[:MAX_LEADERS]
-    mean_shortfall = mean[order[0]] - mean[order]
-    return np.asarray(order[mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
+    """Return the indices of configurations that may be the best, by descending mean."""
+    descending_rows = np.argsort(-mean)[:MAX_LEADERS]
+    mean_shortfall = mean[descending_rows[0]] - mean[descending_rows]
+    return np.asarray(
+        descending_rows[
+            mean_shortfall <= PLAUSIBLE_SDS * np.hypot(sd[descending_rows], sd[descending_rows[0]])
+        ]
+    )
 
 
 def choose_change_count(log_peaks: Array) -> int:
@@ -447,39 +459,46 @@ def _evolve_pool(
     rng: np.random.Generator,
     region: SearchRegion | None,
 ) -> GridPoints:
-    """Return candidates, best first: points near the leaders, their best offspring, and leaders with
-    one tier from another configuration.
+    """Return candidates, the best candidate first: points near the leaders, their best offspring, and
+    leaders with one tier from another configuration.
     """
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     point_groups = [
         mutate_points(grid, leaders, MUTATION_COUNT, rng, region=region),
         scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
-    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
-    scores = acquisition.compute_penalized_score(pool)
+    candidate_pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(point_groups), leaders))
+    scores = acquisition.compute_penalized_score(candidate_pool)
     for _ in range(EVOLUTION_ROUNDS):
-        order = np.argsort(-scores)[:PARENT_COUNT]
+        parent_rows = np.argsort(-scores)[:PARENT_COUNT]
         children = mutate_points(
-            grid, pool[order], OFFSPRING_COUNT, rng, mean_change_count=1.2, region=region
+            grid,
+            candidate_pool[parent_rows],
+            OFFSPRING_COUNT,
+            rng,
+            mean_change_count=1.2,
+            region=region,
         )
         offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
-        pool = np.vstack([pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.compute_penalized_score(offspring)])
+        candidate_pool = np.vstack([candidate_pool[parent_rows], offspring])
+        scores = np.concatenate(
+            [scores[parent_rows], acquisition.compute_penalized_score(offspring)]
+        )
     swapped_points = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
-    pool, scores = (
-        np.vstack([pool, swapped_points]),
-        np.concatenate([scores, acquisition.score(swapped_points)]),
+    candidate_pool, scores = (
+        np.vstack([candidate_pool, swapped_points]),
+        np.concatenate([scores, acquisition.compute_score(swapped_points)]),
     )
-    return np.asarray(pool[np.argsort(-scores)])
+    return np.asarray(candidate_pool[np.argsort(-scores)])
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """Return ``points`` with each number at most ``MAX_STRIDE`` from its value in the nearest leader.
 
-    If a choice changes, the parameters that depend on it get their values from the leader.
+    If a choice changes, the parameters that depend on it get their values from the nearest leader.
     """
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
-    stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
+    stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.level_counts - 1))).astype(np.intp)
     is_ordered = np.array([axis.is_ordered for axis in grid.axes])
     clipped_points = np.where(is_ordered, np.clip(points, leader - stride, leader + stride), points)
     for child, parent, _ in grid.conditions:
@@ -488,7 +507,7 @@ def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints)
     return clipped_points
 
 
-def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
+def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donor_points: GridPoints) -> GridPoints:
     """Return each leader with the settings of one tier taken from another configuration.
 
     Settings that are good for a tier in one configuration are often good in others.
@@ -497,7 +516,7 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
     point_groups = [leaders[:0]]
     for tier in np.unique(tiers):
         is_in_tier = tiers == tier
-        for donor_levels in np.unique(donors[:, is_in_tier], axis=0):
+        for donor_levels in np.unique(donor_points[:, is_in_tier], axis=0):
             swapped_points = leaders.copy()
             swapped_points[:, is_in_tier] = donor_levels
             point_groups.append(swapped_points[(swapped_points != leaders).any(axis=1)])
@@ -507,23 +526,25 @@ def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> 
 def scatter_leaders(
     grid: ParameterGrid,
     leaders: GridPoints,
-    count: int,
+    copy_count: int,
     change_count: int,
     rng: np.random.Generator,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return ``count`` copies of leaders, each with ``change_count`` parameters at random levels inside
-    ``region``.
+    """Return ``copy_count`` copies of leaders, each with ``change_count`` parameters at random levels
+    inside ``region``.
     """
-    points = leaders[rng.integers(len(leaders), size=count)]
+    points = leaders[rng.integers(len(leaders), size=copy_count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
     thresholds = np.sort(draws, axis=1)[:, [min(change_count, len(region.axes)) - 1]]
-    return np.where(draws <= thresholds, region.sample(count, rng), points)
+    return np.where(draws <= thresholds, region.draw_points(copy_count, rng), points)
 
 
 def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
-    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all others."""
+    """Return a random number from 0 to 1 for each parameter inside the region, and 2 for all other
+    parameters.
+    """
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
@@ -533,15 +554,15 @@ def _find_untried_batch(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
     """Return the first batch of projected ``candidates`` that contains an untried point, or else the
-    last batch, with scores.
+    last batch; also return the scores of its points.
 
-    The projection may map several points to one that was already tried.
+    The projection may map several points to a point that was already tried.
     """
     for start_index in range(0, len(candidates), BATCH_SIZE):
         batch = acquisition.surrogate.grid.reset_inactive(
             project_points(candidates[start_index : start_index + BATCH_SIZE])
         )
-        scores = acquisition.score(batch)
+        scores = acquisition.compute_score(batch)
         if scores.max() > TRIED_SCORE:
             break
     return batch, scores
@@ -550,23 +571,23 @@ def _find_untried_batch(
 def mutate_points(
     grid: ParameterGrid,
     parents: GridPoints,
-    count: int,
+    copy_count: int,
     rng: np.random.Generator,
     mean_change_count: float = 2.0,
     region: SearchRegion | None = None,
 ) -> GridPoints:
-    """Return ``count`` copies of parents, each with about ``mean_change_count`` mostly small changes
-    inside ``region``.
+    """Return ``copy_count`` copies of parents, each with about ``mean_change_count`` mostly small
+    changes inside ``region``.
     """
-    points = parents[rng.integers(len(parents), size=count)]
+    points = parents[rng.integers(len(parents), size=copy_count)]
     region = region or SearchRegion.from_grid(grid)
     draws = _draw_uniform(points, region, rng)
-    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * mean_change_count
+    expected_changes = rng.choice([0.0, 0.5, 1.0, 1.5], size=(copy_count, 1)) * mean_change_count
     is_mutated = draws < expected_changes / len(region.axes)
-    is_mutated[np.arange(count), rng.choice(region.axes, size=count)] = True
-    sizes = grid.sizes
+    is_mutated[np.arange(copy_count), rng.choice(region.axes, size=copy_count)] = True
+    level_counts = grid.level_counts
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
-    step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
+    step = np.rint(rng.normal(size=points.shape) * scale * level_counts).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
     # If guides recommend a direction, about two out of three steps take that direction.
     guided_signs = np.array(
@@ -580,19 +601,28 @@ def mutate_points(
     )
     is_ordered = np.array([axis.is_ordered for axis in grid.axes])
     moved_points = np.where(
-        is_ordered, moved_points, (rng.random(points.shape) * sizes).astype(np.intp)
+        is_ordered, moved_points, (rng.random(points.shape) * level_counts).astype(np.intp)
     )
     return np.where(is_mutated, moved_points, points)
 
 
 def draw_latin_hypercube(
-    grid: ParameterGrid, count: int, member_index: int, seed: int
+    grid: ParameterGrid, configuration_count: int, member_index: int, seed: int
 ) -> GridPoints:
-    """Return member ``member_index`` of a Latin hypercube of ``count`` configurations."""
-    rng = np.random.default_rng((seed, member_index // count))
-    cell_numbers = np.array([rng.permutation(count)[member_index % count] for _ in grid.axes])
-    cell_offset = rng.random((count, len(grid.axes)))[member_index % count]
-    return np.asarray((cell_numbers + cell_offset) / count * grid.sizes).astype(np.intp)
+    """Return member ``member_index`` of a Latin hypercube of ``configuration_count`` configurations."""
+    rng = np.random.default_rng((seed, member_index // configuration_count))
+    cell_numbers = np.array(
+        [
+            rng.permutation(configuration_count)[member_index % configuration_count]
+            for _ in grid.axes
+        ]
+    )
+    cell_offset = rng.random((configuration_count, len(grid.axes)))[
+        member_index % configuration_count
+    ]
+    return np.asarray(
+        (cell_numbers + cell_offset) / configuration_count * grid.level_counts
+    ).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current_point: GridPoints, points: GridPoints) -> Array:

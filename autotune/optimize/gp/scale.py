@@ -12,17 +12,17 @@ Array = npt.NDArray[np.float64]
 UNCOMPRESSED_LOSS = 0.3
 
 
-def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Return log peaks relative to the best one, and their sds. Losses beyond ``UNCOMPRESSED_LOSS`` are
-    compressed logarithmically.
+def compress_observations(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
+    """Return log peaks relative to the highest log peak, and their sds. Losses beyond
+    ``UNCOMPRESSED_LOSS`` are compressed logarithmically.
     """
     loss = log_peaks.max() - log_peaks
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
 
 
 def compress_shared_sds(log_peaks: Array, shared_sds: Array | None) -> Array | None:
-    """Return shared sds, ``[observation, source]``, on the scale of `compress`."""
-    return None if shared_sds is None else compress(log_peaks, shared_sds.T)[1].T
+    """Return shared sds, ``[observation, source]``, on the scale of `compress_observations`."""
+    return None if shared_sds is None else compress_observations(log_peaks, shared_sds.T)[1].T
 
 
 def compress_loss(loss: Array) -> Array:
@@ -35,9 +35,10 @@ def compress_loss(loss: Array) -> Array:
     )
 
 
-def decompress(compressed_log_peaks: Array) -> Array:
-    """Return log peaks relative to the best one, as the inverse of `compress`; zero for values above
-    the best.
+def decompress_log_peaks(compressed_log_peaks: Array) -> Array:
+    """Return log peaks relative to the highest log peak, as the inverse of `compress_observations`.
+
+    Values above the highest log peak become zero.
     """
     loss = np.maximum(-compressed_log_peaks, 0.0)
     return -np.where(

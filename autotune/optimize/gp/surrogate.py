@@ -24,7 +24,12 @@ from autotune.optimize.gp.gaussian_process import (
     inflate_variances,
 )
 from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, find_distinct_indices
-from autotune.optimize.gp.scale import compress, compress_loss, compress_shared_sds, decompress
+from autotune.optimize.gp.scale import (
+    compress_loss,
+    compress_observations,
+    compress_shared_sds,
+    decompress_log_peaks,
+)
 from autotune.optimize.outliers import exceeds_prediction
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
@@ -32,20 +37,22 @@ from autotune.space.dimension import PRESET_NAMES
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-# attribute of a trial: the moves that its bottleneck recommends, separated by blanks
+# attribute of a trial: the moves that the diagnosis recommends, separated by blanks
 CHANGES_KEY = "moves"
 # Attribute of a trial: the capacities of the parts of the stack, as JSON.
 CAPACITIES_KEY = "capacities"
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint, which is violated if its value is positive
-DRIFT_KEY = "drift"  # attribute of the study: trial → shift of its log peak, and the shift's sd
-# Attribute of the study: bed → the sd of the error that all shifts of this bed share.
+# attribute of the study: for each trial, the shift of its log peak and the sd of the shift
+DRIFT_KEY = "drift"
+# Attribute of the study: for each bed, the sd of the error that all its shifts share.
 BED_DRIFT_KEY = "drift of beds"
 PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure presets
 SEARCH_PHASE = "search"  # the phase that measures suggestions
-NO_TRIAL = -1  # for `collect_observations`: no trial is being suggested
+NO_TRIAL = -1  # trial number for `collect_observations` if no trial is being suggested
 
-MIN_COMPARED_OBSERVATIONS = 8  # minimum number of observations to find contradicted ones
+# minimum number of observations for a search for contradicted observations
+MIN_COMPARED_OBSERVATIONS = 8
 # A disturbance hides at most a third of a peak. A configuration below two thirds of its prediction is
 # worse for a reason that the other trials do not show.
 MAX_HIDDEN_GAIN = log(1.5)
@@ -53,8 +60,8 @@ MIN_RELEVANT_GAIN = 0.01  # smallest gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
 # Maximum error of the composite model, as a multiple of the error of the model without parts.
 MAX_ERROR_RATIO = 1.5
-# A prediction uses at most this many observations, because the cost grows with the cube of their number.
-# One in NEWEST_MODELLED of these is among the newest observations.
+# A prediction uses at most MAX_MODELLED observations, because the cost grows with the cube of their
+# number. One in NEWEST_MODELLED of the used observations is among the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
 FEASIBILITY_PRIORS = ProcessPriors(effect_size=0.5, noise_sd=0.3)
 # Prior variance of a parameter's effect, by the parameter's class.
@@ -63,7 +70,8 @@ EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.
 
 @dataclass(frozen=True)
 class PeakShifts:
-    """The shift of each trial's log peak and the shift's sd, by trial number in the study.
+    """The shifts of log peaks: ``by_trial`` maps a trial's number in the study to its shift and the
+    shift's sd.
 
     ``by_bed`` contains the sd of the error that all shifts of a test bed share, if there are several
     beds.
@@ -78,11 +86,11 @@ class TrialObservations:
     """The observations behind a model: ``log_peaks`` and their ``sds``, one per row of ``points``.
 
     ``pruned`` marks log peaks that are upper bounds. ``failed_points`` are unusable configurations, and
-    ``pending_points`` are being measured elsewhere. ``recommended_changes`` and ``capacities`` have one
-    entry per point, if known. ``trial_numbers`` are the study's trial numbers of ``points``.
-    ``other_points`` were tried but are not modelled. ``suggested`` marks the points that the search
-    suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of a test bed
-    share, if there are several beds (see `fit_process`).
+    ``pending_points`` are being measured by other processes. ``recommended_changes`` and ``capacities``
+    have one entry per point, if known. ``trial_numbers`` are the numbers of the trials that measured
+    ``points``. ``other_points`` were tried but are not modelled. ``suggested`` marks the points that
+    the search suggested. ``shared_sds``, ``[point, bed]``, is the sd of the error that all log peaks of
+    a test bed share, if there are several beds (see `fit_process`).
     """
 
     points: GridPoints
@@ -106,8 +114,8 @@ class TrialObservations:
         """True if enough configurations were measured to model the parts of the stack.
 
         With few trials, the model of a part favours large changes, and most of these are bad. A study
-        that measures one configuration at a time learns this from the first bad one. A study with many
-        pending trials would spend all of them on large changes.
+        that measures one configuration at a time learns from the first bad change. A study with many
+        pending trials would spend all trials on large changes.
         """
         return len(find_distinct_indices(self.points)) >= MIN_CAPACITY_TRIALS + len(
             self.pending_points
@@ -118,11 +126,11 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limit_points(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """Return the observations limited to ``max_points`` points, those with the most information
-        about better configurations.
+        """Return the observations limited to the ``max_points`` points with the most information about
+        better configurations.
 
-        Half of the points are the highest, a sixth are the newest, and the rest are an even selection
-        of all others by log peak.
+        Half of the points have the highest log peaks, and a sixth are the newest. The rest are an even
+        selection of all other points by log peak.
         """
         kept_rows = _select_even_rows(range(len(self.failed_points)), max_points // 3)
         bounded_observations = replace(
@@ -130,12 +138,12 @@ class TrialObservations:
         )
         if len(self.points) <= max_points:
             return bounded_observations if len(kept_rows) < len(self.failed_points) else self
-        order = np.argsort(-self.log_peaks, kind="stable").tolist()
+        descending_rows = np.argsort(-self.log_peaks, kind="stable").tolist()
         first_rows = {
-            *order[: max_points // 2],
-            *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
+            *descending_rows[: max_points // 2],
+            *range(len(descending_rows) - max_points // NEWEST_MODELLED, len(descending_rows)),
         }
-        other_rows = [row for row in order if row not in first_rows]
+        other_rows = [row for row in descending_rows if row not in first_rows]
         point_rows = np.sort(
             [*first_rows, *_select_even_rows(other_rows, max_points - len(first_rows))]
         ).astype(np.intp)
@@ -159,20 +167,19 @@ def _select_rows(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _select_even_rows(rows: Sequence[int], max_rows: int) -> list[int]:
-    """Return at most ``max_rows`` of ``rows``, evenly spaced in their order."""
-    locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
-    return [rows[location] for location in locations]
+    row_indices = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
+    return [rows[row_index] for row_index in row_indices]
 
 
 def collect_observations(
-    grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts
+    grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, peak_shifts: PeakShifts
 ) -> TrialObservations:
     """Return the observations for a model that suggests trial ``trial_number``.
 
     Trials in which the benchmark itself failed are left out.
     """
     trials = list(trials)
-    measured_trials = _select_measured(trials)
+    measured_trials = _select_measured_trials(trials)
     failed_trials = [
         t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)
     ]
@@ -180,7 +187,12 @@ def collect_observations(
         t for t in trials if t.state is TrialState.RUNNING and t.number != trial_number
     ]
     trial_numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured_trials)
-    shifts = np.array([drift.by_trial.get(number, (0.0, 0.0)) for number in trial_numbers])
+    shifts = np.array(
+        [
+            peak_shifts.by_trial.get(study_trial_number, (0.0, 0.0))
+            for study_trial_number in trial_numbers
+        ]
+    )
     shifts = shifts.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured_trials])
 
@@ -189,7 +201,7 @@ def collect_observations(
 
     return TrialObservations(
         encode_points(measured_trials),
-        to_logarithms([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
+        compute_log_values([float(t.value or 0.0) for t in measured_trials]) - shifts[:, 0],
         np.hypot(sds, shifts[:, 1]),
         np.array([t.user_attrs.get("verdict") == "screened" for t in measured_trials], bool),
         encode_points(failed_trials),
@@ -200,7 +212,7 @@ def collect_observations(
             for t, shift in zip(measured_trials, shifts[:, 0], strict=True)
         ),
         trial_numbers,
-        shared_sds=_build_shared_bed_sds(measured_trials, drift.by_bed),
+        shared_sds=_build_shared_bed_sds(measured_trials, peak_shifts.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured_trials),
     ).limit_points()
 
@@ -209,8 +221,8 @@ def _build_shared_bed_sds(trials: Sequence[FrozenTrial], beds: Mapping[str, floa
     """Return the sd of the error that the trials of each bed share, ``[trial, bed]``."""
     trial_beds = [trial.user_attrs.get(BED_KEY) for trial in trials]
     shared_sds = np.zeros((len(trials), len(beds)))
-    for column, (name, sd) in enumerate(sorted(beds.items())):
-        shared_sds[[bed == name for bed in trial_beds], column] = sd
+    for column, (bed_name, sd) in enumerate(sorted(beds.items())):
+        shared_sds[[bed == bed_name for bed in trial_beds], column] = sd
     return shared_sds
 
 
@@ -222,8 +234,8 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
     capacity_records = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     extra_shift = shift if BED_KEY in trial.user_attrs else 0.0
     return {
-        name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
-        for name, (log, sd, tiers) in capacity_records.items()
+        part_name: InstanceCapacity(log - extra_shift, sd, tuple(tiers))
+        for part_name, (log, sd, tiers) in capacity_records.items()
     }
 
 
@@ -234,19 +246,20 @@ def is_feasible_trial(trial: FrozenTrial) -> bool:
 
 def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
     """True if any preset was measured successfully."""
-    return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured(trials))
+    return any(t.user_attrs.get("phase") in PRESET_PHASES for t in _select_measured_trials(trials))
 
 
 def read_shifts(study: Study) -> PeakShifts:
     """Return the recorded shifts of each trial's log peak, caused by drift and test beds."""
     attributes = study.user_attrs
     recorded_shifts = {
-        int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
+        int(trial_number): (mean, sd)
+        for trial_number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
     }
     return PeakShifts(recorded_shifts, attributes.get(BED_DRIFT_KEY, {}))
 
 
-def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+def _select_measured_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [
         t
         for t in trials
@@ -254,7 +267,7 @@ def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     ]
 
 
-def to_logarithms(values: Sequence[float]) -> Any:
+def compute_log_values(values: Sequence[float]) -> Any:
     """Return the logarithms of the values.
 
     If any value is not positive, return all values scaled linearly instead, so that the sd of their
@@ -271,9 +284,9 @@ class SurrogateModel:
     """The models of a study, which predict peaks and feasibility.
 
     ``log_peak_model`` predicts compressed log peaks relative to the best measured peak.
-    ``feasibility_model`` predicts whether a configuration works, and is ``None`` until one has failed.
-    ``composite_model`` predicts log peaks from the capacities of the parts of the stack, if these are
-    known and explain the peaks.
+    ``feasibility_model`` predicts whether a configuration works, and is ``None`` until a configuration
+    has failed. ``composite_model`` predicts log peaks from the capacities of the parts of the stack, if
+    these are known and explain the peaks.
     """
 
     grid: ParameterGrid
@@ -286,31 +299,37 @@ class SurrogateModel:
     def fit(cls, grid: ParameterGrid, observations: TrialObservations) -> SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         axes_with_levels = zip(grid.axes, leader, strict=True)
-        tables = tuple(
-            EFFECT_VARIANCES[_get_effect_class(a)] * compute_axis_covariance(a, int(level))
-            for a, level in axes_with_levels
+        covariance_tables = tuple(
+            EFFECT_VARIANCES[_get_effect_class(grid_axis)]
+            * compute_axis_covariance(grid_axis, int(level))
+            for grid_axis, level in axes_with_levels
         )
-        log_peak = _fit_log_peak(tables, observations)
-        composite = _build_composite(grid, tables, observations, log_peak)
+        log_peak = _fit_log_peak(covariance_tables, observations)
+        composite = _build_composite(grid, covariance_tables, observations, log_peak)
         feasibility_model = None
         if len(observations.failed_points):
             points = np.vstack([observations.points, observations.failed_points])
-            values = np.array(
+            feasibility_values = np.array(
                 [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
             )
             centred_tables = tuple(compute_axis_covariance(axis) for axis in grid.axes)
             feasibility_model = fit_process(
-                centred_tables, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
+                centred_tables,
+                points,
+                feasibility_values,
+                np.zeros(len(points)),
+                FEASIBILITY_PRIORS,
+                level=0.5,
             )
         return cls(grid, observations, log_peak, feasibility_model, composite)
 
-    def with_pending(self) -> SurrogateModel:
+    def with_pending_trials(self) -> SurrogateModel:
         """Return the model as if each pending measurement had given the predicted result."""
         pending_points, composite = self.observations.pending_points, self.composite_model
         return replace(
             self,
-            log_peak_model=self.log_peak_model.with_pending(pending_points),
-            composite_model=composite.with_pending(pending_points) if composite else None,
+            log_peak_model=self.log_peak_model.with_pending_points(pending_points),
+            composite_model=composite.with_pending_points(pending_points) if composite else None,
         )
 
     def predict(self, points: GridPoints) -> tuple[Array, Array]:
@@ -324,13 +343,17 @@ class SurrogateModel:
         mean, sd = self.feasibility_model.predict(points)
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
 
-    def improvement_probability(self, points: GridPoints, rng: np.random.Generator) -> float:
+    def estimate_improvement_probability(
+        self, points: GridPoints, rng: np.random.Generator
+    ) -> float:
         """Return the probability that any of ``points`` is better than the best measured point by
         ``MIN_RELEVANT_GAIN``.
         """
         best_point = self.observations.points[self.find_best_index()]
         model = self.composite_model or self.log_peak_model
-        drawn_peaks = model.sample(np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng)
+        drawn_peaks = model.draw_samples(
+            np.vstack([best_point[None, :], points]), IMPROVEMENT_DRAWS, rng
+        )
         return float(
             (drawn_peaks[:, 1:].max(axis=1) > drawn_peaks[:, 0] + MIN_RELEVANT_GAIN).mean()
         )
@@ -355,7 +378,7 @@ class SurrogateModel:
         only upper bounds, are ignored.
         """
         mean, sd = self.predict_measured()
-        predicted_peaks = decompress(mean)
+        predicted_peaks = decompress_log_peaks(mean)
         measured_peaks = self.observations.log_peaks - self.observations.log_peaks.max()
         noise = np.hypot(np.sqrt(self.log_peak_model.noise_variance), MEASUREMENT_LOG_SD)
         is_contradicted = exceeds_prediction(np.abs(measured_peaks - predicted_peaks), noise)
@@ -372,7 +395,7 @@ class SurrogateModel:
 
 def _build_composite(
     grid: ParameterGrid,
-    tables: tuple[Array, ...],
+    covariance_tables: tuple[Array, ...],
     observations: TrialObservations,
     log_peak: GaussianProcess,
 ) -> CompositeModel | None:
@@ -387,14 +410,14 @@ def _build_composite(
     sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise_variance, 0.0))
     composite = fit_composite(
         grid,
-        tables,
+        covariance_tables,
         observations.points,
         observations.capacities,
         observations.log_peaks,
         sds,
         observations.shared_sds,
     )
-    error = float(np.abs(log_peak.leave_one_out()[0]).mean())
+    error = float(np.abs(log_peak.compute_leave_one_out_errors()[0]).mean())
     return composite if composite and composite.error <= MAX_ERROR_RATIO * error else None
 
 
@@ -402,26 +425,34 @@ def _get_effect_class(axis: GridAxis) -> Effect:
     return axis.dimension.parameter.effect
 
 
-def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) -> GaussianProcess:
-    """Return the process fitted to all observations, then again without the contradicted ones.
+def _fit_log_peak(
+    covariance_tables: tuple[Array, ...], observations: TrialObservations
+) -> GaussianProcess:
+    """Return the process fitted to all observations, then fitted again without contradicted
+    observations.
 
-    A measurement far below its prediction from the others was disturbed. A pruned measurement is an
-    upper bound, and is ignored if the others predict less.
+    A measurement far below its prediction from the other measurements was disturbed. A pruned
+    measurement is an upper bound, and is ignored if the other measurements predict less.
     """
-    values, sds = compress(observations.log_peaks, observations.sds)
+    values, sds = compress_observations(observations.log_peaks, observations.sds)
     compressed_sds = compress_shared_sds(observations.log_peaks, observations.shared_sds)
     process = fit_process(
-        tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=compressed_sds
+        covariance_tables,
+        observations.points,
+        values,
+        sds**2,
+        ProcessPriors(),
+        shared_sds=compressed_sds,
     )
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
-    residual, sd = process.leave_one_out()
+    residual, sd = process.compute_leave_one_out_errors()
     is_disregarded = exceeds_prediction(-residual, sd) | (observations.pruned & (residual > 0.0))
     if not is_disregarded.any():
         return process
     variances = inflate_variances(sds**2, is_disregarded, residual, sd)
     return fit_process(
-        tables,
+        covariance_tables,
         observations.points,
         values,
         variances,
@@ -436,9 +467,15 @@ def compute_log_expected_improvement(mean: Array, sd: Array, best_log_peak: floa
     et al., 2023).
     """
     z_score = (mean - best_log_peak) / sd
-    density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
-    near_value = np.maximum(np.exp(density) + z_score * ndtr(z_score), 1e-300)
+    log_density = -0.5 * z_score * z_score - 0.5 * np.log(2 * np.pi)
+    near_improvement = np.maximum(np.exp(log_density) + z_score * ndtr(z_score), 1e-300)
     # For z far below zero, φ(z) + z Φ(z) is computed with the asymptotic series of Mills' ratio.
-    square = np.maximum(z_score * z_score, 25.0)
-    far_value = density - np.log(square) + np.log1p(-3.0 / square + 15.0 / square**2)
-    return np.asarray(np.log(sd) + np.where(z_score > -5.0, np.log(near_value), far_value))
+    squared_score = np.maximum(z_score * z_score, 25.0)
+    far_log_improvement = (
+        log_density
+        - np.log(squared_score)
+        + np.log1p(-3.0 / squared_score + 15.0 / squared_score**2)
+    )
+    return np.asarray(
+        np.log(sd) + np.where(z_score > -5.0, np.log(near_improvement), far_log_improvement)
+    )

@@ -32,9 +32,11 @@ def truth(points: np.ndarray) -> np.ndarray:
 def measured(
     count: int, *, missing: float = 0.0, wrong: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, list[dict[str, InstanceCapacity]]]:
-    """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of the web."""
+    """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of
+    the web.
+    """
     rng = np.random.default_rng(3)
-    points = (rng.random((count, len(NAMES))) * GRID.sizes).astype(int)
+    points = (rng.random((count, len(NAMES))) * GRID.level_counts).astype(int)
     parts = truth(points)
     told = [
         {
@@ -52,11 +54,13 @@ def measured(
 def fitted(
     points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, InstanceCapacity]]
 ) -> CompositeModel:
-    tables = tuple(
+    covariance_tables = tuple(
         compute_axis_covariance(a, int(p))
         for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
     )
-    found = fit_composite(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
+    found = fit_composite(
+        GRID, covariance_tables, points, told, log_peaks, np.full(len(points), 0.03)
+    )
     assert found is not None
     return found
 
@@ -75,7 +79,7 @@ def test_it_knows_the_way_up_for_a_tier_that_does_not_limit_yet() -> None:
 def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong: float) -> None:
     points, log_peaks, told = measured(24, missing=missing, wrong=wrong)
     found = fitted(points, log_peaks, told)
-    new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.sizes).astype(int)
+    new = (np.random.default_rng(9).random((200, len(NAMES))) * GRID.level_counts).astype(int)
     mean, _ = found.predict(new)
     true = compute_soft_minimum(truth(new), 4.0)
     assert np.corrcoef(mean, true)[0, 1] > 0.6
@@ -83,7 +87,7 @@ def test_parts_that_are_missing_or_read_wrong_cost_little(missing: float, wrong:
 
 def test_demand_on_a_tier_may_depend_on_the_tiers_that_are_called_with_it() -> None:
     rng = np.random.default_rng(5)
-    points = (rng.random((16, len(NAMES))) * GRID.sizes).astype(int)
+    points = (rng.random((16, len(NAMES))) * GRID.level_counts).astype(int)
     web = 6.0 - 2.0 * (points[:, NAMES.index("cache.x.p0")] / 100 - 0.8) ** 2
     told = [
         {
@@ -107,7 +111,7 @@ def test_demand_on_a_tier_may_depend_on_the_tiers_that_are_called_with_it() -> N
 def searched(seed: int) -> tuple[np.ndarray, ...]:
     """Points as a search tries them, eight anywhere and others near the best of these; more near it."""
     rng = np.random.default_rng(seed)
-    first = (rng.random((8, len(NAMES))) * GRID.sizes).astype(int)
+    first = (rng.random((8, len(NAMES))) * GRID.level_counts).astype(int)
     leader = first[compute_soft_minimum(truth(first), 4.0).argmax()]
     changed = rng.random((216, len(NAMES))) < 0.3
     steps = rng.integers(-25, 26, changed.shape)
@@ -153,19 +157,22 @@ def test_a_disturbed_peak_tells_parts_nothing() -> None:
 
 def test_without_enough_said_of_parts_there_is_none() -> None:
     points, log_peaks, told = measured(12)
-    tables = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
+    covariance_tables = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
     sds = np.full(12, 0.03)
-    assert fit_composite(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
+    assert fit_composite(GRID, covariance_tables, points, [{}] * 12, log_peaks, sds) is None
     alone = [{"lb.cpu": each["lb.cpu"]} for each in told]
-    assert fit_composite(GRID, tables, points, alone, log_peaks, sds) is None
-    assert fit_composite(GRID, tables, points, [*told[:3], *[{}] * 9], log_peaks, sds) is None
+    assert fit_composite(GRID, covariance_tables, points, alone, log_peaks, sds) is None
+    assert (
+        fit_composite(GRID, covariance_tables, points, [*told[:3], *[{}] * 9], log_peaks, sds)
+        is None
+    )
 
 
 def test_draws_are_of_what_is_predicted() -> None:
     found = fitted(*measured(16))
-    new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.sizes).astype(int)
+    new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.level_counts).astype(int)
     mean, sd = found.predict(new)
-    drawn = found.sample(new, 2000, np.random.default_rng(1))
+    drawn = found.draw_samples(new, 2000, np.random.default_rng(1))
     assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.03)
     assert drawn.std(axis=0) == pytest.approx(sd, rel=0.3)
 

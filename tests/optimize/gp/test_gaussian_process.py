@@ -16,7 +16,7 @@ SPACE = many(8)
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 TABLES = tuple(compute_axis_covariance(axis) for axis in GRID.axes)
 RNG = np.random.default_rng(1)
-POINTS = (RNG.random((40, 8)) * GRID.sizes).astype(int)
+POINTS = (RNG.random((40, 8)) * GRID.level_counts).astype(int)
 UNITS = POINTS / 100.0
 TRUE = 0.5 * UNITS[:, 0] - 1.5 * (UNITS[:, 1] - 0.6) ** 2 + 0.8 * (UNITS[:, 0] - 0.5) * UNITS[:, 1]
 NOISY = TRUE + RNG.normal(0, 0.03, 40)
@@ -50,7 +50,7 @@ def test_parameters_that_matter_stand_out() -> None:
 
 
 def test_it_predicts_what_it_has_not_seen_within_its_sd() -> None:
-    points = (np.random.default_rng(2).random((200, 8)) * GRID.sizes).astype(int)
+    points = (np.random.default_rng(2).random((200, 8)) * GRID.level_counts).astype(int)
     units = points / 100.0
     true = (
         0.5 * units[:, 0] - 1.5 * (units[:, 1] - 0.6) ** 2 + 0.8 * (units[:, 0] - 0.5) * units[:, 1]
@@ -62,17 +62,17 @@ def test_it_predicts_what_it_has_not_seen_within_its_sd() -> None:
 
 def test_leaving_one_out_is_what_the_others_predict_of_it() -> None:
     process = fitted()
-    miss, sd = process.leave_one_out()
+    miss, sd = process.compute_leave_one_out_errors()
     others = np.arange(40) != 7
-    total = process.covariance(POINTS, POINTS)[np.ix_(others, others)] + np.diag(
+    total = process.compute_covariance(POINTS, POINTS)[np.ix_(others, others)] + np.diag(
         process.variances[others]
     )
-    across = process.covariance(POINTS, POINTS)[7, others]
-    weights = np.linalg.solve(total, across)
+    across = process.compute_covariance(POINTS, POINTS)[7, others]
+    weights = np.linalg.solve_linear_system(total, across)
     assert miss[7] == pytest.approx(
         NOISY[7] - process.level - weights @ (NOISY[others] - process.level), rel=1e-6
     )
-    own = process.prior_variance(POINTS[7:8])[0] + process.variances[7]
+    own = process.compute_prior_variance(POINTS[7:8])[0] + process.variances[7]
     assert sd[7] ** 2 == pytest.approx(own - weights @ across, rel=1e-6)
 
 
@@ -111,7 +111,7 @@ def test_what_is_believed_of_pending_points_has_no_share_in_such_an_error() -> N
     process = gaussian_process.fit_process(
         TABLES, POINTS, NOISY, np.zeros(40), ProcessPriors(), shared_sds=OF_TWO
     )
-    believing = process.with_pending(POINTS[:3] ^ 1)
+    believing = process.with_pending_points(POINTS[:3] ^ 1)
     assert believing.shared_sds.shape == (43, 2)
     assert not believing.shared_sds[40:].any()
     assert believing.predict(POINTS)[0] == pytest.approx(process.predict(POINTS)[0], abs=1e-6)
@@ -123,22 +123,24 @@ def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:
         for axis, level in zip(GRID.axes, POINTS[0], strict=True)
     )
     others = np.where(RNG.random((30, 8)) < 0.2, POINTS[:30], POINTS[0])
-    for tables in (TABLES, anchored):
-        process = dataclasses.replace(fitted(), tables=tables)
+    for covariance_tables in (TABLES, anchored):
+        process = dataclasses.replace(fitted(), covariance_tables=covariance_tables)
         kappa = [
             a * t[POINTS[:, d][:, None], others[:, d]]
-            for d, (a, t) in enumerate(zip(process.amplitudes, tables, strict=True))
+            for d, (a, t) in enumerate(zip(process.amplitudes, covariance_tables, strict=True))
         ]
         pairs = sum(one * other for one, other in combinations(kappa, 2))
         total = gaussian_process.LEVEL_VARIANCE + sum(kappa) + process.interaction_weight * pairs
-        assert process.covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
-        assert process.covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
+        assert process.compute_covariance(POINTS, others) == pytest.approx(total, abs=1e-12)
+        assert process.compute_covariance(POINTS[:2], POINTS[:0]).shape == (2, 0)
 
 
 def fit_two_varied(similar: gaussian_process.GaussianProcess | None = None) -> tuple[
     gaussian_process.GaussianProcess, int
 ]:  # fmt: skip
-    """Return a process fitted to points that vary two parameters, and how often the loss was computed."""
+    """Return a process fitted to points that vary two parameters, and how often the loss was
+    computed.
+    """
     anchored = tuple(
         compute_axis_covariance(axis, int(level))
         for axis, level in zip(GRID.axes, POINTS[0], strict=True)

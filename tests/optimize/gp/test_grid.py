@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import MAX_LEVELS, GridAxis, ParameterGrid, from_unit, to_unit
+from autotune.optimize.gp.grid import (
+    MAX_LEVELS,
+    GridAxis,
+    ParameterGrid,
+    compute_unit_position,
+    compute_value_at_position,
+)
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
 
@@ -14,15 +20,17 @@ KEEPALIVE = DIMENSIONS[1]
 
 @pytest.mark.parametrize("dimension", [d for d in SPACE.tunable_dimensions if not d.choices])
 def test_units_and_values_are_each_others_inverse(dimension: Dimension) -> None:
-    assert to_unit(dimension, dimension.low) == pytest.approx(0.0)
-    assert to_unit(dimension, dimension.high) == pytest.approx(1.0)
-    for value in {from_unit(dimension, u) for u in np.linspace(0, 1, 7)}:
-        assert from_unit(dimension, to_unit(dimension, value)) == pytest.approx(value)
+    assert compute_unit_position(dimension, dimension.low) == pytest.approx(0.0)
+    assert compute_unit_position(dimension, dimension.high) == pytest.approx(1.0)
+    for value in {compute_value_at_position(dimension, u) for u in np.linspace(0, 1, 7)}:
+        assert compute_value_at_position(
+            dimension, compute_unit_position(dimension, value)
+        ) == pytest.approx(value)
 
 
 def test_a_logarithmic_range_from_zero_gives_small_values_room() -> None:
-    assert from_unit(KEEPALIVE, 0.0) == 0
-    assert from_unit(KEEPALIVE, 0.5) == pytest.approx(22, abs=1)
+    assert compute_value_at_position(KEEPALIVE, 0.0) == 0
+    assert compute_value_at_position(KEEPALIVE, 0.5) == pytest.approx(22, abs=1)
 
 
 def test_few_whole_numbers_are_levels_each() -> None:

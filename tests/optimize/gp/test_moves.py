@@ -19,8 +19,8 @@ from autotune.optimize.gp.moves import (
     STEP_FRACTIONS,
     MoveHistory,
     list_guided_candidates,
+    parse_moves,
     read_history,
-    read_moves,
     suggest_long_step,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
@@ -136,7 +136,7 @@ def test_moves_stay_in_range_and_change_nothing_else(
     moves: list[str], seed: int, failing: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    points = (rng.random((5, len(NAMES))) * GRID.sizes).astype(np.intp)
+    points = (rng.random((5, len(NAMES))) * GRID.level_counts).astype(np.intp)
     none = np.empty((0, len(NAMES)), np.intp)
     told = TrialObservations(
         points, rng.normal(0, 0.2, 5), np.full(5, 0.03), np.zeros(5, bool),
@@ -147,7 +147,7 @@ def test_moves_stay_in_range_and_change_nothing_else(
     for row in range(5):
         for point in list_guided_candidates(GRID, read_history(told, row), moves):
             assert (point >= 0).all()
-            assert (point < GRID.sizes).all()
+            assert (point < GRID.level_counts).all()
             assert (point[others] == points[row][others]).all()
             assert (point != points[row]).any()
 
@@ -333,7 +333,7 @@ def test_what_a_raised_value_needs_is_raised_with_it() -> None:
 
 
 def test_what_cannot_be_read_is_no_move() -> None:
-    assert [GRID.axes[m.axis].dimension.name for m in read_moves(GRID, TOLD)] == [
+    assert [GRID.axes[m.axis].dimension.name for m in parse_moves(GRID, TOLD)] == [
         move.rstrip("+-").partition("=")[0] for move in TOLD
         if "=" in move or GRID.axes[NAMES.index(move[:-1])].is_ordered
     ]  # fmt: skip

@@ -71,7 +71,7 @@ def test_no_number_moves_further_than_a_stride_from_the_leader_it_is_near() -> N
     far = np.vstack([scatter_leaders(GRID, leaders[[row]], 300, 2, rng) for row in (0, 1)])
     near = clip_to_stride(GRID, far, leaders)
     ordered = np.array([axis.is_ordered for axis in GRID.axes])
-    stride = np.maximum(1, np.rint(MAX_STRIDE * (GRID.sizes - 1)))
+    stride = np.maximum(1, np.rint(MAX_STRIDE * (GRID.level_counts - 1)))
     moved = np.abs(near[:, None, :] - leaders[None, :, :])[:, :, ordered]
     assert (moved <= stride[ordered]).all(axis=2).any(axis=1).all()
     assert (moved == stride[ordered]).any()
@@ -95,7 +95,7 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
         (("web.x.threads+",), ("os.x.flag=True",)), suggested=(False, True),
     )  # fmt: skip
 
-    def list_changes(index: int, *, is_first: bool) -> dict[str, float]:
+    def list_setting_changes(index: int, *, is_first: bool) -> dict[str, float]:
         return {
             NAMES[axis]: bonus
             for listed, bonus in list_recommended_points(
@@ -104,10 +104,10 @@ def test_a_move_recommended_before_for_another_bottleneck_is_a_candidate() -> No
             for axis in np.flatnonzero((listed != points[index]).any(axis=0))
         }
 
-    bonuses = list_changes(1, is_first=True)
+    bonuses = list_setting_changes(1, is_first=True)
     assert set(bonuses) == {"os.x.flag", "web.x.threads"}
     assert bonuses["os.x.flag"] > bonuses["web.x.threads"] > 0
-    assert set(list_changes(1, is_first=False)) == {"os.x.flag"}
+    assert set(list_setting_changes(1, is_first=False)) == {"os.x.flag"}
 
 
 def test_advice_for_what_is_far_behind_is_left_alone() -> None:
@@ -176,7 +176,7 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
         assert (min(values) >= 9 and max(values) <= 104) == inside
     assert whole.is_whole(grid)
     assert not core.is_whole(grid)
-    assert not replace(whole, high=whole.high - (grid.sizes > 2)).is_whole(grid)
+    assert not replace(whole, high=whole.high - (grid.level_counts > 2)).is_whole(grid)
     assert children in core.axes
     assert space.core_dimensions == tuple(
         d for d in space.tunable_dimensions if d.name != "cache.x.growth"

@@ -11,7 +11,7 @@ from spaces import dimension, many
 from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import ParameterGrid
-from autotune.optimize.gp.scale import compress, decompress
+from autotune.optimize.gp.scale import compress_observations, decompress_log_peaks
 from autotune.optimize.gp.surrogate import (
     PeakShifts,
     SurrogateModel,
@@ -25,7 +25,7 @@ NOTHING = np.empty((0, 6), int)
 
 
 def points(count: int, seed: int = 1) -> np.ndarray:
-    return (np.random.default_rng(seed).random((count, 6)) * GRID.sizes).astype(int)
+    return (np.random.default_rng(seed).random((count, 6)) * GRID.level_counts).astype(int)
 
 
 def observe(
@@ -36,7 +36,7 @@ def observe(
 
 
 def test_near_the_best_heights_keep_their_distance_and_far_below_they_do_not() -> None:
-    compressed, sds = compress(np.array([0.0, -0.1, -3.0]), np.full(3, 0.05))
+    compressed, sds = compress_observations(np.array([0.0, -0.1, -3.0]), np.full(3, 0.05))
     assert compressed == pytest.approx([0.0, -0.1, -0.3 * (1 + np.log(10))])
     assert sds == pytest.approx([0.05, 0.05, 0.005])
 
@@ -67,7 +67,9 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
         assert measured[top] == pytest.approx(believed[top])
         return
     loss = log_peaks.max() - log_peaks[top] - np.log(1.5)
-    assert measured[top] == pytest.approx(compress(np.array([0.0, -loss]), np.zeros(2))[0][1])
+    assert measured[top] == pytest.approx(
+        compress_observations(np.array([0.0, -loss]), np.zeros(2))[0][1]
+    )
     assert measured[top] < believed[top]
     assert found.find_best_index() != top
 
@@ -79,7 +81,7 @@ def test_an_estimate_is_the_mean_of_model_and_measurement_unless_they_contradict
     log_peaks[low] -= 0.35
     told = replace(observe(at, log_peaks), pruned=np.arange(40) == screened)
     found = SurrogateModel.fit(GRID, told)
-    predicted = decompress(found.predict_measured()[0])
+    predicted = decompress_log_peaks(found.predict_measured()[0])
     mean, sd = found.estimate_measured()
     measured = log_peaks - log_peaks.max()
     near = np.abs(measured - predicted) < 0.1
@@ -222,7 +224,7 @@ def test_parts_are_modelled_only_while_they_explain_the_peaks(explained: bool) -
     dimensions = [dimension(f"{tier}.x.p{n}", baseline=0.5, low=0.0, high=1.0)
                   for tier in tiers for n in range(3)]  # fmt: skip
     grid = ParameterGrid.from_dimensions(dimensions, {d.name: 0.5 for d in dimensions})
-    at = (rng.random((24, 6)) * grid.sizes).astype(np.intp)
+    at = (rng.random((24, 6)) * grid.level_counts).astype(np.intp)
     rates = -3.0 * (at[:, [0, 3]] / 100 - np.array([0.7, 0.3])) ** 2
     told = rates if explained else rng.normal(0, 1.0, rates.shape)
     log_peaks = rates.min(axis=1) + rng.normal(0, 0.02, len(at))
