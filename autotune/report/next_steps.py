@@ -39,7 +39,7 @@ def build_next_steps(view: StudyFigures) -> NextSteps:
     )
 
 
-def _list_steps(view: StudyFigures) -> NextSteps:
+def _select_next_steps(view: StudyFigures) -> NextSteps:
     study = view.study.argument
     if view.verdict == STOPPED_VERDICT and not view.state.purpose:
         resume = f"autotune resume {view.study.resume_argument}"

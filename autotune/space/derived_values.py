@@ -76,7 +76,7 @@ def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> di
         name: expressions.keys() & expression.names() for name, expression in expressions.items()
     }
 
-    def substitute(part: Expression) -> Expression | None:
+    def substitute_expression(part: Expression) -> Expression | None:
         if not isinstance(part, Name):
             return None
         return expressions.get(part.name) or dimensions[part.name].effective_value

@@ -130,7 +130,7 @@ class _RepairState:
             )
             return larger_number / max(smaller_number, 1e-9)
 
-        numbers = [self.dimensions[n] for n in dict.fromkeys(names) if n in self.dimensions]
+        numbers = [self.dimensions[n] for n in dict.fromkeys(side_names) if n in self.dimensions]
         movable_pairs = [(d, d.ordinary_bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
             (

@@ -147,7 +147,7 @@ class Rule:
             value_text = format_quantity(side.evaluate(names), unit)
             return f"{terms} = {value_text}" if isinstance(side, Operation) else terms
 
-        allowed_excess = self.allowed_excess(names)
+        allowed_excess = self.compute_allowed_excess(names)
         allowed_text = format_quantity(right.evaluate(names) + allowed_excess, unit)
         baseline_text = f", or {allowed_text} as in the baseline" if allowed_excess else ""
         return f"{self.text}: {format_side(left)} {self.symbol} {format_side(right)}{baseline_text}"
@@ -197,8 +197,8 @@ class RuleVocabulary:
         )
         comparison = comparison.with_replacements(self._expand_derived)
         comparison = comparison.with_replacements(self._use_effective_value)
-        names = sorted(comparison.names())
-        for name in names:
+        compared_names = sorted(comparison.names())
+        for name in compared_names:
             if name not in self._dimensions and name not in self._facts:
                 raise KeyError(name)
             if name in self._dimensions and isinstance(self._dimensions[name].baseline, str):
@@ -210,13 +210,13 @@ class RuleVocabulary:
         ]
         for name in compared_names:
             conditions += self._conditions.get(ParameterName.parse(name).service_prefix, ())
-        is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in names)
+        is_size = any(n.endswith(".memory") or n.startswith("memory(") for n in compared_names)
         return Rule(
             target_comparison.text,
             comparison,
             tuple(dict.fromkeys(conditions)),
             is_size,
-            units={name: unit for name in names if (unit := self._find_unit(name))},
+            units={name: unit for name in compared_names if (unit := self._find_unit(name))},
         )
 
     def _sum_over_hosts(self, operand: Expression) -> Expression | None:

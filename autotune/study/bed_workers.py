@@ -145,7 +145,7 @@ class BedWorkers:
                 f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items()
             )
             raise AutotuneError(
-                f"no test bed is usable:\n{lines}",
+                f"no test bed is usable:\n{error_lines}",
                 hint="fix one of the test beds, then continue with `autotune resume "
                 f"{self.store.resume_argument}`",
             )

@@ -57,7 +57,7 @@ def _name_last_part(directory: Path) -> Path:
     return directory
 
 
-def find_free_directory(root: Path, name: str) -> Path:
+def find_free_directory(root: Path, directory_name: str) -> Path:
     """Return ``root/name``, or else the first free name among ``name-2``, ``name-3`` …"""
     return next(
         directory

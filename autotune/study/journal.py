@@ -46,9 +46,9 @@ class Journal:
         content = b"".join(line + b"\n" for line in lines)
         if not content:
             return
-        size, written_bytes = os.fstat(self._file).st_size, 0
+        old_size, written_bytes = os.fstat(self._file).st_size, 0
         record_count = self._record_count + content.count(b"\n")
-        _check_journal_size(self.path, size + len(content), record_count)
+        _check_journal_size(self.path, old_size + len(content), record_count)
         try:
             with durable_files.set_error_path(self.path):
                 while written_bytes < len(content):

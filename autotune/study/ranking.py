@@ -326,7 +326,7 @@ def find_best_preset(state: State) -> Trial | None:
     if baseline is not None:
         presets.pop(state.find_configuration_number(baseline), None)
     final_peaks: dict[int, list[Estimate]] = {}
-    for number, peak in estimate_peaks(state, state.list_finished(*FINAL_PHASES)):
+    for number, peak in estimate_peaks(state, state.list_finished_trials(*FINAL_PHASES)):
         final_peaks.setdefault(number, []).append(peak)
     estimates = {
         number: Estimate.pool([state.normalize_peak(trial), *final_peaks.get(number, ())])

@@ -50,7 +50,7 @@ def rebuild_environment(
             "the study has no trials yet",
             hint=f"`autotune status {format_study_argument(directory)}` shows it",
         )
-    start = decode_valid_record(StudyStart, records[0])
+    study_start = decode_valid_record(StudyStart, records[0])
     target_file, settings = read_recorded_target(directory), trials[0].settings
     bed = next(iter(_find_beds(records)), None)
     if bed is not None:

@@ -648,7 +648,7 @@ def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
     # Other users may insert line breaks: valid in JSON between values, but a journal record is one line.
     lines, total_bytes = list[bytes](), 0
     for content in contents:
-        line = _decompress(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
+        line = _decompress_content(content, journal.MAX_LINE_BYTES).replace(b"\n", b" ")
         total_bytes += len(line)
         if total_bytes > MAX_JOURNAL_BYTES:
             raise AutotuneError(

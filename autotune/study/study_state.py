@@ -467,7 +467,7 @@ class _StateDraft:
 
     def build(self) -> State:
         """Return the state after all changes. The draft must not be changed afterwards."""
-        fields = {
+        fields: dict[str, Any] = {
             name: tuple(value) if isinstance(getattr(self._state, name), tuple) else value
             for name, value in self._changes.items()
         }
@@ -687,7 +687,7 @@ def _apply_standings(record: records.Standings, draft: _StateDraft) -> None:
     draft.set(posterior=PosteriorPeaks(peaks, record.noise))
 
 
-@_apply_record.register
+@_apply.register
 def _apply_transferred_configurations(
     record: records.TransferredConfigurations, draft: _StateDraft
 ) -> None:

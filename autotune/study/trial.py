@@ -186,7 +186,7 @@ def _record_measurement(context: TrialContext, trial: Trial, measurement: Measur
 
 def _check_repeated_faults(store: StudyStore) -> None:
     """Raise AutotuneError if repeated faults show that the benchmark or the load must be fixed."""
-    last_trials = store.state.list_finished()[-MAX_FAULTS:]
+    last_trials = store.state.list_finished_trials()[-MAX_FAULTS:]
     last_trial = last_trials[-1]
     if not last_trial.is_unmeasured or (
         last_trial.phase is Phase.MEASURE and not last_trial.is_fault
