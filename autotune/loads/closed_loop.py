@@ -84,7 +84,7 @@ def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCom
 
 
 def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients request this page. All clients request the same page."""
+    """True if ``page`` is the page that all clients request."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 

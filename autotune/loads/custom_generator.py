@@ -1,20 +1,19 @@
 """The user's own generator, which reads a rate and prints the results of its requests.
 
-From standard input, it reads ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …,
-"limit": …}`` (requests/s and seconds). Other properties of the request are ``method``, ``headers``,
+From standard input, the generator reads ``{"schema": 1, "url": …, "rate": …, "seconds": …,
+"timeout": …, "limit": …}`` (requests/s and seconds). Optional keys are ``method``, ``headers``,
 ``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
-the URL. The last line of its output is one JSON object:
+the URL. The last line of the generator's output is one JSON object:
 
-- ``requests``: the number of requests that it intended to send: ``rate × seconds``, unless it fell
-  short;
+- ``requests``: the number of requests that the generator intended to send, usually
+  ``rate × seconds``;
 - ``errors``: requests without a correct response, by kind, ``{"status": 3, "timeout": 1}``;
 - ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
-  edge of a bin in seconds to its count. Without a histogram: ``late``, the number of responses
-  after ``limit``;
-- ``limited``: why the generator could not send the load; absent if it did.
+  edge of a bin in seconds to its count. A generator without a histogram prints ``late`` instead,
+  the number of responses after ``limit``;
+- ``limited``: why the generator could not send the load; absent if the load was sent.
 
-Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
-describe the server.
+Unreadable output and inconsistent counts are failures of the generator, not of the server.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-# share of the requested number of requests; a generator that misses more sent a different load
+# maximum share of the requested requests that a generator may omit
 MAX_MISSED_SHARE = 0.01
-# The limits of the user's program are unknown. The program itself reports if it falls short.
+# The limits of the user's program are unknown. The program itself reports that it fell short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# multiple of the latency limit: the upper edge of the bin for late responses
+# upper edge of the bin for late responses, as a multiple of the latency limit
 LATE_BIN_LIMITS = 10.0
 
 
 @dataclass(frozen=True)
 class CustomGenerator(LoadGenerator):
-    """``argv`` runs unchanged on each load host, which receives its share of the rate."""
+    """A generator whose ``argv`` runs unchanged on each load host, with an equal share of the rate."""
 
     argv: Argv
     name = "command"
@@ -119,7 +118,7 @@ class CustomGenerator(LoadGenerator):
 
 
 def build_request_details(request: Request) -> dict[str, Any]:
-    """Return the properties of a request other than its URL, without empty ones."""
+    """Return the properties of a request that are not empty, except its URL."""
     tls = request.tls or TlsOptions()
     fields = {
         "connect": str(request.endpoint) if request.host else "",

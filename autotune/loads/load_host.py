@@ -1,10 +1,10 @@
 """A load host's kernel settings and free client ports.
 
 Each request uses a new connection, whose port stays occupied for a minute afterwards (TIME-WAIT).
-An address with the default range of 28,232 ports can sustain 470 new connections/s. The kernel may
-reuse such a port after a second if ``tcp_tw_reuse`` is 1. If it is 2, the default since Linux 4.19,
-this applies only to loopback. Backlogs of a load host do not matter, because no client connects to
-it.
+An address with the default range of 28,232 ports can sustain 470 new connections/s. If
+``tcp_tw_reuse`` is 1, the kernel may reuse a port in TIME-WAIT after a second. The value 2, the
+default since Linux 4.19, allows the reuse only on loopback. Backlogs of a load host do not matter,
+because no client connects to a load host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand 
 
 
 def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Return values for those ``SYSCTL_KEYS`` whose ``current`` values are too small.
+    """Return sufficient values for those ``SYSCTL_KEYS`` whose ``current`` values do not suffice.
 
     A current value of ``None`` means that the kernel lacks the setting.
     """
@@ -60,7 +60,9 @@ MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
+    """The size of the client port range, the numbers of sockets in TIME-WAIT and in use, and
+    ``tcp_tw_reuse``.
+    """
 
     range_size: int
     time_wait: int
@@ -86,7 +88,7 @@ class ClientPorts:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
         if there are enough ports.
 
-        All sockets are counted, whatever their destination, so the check errs on the safe side.
+        Sockets to all destinations are counted, so a shortage is never missed.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
             # Ports are free again after one or two seconds.
@@ -106,8 +108,9 @@ class ClientPorts:
 
 @dataclass(frozen=True)
 class PortShortage:
-    """The ``reason`` why ``host`` lacks ports. ``is_temporary`` is true if the shortage ends with
-    TIME-WAIT.
+    """The ``reason`` why ``host`` lacks ports.
+
+    ``is_temporary`` is true if enough ports become free when TIME-WAIT ends.
     """
 
     reason: str
@@ -123,8 +126,7 @@ def find_port_shortage(
 ) -> PortShortage | None:
     """Return the shortage on the first host that lacks ports, or ``None``. Raises HostUnreachable.
 
-    A host with an unknown number of ports is assumed to have enough; httperf counts connections
-    without a port.
+    A host whose number of ports is unknown is assumed to have enough ports.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
@@ -139,11 +141,10 @@ def find_port_shortage(
 
 @dataclass
 class PortWait:
-    """A wait until ports of earlier connections are free again. ``note`` is called only at the
-    first wait.
+    """A wait until ports of earlier connections are free again.
 
-    After a failed wait (``has_failed``), no second wait is tried, because other connections occupy
-    the ports.
+    ``note`` is called with a message at the first wait. A failed wait (``has_failed``) is not repeated,
+    because other connections occupy the ports.
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -153,8 +154,9 @@ class PortWait:
     def wait_for_ports(
         self, transports: Sequence[Transport], request: Request, spec: LoadSpec
     ) -> bool:
-        """Wait until ports for ``spec`` are free, and return true if they are. Raises
-        HostUnreachable.
+        """Wait until ports for ``spec`` are free. Raises HostUnreachable.
+
+        Returns false if the ports do not become free.
         """
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while shortage := find_port_shortage(transports, request, spec):

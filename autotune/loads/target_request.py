@@ -22,7 +22,7 @@ from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-MAX_CA_BYTES = 100_000  # limited because the certificates are an argument of commands on load hosts
+MAX_CA_BYTES = 100_000  # limited, because certificates are passed as an argument on load hosts
 FORM_HEADER = ("Content-Type", "application/x-www-form-urlencoded")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
@@ -71,16 +71,17 @@ def build_request(
 
 
 def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
-    """Return the traits of the load that affect parameters. ``keeps_connections`` is true if the
-    load's connections stay open.
+    """Return the traits of the load that affect parameters.
+
+    ``keeps_connections`` is true if the load's connections stay open.
     """
     traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
 def list_load_addresses(target: Target) -> tuple[str, ...]:
-    """Return the addresses to which load may go: the hosts of the entry tier, or their shared
-    address.
+    """Return the addresses to which load may be sent: the addresses of the entry tier's hosts, or
+    their shared address.
     """
     hosts = (target.hosts[host].address for host in target.tiers[entry_tiers(target)[0]].hosts)
     return (target.load.vip,) if target.load.vip else tuple(hosts)

@@ -48,7 +48,7 @@ ProgressListener = Callable[[ReadProgress], object]
 
 
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
-    """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
+    """Yield the lines of all files, file by file, without line ends. Raises AutotuneError.
 
     Lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
@@ -104,13 +104,11 @@ def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
 
 
 def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists, one for each block read. The rest of an overlong line
-    is skipped.
-    """
+    """Yield the lines of a stream, as one list per block. The rest of an overlong line is skipped."""
     unfinished_line, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
         *lines, remainder = (unfinished_line + block).split(b"\n")
-        if is_overlong and lines:  # the end of a line that was yielded already
+        if is_overlong and lines:  # the rest of a line whose start was already yielded
             del lines[0]
             is_overlong = False
         elif is_overlong:

@@ -73,7 +73,7 @@ class RecordedRequests:
         self.pages.add(masked_page, count)
 
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
-        """Drop pages until a `requests:` file with the pages is within both limits."""
+        """Drop pages until a `requests:` file of the pages does not exceed the two limits."""
         self.pages.reduce(max_requests)
         while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
             share = (max_bytes - _COMMENT_BYTES) / size
@@ -113,8 +113,8 @@ class RecordedRequests:
 class RequestFilter:
     """A filter for the requests of a log.
 
-    ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains shell patterns that
-    match a whole path, client address or user agent.
+    ``keep_unsafe`` keeps requests whose method may change data. ``exclude`` contains shell patterns
+    that match a whole path, client address or user agent.
     """
 
     keep_unsafe: bool = False
@@ -224,10 +224,7 @@ def _mask_page(page: bytes) -> bytes:
 
 
 def _quote_for_yaml(path: str) -> str:
-    """Return the path quoted for YAML.
-
-    Unpaired or numerous brackets are escaped, because the YAML reader limits open brackets.
-    """
+    """Quote a path. Unpaired or numerous brackets are escaped, because YAML readers limit them."""
     is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
     escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
     return json.dumps(path) if is_paired else escaped
