@@ -1,5 +1,5 @@
-"""Read and write the record of the hosts' own files. The record is in a study's journal, or next to a
-target's templates.
+"""Read and write the record of the hosts' own files, which is in a study's journal or next to a target's
+templates.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _encode_text(text: str | None) -> dict[str, str]:
 
 
 def _decode_text(file: Mapping[str, Any]) -> str | None:
-    """Return the text in a field from ``_encode_text``. Raises ValueError if the field is invalid."""
+    """Return the text that ``_encode_text`` encoded. Raises ValueError if the field is invalid."""
     if "base64" in file:
         return config_text.decode(b64decode(file["base64"], validate=True))
     return file.get("text")

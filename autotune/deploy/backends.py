@@ -15,7 +15,7 @@ from autotune.transports.parallel_hosts import run_on_all
 
 @dataclass(frozen=True)
 class DownServer:
-    """A server that a load balancer regards as failed, with the balancer's own name for it."""
+    """A server that a load balancer regards as failed. ``server`` is its name in the balancer."""
 
     host: str
     balancer: str
@@ -26,7 +26,7 @@ class DownServer:
 
 
 def describe_down_servers(servers: Iterable[DownServer]) -> str:
-    """Return the names of the servers as text, each name only once."""
+    """Return the names of the servers as text, without duplicates."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
 
@@ -35,8 +35,7 @@ class ServerWatch:
     """A monitor of all servers behind the load balancers of a stack.
 
     ``ignored`` contains servers that were down before the study. ``unreadable`` contains the names
-    of balancers whose server states cannot be read. ``note`` receives a line about each such
-    balancer.
+    of balancers whose server states cannot be read. ``note`` receives progress messages.
     """
 
     manager: ServiceManager | None
@@ -47,9 +46,7 @@ class ServerWatch:
     def ignore_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
-        """Ignore the servers that are down now. A balancer that is not running yet reports no
-        servers.
-        """
+        """Ignore the servers that are down now. A balancer that is not running reports no servers."""
         down, _ = self._read_down_servers(instances, transports)
         self.ignored |= {*down}
         if down:

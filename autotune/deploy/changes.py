@@ -33,7 +33,7 @@ class UnitChange:
 @dataclass(frozen=True)
 class HostChanges:
     """Changes to one host. ``diff`` is a unified diff in which secrets are masked. ``sysctls`` maps
-    names to old and new values.
+    names of kernel values to old and new values.
     """
 
     diff: str = ""
@@ -58,7 +58,10 @@ class CurrentHost:
 
 
 def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
-    """Return the current state of everything in ``states``. No lock is needed."""
+    """Return the current state of all files, units and kernel values in ``states``.
+
+    No lock is needed.
+    """
     combined_state = HostState(
         {path: file for state in states for path, file in state.files.items()},
         {unit: runs for state in states for unit, runs in state.units.items()},
@@ -136,7 +139,7 @@ def compute_host_changes(
 
 
 def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """Return the settings of ``base`` if the host's files match that state, else ``None``."""
+    """Return the settings of ``base`` if the host's files match ``base``, else ``None``."""
     has_base_files = all(
         path in observed.files and observed.files[path].matches(file)
         for path, file in base.hosts[name].files.items()

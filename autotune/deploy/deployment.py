@@ -80,8 +80,8 @@ class EntryProbe:
 
     ``send()`` sends one request to every entry and returns the first wrong response, or else the
     last response. ``right`` describes a correct response. ``page`` is the same request, for checks
-    on the hosts themselves; ``None`` disables them. ``min_interval`` is the shortest time between
-    two requests in seconds.
+    that run on the hosts; ``None`` disables these checks. ``min_interval`` is the shortest time
+    between two requests in seconds.
     """
 
     send: Callable[[], Answer]
@@ -91,15 +91,15 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Discard a progress note. This function is the default callback."""
+    """Discard a progress message. This function is the default callback."""
 
 
 class Deployment(Fleet):
     """All hosts of a stack. A configuration takes effect on every host or on none.
 
-    ``loads_data`` is true if the store receives the target's data set. ``study`` is the study's
-    name in hints. ``overrides`` is the user's template directory. ``note`` receives lines about
-    progress.
+    ``loads_data`` is true if the target's data set is written into the store. ``study`` is the
+    study's name in hints. ``overrides`` is the user's template directory. ``note`` receives progress
+    messages.
     """
 
     def __init__(
@@ -130,16 +130,14 @@ class Deployment(Fleet):
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
         self._server_watch = ServerWatch(runtime.service_manager, note)
-        # starts by host and unit, without pages that a host does not serve
+        # how units start, by host and unit, without pages that a host does not serve
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
-        self._is_late = False  # True if the stack did not respond after the last rollback
+        self._is_late = False  # true if the stack did not respond after the last rollback
 
     @property
     def ready_seconds(self) -> float | None:
-        """Return the fixed time limit from the target's `ready:`. If this limit is ``None``, boot
-        times determine the limits.
-        """
+        """Return the time limit from the target's `ready:`; ``None`` if boot times determine it."""
         return self.boot_times.fixed_limit
 
     @ready_seconds.setter
@@ -167,7 +165,7 @@ class Deployment(Fleet):
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state in which masked values have been filled in. Raises the same errors as
+        """Deploy a state in which placeholders were replaced by secrets. Raises the errors of
         `deploy`.
         """
         observed = self._observe_hosts(desired)
@@ -242,7 +240,7 @@ class Deployment(Fleet):
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
         """Return the state with a time limit for each unit, and without readiness checks that request
-        the entry's page. This page is requested later.
+        the entry's page. The entry's page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(
@@ -261,9 +259,7 @@ class Deployment(Fleet):
         )
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the time limit, in seconds, for a correct response while restarted units may still
-        be booting.
-        """
+        """Return the time limit, in seconds, for a correct response after the plans' restarts."""
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
@@ -288,7 +284,9 @@ class Deployment(Fleet):
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit_seconds: float, settings: Settings) -> str | None:
-        """Wait until no server is down. Return ``None``, or the servers that are still down."""
+        """Wait until no server is down. Return a message with the servers that are still down, or
+        ``None``.
+        """
         active_instances, transports = self.stack.active_instances(settings), self._transports()
         if not (down := self._server_watch.find_down(active_instances, transports)):
             return None
@@ -310,8 +308,8 @@ class Deployment(Fleet):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers: see `Fleet.await_service`.
 
-        The configuration worked after its deployment, so servers that are down now only need time
-        to recover from an overload.
+        The configuration worked after its deployment, so servers that are down only need time to
+        recover from an overload.
         """
         limit_seconds = self.boot_times.late_limit
         problem = self._await_servers(limit_seconds, self.deployed_settings)
@@ -326,7 +324,7 @@ class Deployment(Fleet):
             raise ServersDown(problem, hint=READY_HINT)
 
     def build_desired_state(self, settings: Settings) -> DesiredState:
-        """Return every host's state under ``settings``, without contacting a host. Raises
+        """Return the state of every host under ``settings``, without contacting a host. Raises
         DeployFailed.
         """
 
@@ -410,9 +408,7 @@ class Deployment(Fleet):
         return base_state.with_secrets(self._original_states(base_state))
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
-        """Return the hosts' state before the first change, including the files inside isolated
-        services.
-        """
+        """Return the state of each host before the first change, including files inside containers."""
         return self._add_isolated_files(
             desired, {n: self.hosts[n].original_state for n in desired.hosts}
         )
@@ -420,7 +416,7 @@ class Deployment(Fleet):
     def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
     ) -> dict[str, HostState]:
-        """Return ``originals`` with the files inside isolated services, which are read only once."""
+        """Return ``originals`` with the files inside containers, which are read only once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
         if self._isolated_files is None:
@@ -465,7 +461,7 @@ class Deployment(Fleet):
             raise
 
     def _apply_plans(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        """Apply the plans, from the back-end tiers to the entry, and record boot times."""
+        """Apply the plans, back-end tiers first, and record boot times."""
 
         def apply_step(step: PlanStep, host: RuntimeHost) -> Mapping[str, float]:
             return host.apply(desired.hosts[host.name], step[host.name])
@@ -519,7 +515,7 @@ class Deployment(Fleet):
         """Roll every host back to the last good state or, without a good state, to the original
         state.
 
-        If the stack does not respond in time after the rollback, the study continues: see
+        If the stack does not respond in time after the rollback, the study continues. See
         `_await_late_stack`.
         """
         good_deployment = self._confirmed_state
@@ -594,7 +590,7 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have kept running since the deployment. Raises the same errors as
+        """Check that all units have kept running since the deployment. Raises the errors of
         `Fleet.verify`.
         """
         self.check_load_hosts()
@@ -629,7 +625,7 @@ class Deployment(Fleet):
         return self._confirmed_state.desired.settings if self._confirmed_state else {}
 
     def keep_deployed(self) -> None:
-        """Keep the deployment when hosts are released. `autotune restore` still reverts it."""
+        """Keep the deployment when hosts are released: see `Fleet.keep_deployed`."""
         assert self.outlives_tuner
         assert self._confirmed_state is not None
         states = self._confirmed_state.desired.hosts
@@ -645,8 +641,8 @@ class Deployment(Fleet):
         self.hosts.unlock(restored=not self._keeps_deployment)
 
     def confirm_restored(self) -> None:
-        """Wait for a correct response if the stack responded correctly before the study, and note
-        the result.
+        """Wait for a correct response if the stack responded correctly before the study, and report
+        the result as a progress message.
         """
         if self._keeps_deployment or not self._answered_before:
             return
@@ -681,9 +677,7 @@ class Deployment(Fleet):
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline state, or ``None`` if masked values must come from a file that has no
-        backup.
-        """
+        """Return the baseline state, or ``None`` if a file with its secrets has no backup."""
         try:
             return self._baseline_state()
         except AutotuneError:
@@ -691,10 +685,10 @@ class Deployment(Fleet):
 
 
 def _find_authority(url: str) -> str:
-    """Return ``host:port`` from a URL."""
+    """Return the ``host:port`` of a URL."""
     return url.partition("://")[2].partition("/")[0]
 
 
 def _list_changing_hosts(plans: Mapping[str, HostPlan]) -> list[str]:
-    """Return the hosts whose plans change anything."""
+    """Return the hosts whose plans are not empty."""
     return [name for name, plan in plans.items() if plan]

@@ -1,4 +1,4 @@
-"""Read the values that the software finds in candidate files before the files are deployed.
+"""Read the values that the software finds in candidate files, before the files are deployed.
 
 The candidate files are staged, and mounted at their final paths only for the command that reads
 them. The current files do not change.
@@ -18,8 +18,8 @@ from autotune.transports.base import Transport
 def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mapping[str, Value]]:
     """Return the parameter values of each case, by bare parameter name.
 
-    A case's result is empty if its service cannot print values, or if the software rejects the
-    files. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    The values of a case are empty if its service cannot print values, or if the software rejects the
+    files. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
 
     def build_file_queries(staged_case: StagedCase) -> list[Command]:

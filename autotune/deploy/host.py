@@ -1,4 +1,4 @@
-"""One host that is observed, backed up and changed. Most methods make one round trip to the host."""
+"""Observe, back up and change one host. Most methods make one round trip to the host."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-# maximum seconds to stop and start the units of a host; systemd gives each unit 90 s to stop
+# maximum time to stop and start the units of a host; systemd gives each unit 90 s to stop
 ACTION_TIMEOUT_SECONDS = 150.0
 
-# Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
-# clients.
+# The line that `children_replaced` in on_host.sh prints: a unit, the number of its old processes, and
+# the addresses of their clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
@@ -93,8 +93,7 @@ class ManagedHost:
         self._started: set[str] = set()
         self._staging_directories: dict[str, str] = {}
         self._noted_units: set[str] = set()  # units whose old processes were already noted
-        # Every account can write to the directory for test starts, so the directory's name must not
-        # be guessable.
+        # Every account can write to the directory for test starts, so its name must not be guessable.
         self._test_start_suffix = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
@@ -107,7 +106,7 @@ class ManagedHost:
 
     @property
     def original_state(self) -> HostState:
-        """Return the backed-up state before the first change, with the order in which units start."""
+        """Return the state before the first change, with the start order of its units."""
         return self.backup.ordered_state
 
     @property
@@ -127,7 +126,7 @@ class ManagedHost:
             )
 
     def observe(self, desired: HostState) -> ObservedHost:
-        """Return the current state of everything in ``desired``."""
+        """Return the current state of all files, units and kernel values in ``desired``."""
         return self._read_state(desired, ())[0]
 
     def observe_and_query(
@@ -159,7 +158,7 @@ class ManagedHost:
         files_result, units_result, kernel_result, *answers = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
-            # If this process holds the lock, first wait for earlier commands that are still running.
+            # If this process holds the lock, earlier commands may still be running, so wait for them.
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
@@ -180,8 +179,8 @@ class ManagedHost:
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up, on the controller and on the host, everything in ``desired`` that has no backup
-        yet.
+        """Back up the files, units and kernel values in ``desired`` that have no backup yet. Copies
+        are written on the controller and on the host.
 
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
@@ -219,7 +218,7 @@ class ManagedHost:
         self.backup = backup
 
     def _require_replaceable(self, desired: HostState, observed: ObservedHost) -> None:
-        """Raise AutotuneError if a file is a directory, or if a unit does not exist."""
+        """Raise AutotuneError if a path is a directory, or if a unit does not exist."""
         for path, file in desired.files.items():
             is_directory = path in observed.files and observed.files[path].kind == "directory"
             if is_directory and not file.is_absent:
@@ -241,9 +240,9 @@ class ManagedHost:
         """Write new files next to the files that they replace, and validate the new files with the
         software.
 
-        If other accounts can rename files on the path, files are staged in a directory that only
-        root can enter. Raises InvalidConfiguration with the software's message, and CommandFailed
-        if a file cannot be written.
+        If other accounts can rename files on a path, its new file is staged in a directory that only
+        root can enter. Raises InvalidConfiguration with the software's message, or CommandFailed if a
+        file cannot be written.
         """
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
@@ -277,22 +276,22 @@ class ManagedHost:
         return self._staging_directories.get(path) or staged_path(path)
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Remove staged files."""
+        """Remove the files that were staged for ``plan``."""
         if plan.files_to_write:
             self._run_locked([Command(("unstage", *plan.files_to_write))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Digests of new files are recorded first. Files that other programs or people have changed
-        are copied first, and the copies are reported. Raises CommandFailed with the output of the
+        Before the change, digests of new files are recorded, and files that other programs or people
+        have changed are copied. The copies are reported. Raises CommandFailed with the output of the
         unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
         backup_commands = [self._store_backup(self.backup)] if written_values else []
-        # A directory to which others have added files is not removed, and is reported later.
+        # A directory to which others have added files is kept, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
@@ -303,8 +302,8 @@ class ManagedHost:
         return _parse_boot_seconds(answers)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """Apply the plan that restores the original state, and continue after failed steps. Return
-        the failures.
+        """Apply the plan that restores the original state. Continue after failed steps, and return
+        the error messages.
         """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
         answers = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
@@ -351,7 +350,7 @@ class ManagedHost:
         return commands
 
     def _note_draining(self, output: str) -> None:
-        """Note old processes that still serve connections made before a reload."""
+        """Report old processes that still serve connections made before a reload."""
         match = _DRAINING_PATTERN.search(output)
         if match is None or match[1] in self._noted_units:
             return
@@ -363,8 +362,8 @@ class ManagedHost:
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Return a line for each saved copy of a file that someone else had changed before autotune
-        replaced it.
+        """Return a line for each saved copy. A file is copied before its replacement if someone else
+        had changed the file.
         """
         (command_result,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
         return [
@@ -377,7 +376,7 @@ class ManagedHost:
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
     def find_failures(self) -> list[str]:
-        """Return the names and last messages of units that should be running but are not."""
+        """Return the names and last messages of units that should be running but have stopped."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
         answers = run_commands(self.transport, commands, functions=self._functions)
         return [
@@ -405,11 +404,11 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def delete_study_backup(self, restored: HostBackup) -> None:
-        """Remove another study's backup copy on the controller, after its host was restored. The
+        """Remove another study's backup copy of this host on the controller, after a restore. The
         other study is in the same parent directory.
 
-        ``restored`` was read from the host. A copy with a different original state is kept, because it
-        may belong to another machine.
+        ``restored`` is the restored backup, which was read from the host. A copy with a different
+        original state is kept, because the copy may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)
@@ -446,8 +445,7 @@ class ManagedHost:
         if not self.is_changed:
             return
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
-        # After several kept deployments, a restore returns the host to its state before the first
-        # one.
+        # After several kept deployments, a restore reverts all of them.
         backup = encode_backup(
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
         )
@@ -488,11 +486,11 @@ class ManagedHost:
     def _stage_originals(
         self, original: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Stage the original files. Return the software's messages about them, for each check that
-        the current files pass.
+        """Stage the original files. For each check that only the current files pass, return the
+        software's message about the original files.
 
-        If an original replaces something other than a file, nothing is validated, because no check
-        could use that original. Files that will be removed are empty during the check.
+        If an original file replaces a link or a directory, nothing is validated, because checks could
+        not use the original file. Files that will be removed are empty during the check.
         """
         staging_commands = [
             self._build_staging_command(path, original.files[path]) for path in plan.files_to_write
@@ -529,8 +527,8 @@ class ManagedHost:
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return the command of a recorded check, which uses staged files for the paths in
-        ``changing`` and current files otherwise.
+        """Return the command of a recorded check. The check uses staged files for the paths in
+        ``changing``, and current files for all other paths.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(validation, check.directory, changing)
@@ -538,7 +536,7 @@ class ManagedHost:
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]
     ) -> tuple[ObservedHost, dict[str, bytes]]:
-        """Return the current state, and the contents of the files in ``content_paths``."""
+        """Return the current state of ``desired``, and the contents of the files ``content_paths``."""
         contents_command = Command(("contents", *content_paths), required=True)
         observed, (content,) = self.observe_and_run(desired, [contents_command])
         contents = _decode_contents(content_paths, content.stdout)
@@ -570,7 +568,7 @@ class ManagedHost:
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
     ) -> list[CommandResult]:
-        """Run commands that change the host, if this object still holds the lock."""
+        """Run commands that change the host. Raises LockedError if the lock was lost."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
         answers = run_commands(
@@ -607,8 +605,8 @@ def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
 
 
 def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
-    """Return each restarted unit's boot time: the seconds between its two ``clock`` commands. Units
-    that were reloaded have only one ``clock`` command.
+    """Return the boot time of each restarted unit: the seconds between its two ``clock`` commands.
+    Reloaded units have only one ``clock`` command.
     """
     times: dict[str, list[float]] = {}
     for command_result in answers:
@@ -620,8 +618,8 @@ def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
 
 
 def staged_path(path: str) -> str:
-    """Return the path of a staged file. The name starts with a dot, so include patterns such as
-    ``*.conf`` do not match it.
+    """Return the path at which the new file for ``path`` is staged. Its name starts with a dot, so
+    include patterns such as ``*.conf`` do not match the staged file.
     """
     location = PurePosixPath(path)
     return str(location.with_name(f".{location.name}.autotune-new"))
@@ -630,11 +628,11 @@ def staged_path(path: str) -> str:
 def build_staged_check(
     method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that validates staged files in place of the real files. ``staged_paths``
+    """Return the command that validates staged files instead of the real files. ``staged_paths``
     maps real paths to staged paths.
 
     Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
-    are staged in a separate directory, are mounted over the real files for this check only.
+    that are staged in a separate directory, are mounted over the real files during the check.
     ``directory`` is a writable directory for a test start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
@@ -676,7 +674,7 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
 def check_unchanged(
     host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
 ) -> None:
-    """Raise AutotuneError if a file changed between the reads of its state and its content."""
+    """Raise AutotuneError if a file was changed between the reads of its state and its content."""
     for path, content in contents.items():
         digest = FileState(content).digest
         if observed[path].kind == "file" and observed[path].detail != digest:
@@ -711,10 +709,9 @@ IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
 def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
-    """Return the software's message about the files of each instance, or ``None`` if it accepts
-    them.
+    """Return the software's message about the files of each instance, or ``None`` for accepted files.
 
-    All instances must be on the transport's host. Raises HostUnreachable, and AutotuneError if no
+    All instances must be on the transport's host. Raises HostUnreachable, or AutotuneError if no
     validation is possible.
     """
 
@@ -731,9 +728,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
 
 @dataclass(frozen=True)
 class CurrentFile:
-    """A file on a host, with its observed state and content. The content is empty if the file does
-    not exist.
-    """
+    """A file on a host, with its observed state and content. The content of an absent file is empty."""
 
     observed: ObservedFile
     content: bytes
@@ -764,9 +759,9 @@ def run_on_staged_files(
     """Stage the files of each case, run the commands of the case, and remove the files.
 
     Returns the results of the commands for each case. ``purpose`` is part of the staging
-    directory's name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
-    name = f"{purpose}-{secrets.token_hex(8)}"  # random, as another tuner may be staging files
+    name = f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
     originals = _read_masked_files(transport, cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
@@ -849,8 +844,8 @@ def _build_write_command(
 ) -> Command:
     """Return the command that writes a staged file.
 
-    If ``existing`` is given, the staged file contains its secrets and therefore gets its mode and
-    owner.
+    If ``existing`` is given, the staged file contains the secrets of the existing file, and therefore
+    gets the mode and owner of the existing file.
     """
     owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
@@ -871,7 +866,7 @@ def _build_check(
     argv = validation.argv if isinstance(validation, TrialStart) else validation
     staged_paths = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
-        # The files may include each other by their real paths, so they are mounted there.
+        # The files may include each other by their real paths, so they are mounted at these paths.
         return build_mount_command(staged_paths, argv) if files else None
     staged_paths[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, staged_paths)

@@ -15,12 +15,12 @@ from autotune.strict_parsing import parse_file_mode, split_lines
 
 @dataclass(frozen=True)
 class FileState:
-    """Desired state of a file: its ``content`` or its ``link_target``. Without either, the file
+    """Desired state of a file: its ``content`` or its ``link_target``. If both are ``None``, the file
     must be absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is
-    the modification time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty
-    if the mode is enough.
+    ``owner`` is ``uid:gid``. If ``mode`` or ``owner`` is ``None``, the file's mode or owner does not
+    change. ``modified`` is the modification time in seconds since the epoch. ``acl`` is an ACL for
+    `setfacl --set`, empty if the mode is enough.
     """
 
     content: bytes | None = None
@@ -36,9 +36,7 @@ class FileState:
 
     @property
     def digest(self) -> str:
-        """Return the file's digest, in the format of the shell function ``digest`` in
-        ``on_host.sh``.
-        """
+        """Return the file's digest, in the format of the function ``digest`` in ``on_host.sh``."""
         if self.link_target is not None:
             return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
@@ -107,13 +105,13 @@ class ObservedUnit:
 
 @dataclass(frozen=True)
 class HostState:
-    """Desired state of a host: files by path, units with their running state, and kernel values by
-    name.
+    """Desired state of a host: files by path, units, and kernel values by name.
 
-    ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
-    to whether they start at boot. For other units, the start at boot is not changed. Processes of
-    ``in_process_reloads`` units survive a reload. ``definitions`` contains
-    ``ObservedUnit.definition`` by unit.
+    ``units`` is true for units that must run. ``starts`` contains the start order and the readiness
+    check of each unit. ``enabled`` is true for units that must start at boot, and false for units that
+    must not. For all other units, the start at boot is not changed. Processes of
+    ``in_process_reloads`` units survive a reload. ``definitions`` contains ``ObservedUnit.definition``
+    by unit.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -142,16 +140,17 @@ class ServiceManager:
 
     - ``units UNIT…`` prints input for ``parse_units(units, text)``.
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
-    - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
-      processes are not replaced.
+    - ``reload UNIT`` waits until new processes have replaced the old processes. With ``rereading``,
+      it does not wait, because the processes are not replaced.
     - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
-    - ``enable UNIT`` and ``disable UNIT`` set whether the unit starts at boot.
+    - ``enable UNIT`` and ``disable UNIT`` enable or disable the unit's start at boot.
     - ``reread`` makes the service manager read changed files below ``unit_directory``.
 
-    Two functions exist for services with their own file systems. ``wrap_command(placement, argv)``
-    returns the command that runs ``argv`` where the service runs. ``validate_command(placement, method,
-    files, changed)`` returns the command that validates ``files``, some of them staged.
+    Two callbacks exist for services with their own file systems. ``wrap_command(placement, argv)``
+    returns the command that runs ``argv`` in the service's container. ``validate_command(placement,
+    method, files, changed)`` returns the command that validates ``files``. Only ``changed`` files are
+    staged.
     """
 
     shell_functions: str
@@ -182,7 +181,7 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
-    """Return the names of the ``name=digest`` pairs that differ between two definitions."""
+    """Return the names in ``name=digest`` pairs that differ between two definitions of a unit."""
     pieces = {*new_definition.split()}
     return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
 
@@ -234,7 +233,7 @@ def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
         ) from error
 
 
-# first words of lines that `look_exposed` prints about files in unsafe places
+# first words of lines that `look_exposed` prints about files that other accounts could replace
 _APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 
@@ -260,8 +259,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` contains the current digest or value of everything that the plan
-    replaces.
+    have read yet. ``replaced`` maps replaced files to current digests, and replaced kernel values to
+    current values.
     """
 
     units_to_stop: tuple[str, ...] = ()
@@ -278,7 +277,7 @@ class HostPlan:
         return {find_rank(starts, unit) for unit in self.unit_actions}
 
     def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
-        """Return the part of the plan that acts on units with this ``rank``.
+        """Return the part of the plan that starts or reloads units of ``rank``.
 
         ``None`` selects all other changes: files, kernel values, and units that stop.
         """
@@ -305,7 +304,7 @@ class HostPlan:
 
 
 def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
-    """Return the rank of a unit in the start order; 0 if its rank is unknown."""
+    """Return the rank of a unit in the start order; 0 if the rank is unknown."""
     return starts[unit].rank if unit in starts else 0
 
 
@@ -315,9 +314,9 @@ PlanStep = Mapping[str, HostPlan]  # plans by host
 def split_into_steps(
     plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
+    """Return the steps of a deployment. The plans in one step, by host, may run concurrently.
 
-    Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
+    Back-end tiers come first, and the entry comes last. All files are written before a unit starts.
     ``starts`` is keyed by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(

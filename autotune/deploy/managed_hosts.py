@@ -1,5 +1,5 @@
-"""Hosts that one study locks, backs up and changes. A host can be restored from either copy of its
-backup.
+"""Hosts that one study locks, backs up and changes. Either copy of a backup is enough to restore its
+host.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """The hosts of one study. Nothing is changed before ``lock`` is called. ``note`` receives
-    progress lines.
+    """The hosts of one study, which are not changed before ``lock`` is called. ``note`` receives
+    progress messages.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ManagedHosts:
     def lock(self) -> None:
         """Lock every host, and restore the hosts that a killed tuner left changed.
 
-        Raises LockedError, and locks no host, if another tuner holds the lock on any host.
+        If another tuner holds the lock on any host, no host is locked. Raises LockedError.
         """
         errors = self._lock_each()
         if errors:
@@ -77,16 +77,16 @@ class ManagedHosts:
         self._note_lines(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted since
-        it was locked.
+        """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted after
+        this tuner locked it.
         """
         self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Restore the locked hosts, or keep their deployment, and unlock them.
+        """Restore the locked hosts, or keep their deployment. Then unlock all hosts.
 
-        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
-        restored.
+        Raises AutotuneError with the hosts that could not be restored, after restoring all other
+        hosts.
         """
         self._lease.stop()
         names = self._locked_names()
@@ -125,7 +125,7 @@ class ManagedHosts:
 
 
 class LoadHosts(ManagedHosts):
-    """Load hosts, whose kernel values are adjusted to the load during a study."""
+    """Load hosts, whose kernel values are adjusted during a study."""
 
     def lock_and_adjust_kernel(
         self, names: Sequence[str], compute_values: KernelValueFitter
@@ -133,8 +133,8 @@ class LoadHosts(ManagedHosts):
         """Lock load hosts, and set the kernel values that ``compute_values`` returns for the current
         values of ``names``.
 
-        A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
-        tuner holds the lock on a load host.
+        If a host cannot be adjusted, it is used unchanged, and the user gets a message. Raises
+        LockedError if another tuner holds the lock on a load host.
         """
         errors = self._lock_each()
         if lock_errors := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -184,7 +184,9 @@ def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str,
 
 @dataclass(frozen=True)
 class _OrphanedBackup:
-    """The backup that restores a host. ``is_recorded_on_host`` is true if it comes from the host."""
+    """The backup from which a host is restored. ``is_recorded_on_host`` is true if the backup was
+    read from the host.
+    """
 
     backup: HostBackup
     is_recorded_on_host: bool
@@ -200,10 +202,10 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit the host's backup to values that the study set, if another machine has restored the host.
+    """If another machine has restored the host, limit the host's backup to values that the study set.
 
-    In that case, the host's own record is missing. Raises AutotuneError if another study has
-    changed the host.
+    The restore has removed the host's own record. Raises AutotuneError if another study has changed
+    the host.
     """
     if not host.is_changed:
         return
@@ -237,8 +239,8 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """Return the backup on the host itself, or ``None``. With ``applied``, the result includes a
-    kept deployment's backup.
+    """Return the backup that is stored on the host, or ``None``. With ``applied``, the result
+    includes the backup of a kept deployment.
     """
     backup = host.read_backup_copy(BACKUP_FILE)
     kept_backup = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
@@ -253,15 +255,14 @@ def restore_hosts(
     *,
     prefers_host_copies: bool,
 ) -> list[str]:
-    """Restore the hosts that a study changed. Return one line per result.
+    """Restore the hosts that a study changed. Return lines about the results.
 
-    The backups are the controller's copies. With ``prefers_host_copies``, the backup on a host
-    itself is used if there is one. If services were restarted, ``await_entry()`` waits for a correct
-    response and returns a line about it.
+    Hosts are restored from the controller's copies of their backups or, with ``prefers_host_copies``,
+    from the copies on the hosts if they exist. If services were restarted, ``await_entry()`` waits for
+    a correct response and returns a line about the response.
 
-    Raises AutotuneError with each host that could not be restored, once all other hosts are
-    restored. Raises LockedError if another tuner holds the locks on all hosts that could not be
-    restored.
+    Raises AutotuneError with each host that could not be restored, after restoring all other hosts.
+    Raises LockedError if another tuner holds the locks on all hosts that could not be restored.
     """
     store, study_name = BackupStore(study), find_study_directory(study).name
     hosts: dict[str, ManagedHost] = {}

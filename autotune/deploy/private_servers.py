@@ -31,12 +31,12 @@ from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import format_runtime_names
 
 # The shell records its process ID and is then replaced by the server. A later autotune command can
-# thus find every server that a killed tuner left. Values are arguments, which the shell does not
-# interpret.
+# thus find every server that a killed tuner left. Paths and words are arguments, which the shell does
+# not interpret.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # time in seconds for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -108,8 +108,7 @@ def is_port_free(address: str, port: int) -> bool:
     """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Set the same option as servers, so that a port with only closing connections counts as
-        # free.
+        # Servers set the same option, so a port with only closing connections counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -163,8 +162,8 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
 
 
 def _list_candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Yield candidate ports. The first port depends on the target and process, so that studies
-    rarely collide.
+    """Yield candidate ports. The first port depends on the target and the process, so that
+    concurrent studies rarely try the same ports.
     """
     ports = range(FIRST_PORT, _read_first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
@@ -197,7 +196,9 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
 def wait_until(
     condition: Callable[[], bool], server: ServerProcess, timeout_seconds: float, activity: str
 ) -> None:
-    """Wait for ``condition``. Raises ProcessFailed if the server exits or time runs out."""
+    """Wait until ``condition()`` is true. Raises ProcessFailed if the server exits, or after
+    ``timeout_seconds``.
+    """
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if not server.is_alive:
@@ -229,8 +230,7 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
 def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
     """Return a connection to a Unix socket, by path or by name in ``directory``. Raises OSError."""
     path = directory / name
-    # Connect through the open directory: the socket's full path may be longer than the kernel
-    # accepts.
+    # Connect through the open directory, because the socket's full path may be too long for the kernel.
     directory_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -253,10 +253,10 @@ def _find_listening_ports(pid: int) -> frozenset[int]:
 
 
 def reload_server(server: ServerProcess, signal_name: str, timeout_seconds: float = 20.0) -> int:
-    """Signal the server to reread its files, and wait until new workers have replaced the old ones.
+    """Signal the server to reread its files, and wait until new workers have replaced the old workers.
 
-    Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, the wait for old workers lasts only a few seconds.
+    Old workers that only finish their connections get a few seconds. Returns the number of old workers
+    that still serve earlier connections.
     """
     earlier_pids, start_time = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
@@ -341,9 +341,7 @@ def stop_orphaned(run_directory: RunDirectory) -> tuple[str, ...]:
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """Return the process that ``start_server`` recorded for a server, or ``None`` if none was
-    recorded.
-    """
+    """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
     name = f"{server}{PID_SUFFIX}"
     try:
         content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)
@@ -357,8 +355,8 @@ def _find_session_processes(leader: SessionLeader, directory: Path) -> list[psut
     """Return the processes of a session in ``directory`` that belong to this account or to its
     servers' account.
 
-    The result is empty if another process now has the leader's ID, because the session is then
-    over.
+    The result is empty if another process now has the leader's ID, because the session has then
+    ended.
     """
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
@@ -387,7 +385,7 @@ def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
 
 
 def _terminate(processes: list[psutil.Process], timeout_seconds: float) -> None:
-    # Stop the leader first: master processes stop their workers gracefully.
+    # Stop the leader first, because master processes stop their workers gracefully.
     leaders = [p for p in processes if p.pid == _read_session_id(p)] or processes
     for process in leaders:
         _ignore_ended_process(process.terminate)

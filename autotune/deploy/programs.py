@@ -38,7 +38,7 @@ def find_local_programs(program_users: Iterable[ProgramUser]) -> dict[str, str]:
 
 
 def install_hint(missing: Iterable[ProgramUser]) -> str:
-    """Return a hint that shows how to install missing programs, starting with Debian packages."""
+    """Return a hint with the commands that install missing programs, Debian packages first."""
     users = list(missing)
     package_sources = [user.package_source for user in users if user.package_source]
     packages = {package for user in users if not user.package_source for package in user.packages}

@@ -1,4 +1,4 @@
-"""Read a deployment back: running units, files, and the effective values that the software reports."""
+"""Read back a deployment: running units, files, and the effective values that the software reports."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def confirm_state(
     observed_before: Mapping[str, ObservedHost],
     records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
-    """Confirm the deployment by reading it back from every host, and return it.
+    """Read back the deployment from every host, and return it if it is confirmed.
 
     ``observed_before`` contains the hosts' state before the deployment. Raises StackNotReady if a
-    unit stopped during the deployment.
+    unit stopped, or if a file was changed, during the deployment.
     """
     answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
@@ -104,8 +104,8 @@ def read_back_host(
 def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     """Return one effective value per parameter for all hosts of a tier.
 
-    If the hosts differ, the result contains an effective value that differs from the requested
-    value.
+    If effective values differ between hosts, a value that differs from the requested value is
+    returned.
     """
     effective: dict[str, Value] = {}
     for values in by_host:

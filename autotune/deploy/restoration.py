@@ -1,4 +1,4 @@
-"""Restore locked hosts from their backups, from the back-end tiers to the entry."""
+"""Restore locked hosts from their backups, back-end tiers first."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     """Restore files, owners, modes, kernel values and units. Return lines about each host.
 
     Every unit that was running before the study is restarted, because autotune cannot determine
-    which files the unit read. Back-end tiers are ready before the tiers in front of them start.
-    Missing units and kernel values are skipped. A file that the software now refuses is not
-    restored over a working file. If a file is refused, or the host still differs from its backup,
-    the result is an error and the backup is kept.
+    which files the unit read. A tier starts when all tiers behind it are ready. Missing units and
+    kernel values are skipped. An original file that the software now refuses does not replace a
+    working file. If an original file is refused, or if the host still differs from its backup, the
+    result is an error and the backup is kept.
     """
 
     def run_step(step: PlanStep, host: ManagedHost) -> None:
@@ -105,7 +105,7 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """Return the original state without missing units and kernel values, and note changes that
+    """Return the original state without missing units and kernel values, and report changes that
     others made.
     """
     original_state = host.original_state

@@ -36,12 +36,11 @@ def roll_back_hosts(
     good_state: Callable[[str], HostState] | None,
     seconds: float,
 ) -> dict[str, AutotuneError]:
-    """Roll back the hosts in ``actions``, from the back-end tiers to the entry. Return errors by
-    host.
+    """Roll back the hosts in ``actions``, back-end tiers first. Return errors by host.
 
-    ``actions`` contains, by host, the actions that the failed deployment took on units.
-    ``good_state`` returns the last good state of a host; without it, hosts return to their original
-    state. Each unit gets ``seconds`` to become ready.
+    ``actions`` contains, by host, the failed deployment's actions on units. ``good_state`` returns
+    the last good state of a host; if ``good_state`` is ``None``, the original state is restored. Each
+    unit gets ``seconds`` to become ready.
     """
 
     def prepare(host: RuntimeHost) -> _HostRollback:
@@ -77,9 +76,7 @@ def roll_back_hosts(
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:
-    """Return a host's error, extended by messages about original files that were refused before the
-    error.
-    """
+    """Return a host's error, extended by messages about original files that were refused."""
     unreported_lines = [
         line for line in (rollback.refused if rollback else ()) if line not in error.message
     ]
@@ -100,7 +97,7 @@ def _apply_step(
 
 
 def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> None:
-    """Apply a plan whose files are already staged. If a reload fails, the plan's units are restarted."""
+    """Apply a plan whose files are already staged. If a reload fails, restart the plan's units."""
     try:
         host.apply(state, plan)
     except ApplyFailed:

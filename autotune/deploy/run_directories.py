@@ -1,8 +1,8 @@
 """Run directories of private stacks, including directories that killed tuners left.
 
-Run directories are in the directory for temporary files. A record outside of studies maps each run
-directory to its study. Files in a study therefore cannot select a directory to remove or a process
-to stop.
+Run directories are in the directory for temporary files. A record outside of the study maps each run
+directory to its study. Manipulated files in a study therefore cannot make autotune remove other
+directories or stop other processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotune.strict_parsing import parse_json
 # subdirectory of the account's state directory, with a record of each run directory
 RECORD_DIRECTORY = "runs"
 DIRECTORY_PREFIX = "autotune-"
-# file in a run directory that contains the directory's own name, so that autotune recognises it
+# A file with this name contains the name of its run directory, so that autotune recognises the directory.
 MARKER_FILE = ".run-directory"
 
 
@@ -42,8 +42,8 @@ class RunDirectory:
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     """Create an empty run directory for a study, replacing any earlier run directory of the study.
 
-    ``is_shared`` gives other accounts access, because servers drop their privileges. Raises
-    AutotuneError.
+    With ``is_shared``, other accounts have access, which servers need after they drop their
+    privileges. Raises AutotuneError.
     """
     remove_run_directory(study)
     name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
@@ -51,7 +51,7 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     record = {"study": str(study.resolve()), "directory": str(path)}
     runs = make_state_directory() / RECORD_DIRECTORY
     durable_files.make_directory(runs, 0o700)
-    # Write the record first, so that a tuner that is killed now leaves no unrecorded directory.
+    # Write the record first, so that a killed tuner leaves no unrecorded directory.
     durable_files.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
     (path / MARKER_FILE).write_text(name, encoding="ascii")

@@ -25,7 +25,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host in one tier. The instance exists only if ``conditions`` hold."""
+    """One service on one host in one tier. The instance runs only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -45,8 +45,8 @@ class ServiceInstance:
 class Stack:
     """All instances in dependency order, and the entry on each host of the first tier.
 
-    ``instances`` includes every deployment that the search may choose. The settings determine which of
-    them run. ``catalogue`` contains their services.
+    ``instances`` includes the instances of every deployment that the search may choose. The settings
+    determine which instances run. ``catalogue`` contains the services of all instances.
     """
 
     instances: tuple[ServiceInstance, ...]
@@ -64,7 +64,7 @@ class Stack:
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
-        """Return, for each tier, the tiers that it calls directly or indirectly."""
+        """Return, for each tier, the tiers that the tier calls directly or indirectly."""
         tiers_by_address = {
             instance.placement.listen: instance.placement.tier for instance in self.instances
         }
@@ -112,7 +112,7 @@ def local_cache_name(tier: str) -> str:
 
 
 def entry_tiers(target: Target) -> tuple[str, ...]:
-    """Return the tiers that no other tier uses. In a valid target, this is a single tier, which
+    """Return the tiers that no other tier uses. A valid target contains only one such tier, which
     receives the load.
     """
     forward_targets = {tier.forwards_to for tier in target.tiers.values()}
@@ -121,7 +121,7 @@ def entry_tiers(target: Target) -> tuple[str, ...]:
 
 
 def start_order(target: Target) -> tuple[str, ...]:
-    """Return the tiers in an order in which each comes after all tiers that it depends on."""
+    """Return the tiers in an order in which each tier comes after all tiers that it depends on."""
     return tuple(
         TopologicalSorter(
             {name: tier.required_tiers for name, tier in target.tiers.items()}
@@ -194,10 +194,10 @@ def _build_placement(
 def _find_adopted(
     context: StackContext, host: str, tier_service: TierService
 ) -> AdoptedConfig | None:
-    """Return the host's own files for a service, if they belong to the same deployment.
+    """Return the host's own files for a service, or ``None`` if the files belong to another
+    deployment.
 
-    The check is needed because another deployment of the tier may have a service with the same
-    name.
+    Several deployments of a tier may have a service with the same name.
     """
     adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     allowed_deployments = {
@@ -222,7 +222,7 @@ def _find_tier_roles(target: Target, tier: str) -> set[Role]:
 
 
 def _build_local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
-    """Return the endpoint of the local cache, which only its own host can reach."""
+    """Return the endpoint of the local cache of a host, which no other host can reach."""
     port = next(service.port for service in SHIPPED.list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 

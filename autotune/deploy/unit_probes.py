@@ -21,8 +21,8 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 def describe_probed_start(
     ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
 ) -> UnitStart:
-    """Return how an instance's unit starts and shows that it is ready. If the unit serves HTTP, the
-    readiness check requests a page of the load.
+    """Return the start rank and readiness check of an instance's unit. If the unit serves HTTP, the
+    check requests a page of the load.
 
     Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
     used for readiness checks. ``interval`` is the shortest time between two requests in seconds.
@@ -50,8 +50,8 @@ def describe_probed_start(
 def find_answered_pages(
     host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
 ) -> dict[str, UnitStart]:
-    """Return ``starts`` with only the pages that the host serves now. Other units get no page for a
-    readiness check.
+    """Return ``starts`` with only the pages that the host serves now. For units without such a page,
+    readiness checks request no page.
 
     If a server does not respond at its own address, the loopback address is tried.
     """
@@ -74,7 +74,7 @@ def find_answered_pages(
 
 
 def _list_urls(start: UnitStart) -> Iterable[str]:
-    """Return the URLs of the page, at the unit's address and then at the loopback address."""
+    """Return the URLs of a unit's page, at the unit's address and then at the loopback address."""
     if not start.url:
         return ()
     scheme, _, rest = start.url.partition("://")
@@ -87,9 +87,7 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with its unit starts replaced by ``starts``, by host and unit. Units that
-    are not in ``starts`` keep their current entry.
-    """
+    """Return the state after replacing the starts of the units in ``starts`` (by host and unit)."""
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})
         for name, state in desired.hosts.items()
