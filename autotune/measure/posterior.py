@@ -1,9 +1,9 @@
 """The posterior over log peak, onset shape and noise, given the readings.
 
-Requests of one reading are not independent: a busy period makes many of them late together. Counts are
+Requests of one reading are not independent: a busy period makes many requests late together. Counts are
 therefore beta-binomial, with the expected fraction of violations and the correlation between any two
-requests of the reading. The correlation is 0 for independent requests, and 1 if either all or none are
-late. With a gradual onset, counts are binomial with a logit-normal fraction.
+requests of the reading. The correlation is 0 for independent requests, and 1 if either all requests or no
+requests are late. With a gradual onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 def _build_independent_terms(expected_onset: onset.Onset) -> tuple[Array, _BetaTable]:
     """Return the terms of the likelihood that do not depend on counts.
 
-    The first is, for each shape and offset, the weight of an overload of unknown extent. The second
-    contains the distributions of the violation fraction, without the gradual shapes.
+    The first term is, for each shape and offset, the weight of an overload of unknown extent. The second
+    term contains the distributions of the violation fraction for shapes without a gradual onset.
     """
     is_unknown = np.isnan(expected_onset.violation_fraction)
     overload_fractions = np.where(
@@ -154,26 +154,26 @@ def _compute_beta_binomial(violations: float, intended: float, beta: _BetaTable)
     return np.asarray(np.exp(np.maximum(log_combinations + log_beta_terms, -600.0)))
 
 
-# Degrees of freedom of the prior: few, so that a peak far from the expected one is plausible.
+# Degrees of freedom of the prior, few so that a peak far from the expected peak is plausible
 _PRIOR_FREEDOM = 3.0
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
-# Peaks whose log weight is this far below the best one are dropped. Eight further readings could hardly
-# make them probable again.
+# Peaks are dropped if their log weight is further below the best log weight. Eight further readings could
+# hardly make these peaks probable again.
 _NEGLIGIBLE_NATS = 40.0
-_EARLY_END_SHARE = 0.5  # a reading stops early at this share of violations
+_EARLY_END_SHARE = 0.5  # share of violations at which a reading stops early
 _MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that remains despite CPU steal
-# lengths of readings are rounded to this log step, so that they share tables
+# lengths of readings are rounded to this log step, so that readings share tables
 _LOG_SECONDS_STEP = 0.1
 
 
 @dataclass(frozen=True)
 class ViolationCounts:
-    """The violation counts of a reading, for the part of the SLO that it is closest to violating.
+    """The violation counts of a reading, either for the SLO's limit on late requests or for its limit
+    on errors.
 
     The reading contains ``violations`` among ``intended`` requests, and the SLO allows the fraction
-    ``allowed_share``. ``are_errors`` is true if that part limits errors, and false if it limits late
-    requests.
+    ``allowed_share``. ``are_errors`` is true if the counts are for the limit on errors.
     """
 
     violations: float
@@ -183,7 +183,7 @@ class ViolationCounts:
 
 
 def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
-    """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
+    """Return the counts of ``reading`` for the limit in ``slo`` that is exceeded most or missed least."""
     late_share, error_share = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     request_count = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), request_count)
@@ -202,8 +202,8 @@ def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 def _compute_truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
-    """Return the likelihoods of a truncated reading for servers without and with a peak. A truncated
-    reading failed, even if it contains few violations.
+    """Return the likelihoods of a truncated reading: first for servers without a peak, then for servers
+    with a peak. A truncated reading failed, even if it contains few violations.
     """
     min_violations = min(3.0 * counts.allowed_share, 0.5) * counts.intended
     violations = max(counts.violations, min_violations)
@@ -222,10 +222,10 @@ def _compute_truncated_likelihoods(
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, the servers without a
-    peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible effects of
-    CPU steal on the capacity. Until a reading with CPU steal, ``weights`` contains a single entry,
-    shared by all effects of steal.
+    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, which describe servers
+    without a peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible
+    effects of CPU steal on the capacity. Before a reading with CPU steal, the length of the first axis of
+    ``weights`` is 1, because all effects share the same weights.
     """
 
     log_rate_origin: float
@@ -247,7 +247,7 @@ class PeakPosterior:
         """Return the posterior before any reading, for peaks from ``lowest`` to ``highest``.
 
         ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. The prior has heavy
-        tails, so a peak that is several times higher or lower only takes a few more readings.
+        tails, so a few more readings suffice for a peak that is several times higher or lower.
         """
         steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
@@ -271,7 +271,7 @@ class PeakPosterior:
         return cls(origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
-        """Return the posterior with one more reading; an invalid reading changes nothing."""
+        """Return the posterior with one more reading. Invalid readings are ignored."""
         if not reading.is_valid:
             return self
         counts = select_worst_counts(reading, slo)
@@ -354,8 +354,8 @@ class PosteriorSummary:
 
     - ``cumulative_probability``: distribution function of the log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
-    - ``unmeetable_probability``: probability of a server without a peak. The other distributions assume
-      that there is a peak.
+    - ``unmeetable_probability``: probability of a server without a peak. The distributions assume that
+      the server has a peak.
     - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, if there was CPU steal.
     """
 
@@ -398,8 +398,8 @@ class PosteriorSummary:
 
 
 def _compute_log_columns(table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``peak_count``
-    peaks; the other columns are undefined.
+    """Return the logarithm of the few columns of ``table`` that ``_add_columns`` uses for ``peak_count``
+    peaks. All other columns of the result are undefined.
     """
     logarithms = np.empty_like(table)
     first, last = (
@@ -415,8 +415,8 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     """Return ``weights`` plus, for each grid point, the column of ``table`` for the point's distance from
     a reading.
 
-    The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
-    values.
+    The reading is ``offset`` steps above the first grid point. Beyond the table, its first or last column
+    is used.
     """
     # The column of the table for the first grid point. Later grid points use earlier columns.
     peak_count, first = weights.shape[2], offset + TABLE_REACH_STEPS
