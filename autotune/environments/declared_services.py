@@ -12,9 +12,7 @@ from autotune.target.declared_service import ServiceSpec
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 
-PLACEHOLDER_FACTS = HostFacts(
-    1, 2**30
-)  # placeholder values, because only the names of facts are checked
+PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts are checked
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
@@ -41,8 +39,7 @@ def _find_expression_errors(
         for key in ("default", "range", "recommended", "safe"):
             value = getattr(declared_parameter, key)
             for bound in value if isinstance(value, tuple) else (value,):
-                # A bound that is not a quantity in the parameter's unit is an expression of host
-                # facts.
+                # A bound is either a quantity in the parameter's unit or an expression of host facts.
                 if declared_parameter.choices is None and isinstance(
                     convert_to_unit(bound, declared_parameter.unit or ""), str
                 ):

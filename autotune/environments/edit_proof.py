@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because each start of a program takes a while. If any parameter of a
-service then lacks its new value, the service's parameters are changed one at a time. A parameter whose
-edit has no effect, or changes another value, is not tuned.
+All parameters are changed at once, because each start of a program takes time. If the software does not
+read every new value of a service, the service's parameters are changed one at a time. A parameter whose
+edit has no effect, or also changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ _MAX_ALTERNATIVES = 3
 _ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
 ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
-"""Map instances with settings to the values that their software reads, by bare parameter name."""
+"""Returns, for instances with settings, the values that their software reads, by bare parameter name."""
 
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` lists parameters whose edits take effect. ``refuted`` maps each parameter whose edit
-    does not take effect to the reason.
+    """``proven`` lists parameters whose edits take effect. ``refuted`` contains the parameters whose
+    edits have no effect, with the reasons.
 
     ``unproven`` lists tunable parameters whose software cannot print the values in its files.
-    ``untested`` lists parameters that can only keep their current value under the rules of the search
-    space.
+    ``untested`` lists parameters for which the rules of the search space allow only the current value.
     """
 
     proven: tuple[str, ...] = ()
@@ -63,7 +62,7 @@ NO_PROOF = EditProof()
 def prove_edits(
     space: SearchSpace, instances: Iterable[ServiceInstance], read_values: ValueReader
 ) -> EditProof:
-    """Return which edits of the tunable parameters take effect on every host."""
+    """Return the parameters whose edits take effect on every host, and those whose edits do not."""
     owners: dict[str, list[ServiceInstance]] = {}
     for instance in instances:
         if instance.placement.adopted is not None and instance.placement.adopted.files:
@@ -126,8 +125,8 @@ class _Prover:
         )
 
     def _takes_effect(self, name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
-        """True if a parameter's value in ``settings`` differs from the baseline, and the software
-        on all hosts reads that value.
+        """True if a parameter's value in ``settings`` differs from the baseline, and the software on
+        all hosts reads the value in ``settings``.
         """
         if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
             return False
@@ -141,8 +140,8 @@ class _Prover:
     def _change_alone(
         self, dimensions: Mapping[str, Dimension], current_values: _ValuesByInstance
     ) -> dict[str, str]:
-        """Return the parameters that were changed one at a time, each with the reason why its edit
-        has no effect. The reason is empty if the edit takes effect.
+        """Change parameters one at a time, and return the reason why each edit has no effect. The
+        reason is empty if the edit takes effect.
         """
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
@@ -168,8 +167,8 @@ class _Prover:
         return reasons
 
     def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
-        """Return settings with another value of one parameter, or empty settings if no other value
-        is possible.
+        """Return settings in which only one parameter has another value; empty if no other value is
+        possible.
         """
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
@@ -204,8 +203,8 @@ class _Prover:
         reported: _ValuesByInstance,
         current_values: _ValuesByInstance,
     ) -> str:
-        """Return the reason if an edit has no effect or also changes another value, else an empty
-        string.
+        """Return what is wrong if an edit has no effect, or also changes another value. Otherwise,
+        the result is empty.
         """
         for instance in self._find_owners(name):
             own_values, values_before = reported[instance.name], current_values[instance.name]
@@ -246,8 +245,8 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Settings:
-    """Return ``suggested_settings`` completed to valid settings, or empty settings if no settings
-    satisfy the rules.
+    """Return valid settings that contain ``suggested_settings``; empty if the rules do not allow
+    them.
     """
     try:
         return (

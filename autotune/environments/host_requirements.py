@@ -1,4 +1,4 @@
-"""Check a stack's requirements on its hosts before the first change."""
+"""Check on the hosts, before the first change, whether the requirements of a stack are met."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def require_persisted_state(
 
 
 def _run_on_host(files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:
-    """Return the output of a command in the environment of an instance, without surrounding blanks."""
+    """Run a command where the instance runs, and return its output without surrounding blanks."""
     manager = files.runtime.service_manager
     if manager and manager.wrap_command:
         argv = manager.wrap_command(instance.placement, argv)

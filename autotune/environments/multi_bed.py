@@ -19,8 +19,7 @@ from autotune.target.beds import find_bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Beds count as equal if their memory, and the bounds that depend on memory, differ by at most this
-# fraction.
+# Beds count as equal if their numbers, such as memory sizes and bounds, differ by at most this fraction.
 RELATIVE_TOLERANCE = 0.02
 
 
@@ -101,11 +100,11 @@ class MultiBedEnvironment:
 def prepare(
     file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> MultiBedEnvironment:
-    """Inspect the hosts of the named test beds, and return their environment. Nothing is changed.
+    """Inspect the hosts of the named test beds without changing anything, and return their environment.
     ``adopted`` contains the recorded files by test bed.
 
-    Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
-    TargetError for the same reasons as `preparation.prepare`.
+    Raises an AutotuneError that lists every difference in allowed values or baselines. Also raises the
+    errors of `preparation.prepare`.
     """
 
     def prepare_bed(name: str) -> Environment:
@@ -180,9 +179,7 @@ def _are_similar(value: Any, other: Any) -> bool:
 
 
 def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Return the resources, kernel settings and software of each host, so that beds can be
-    compared.
-    """
+    """Return the resources, kernel settings and software of each host, for comparisons of beds."""
     software = environment.read_software()
     return {
         host: {

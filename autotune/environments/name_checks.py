@@ -23,8 +23,8 @@ from autotune.target.read_target import TargetFile
 
 
 def check_names(file: TargetFile) -> None:
-    """Raise TargetError for unknown names and an ambiguous entry, or AutotuneError if a bed must be
-    chosen.
+    """Raise TargetError for unknown names or an ambiguous entry, and AutotuneError if the user must
+    choose a bed.
     """
     if needs_bed(file.target):
         raise AutotuneError(

@@ -217,7 +217,7 @@ class StackEnvironment:
             render_files=lambda settings: (
                 self._stack_files.build_desired_state(stack, settings).files
             ),
-            # Alternative deployments may include the same instance, such as PHP settings.
+            # Alternative deployments may share an instance, such as PHP settings.
             host_settings=tuple(
                 dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
             ),
@@ -276,7 +276,8 @@ class StackEnvironment:
     def _describe_current_state(self) -> Iterator[str]:
         """Yield the differences between hosts and baseline, and the current response of the entry.
 
-        Raises AutotuneError if all files are edited but the entry returns a wrong response.
+        Raises AutotuneError if the hosts' files match the baseline but the entry returns a wrong
+        response.
         """
         changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
@@ -322,9 +323,7 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. The deployment has not locked any
-        host yet.
-        """
+        """Return the deployment for the study in ``directory``, without locking a host."""
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expected_content = expected_body(target)
@@ -360,8 +359,8 @@ class StackEnvironment:
         """Send one request to each entry. Return the first wrong response, or else the last
         response.
 
-        If a response does not meet the target's expectation, the result is the reason as text. A
-        load host sends the requests, because this machine may be unable to reach the stack.
+        If a response does not meet the target's expectation, return the reason as text. A load host
+        sends the requests, because this machine may be unable to reach the stack.
         """
         for entry in request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
@@ -442,10 +441,10 @@ class StackEnvironment:
 
 
 def prepare(file: TargetFile) -> StackEnvironment:
-    """Inspect the hosts and return the environment with its search space. Nothing is changed.
+    """Inspect the hosts without changing anything, and return the environment with its search space.
 
-    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
-    missing or hosts are unreachable.
+    Raises TargetError if the target does not fit its hosts, or AutotuneError if programs are missing
+    or hosts are unreachable.
     """
     target = file.target
     runtime = load_runtime(next(iter(target.tiers.values())).runtime)
@@ -492,7 +491,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
 def _find_load_hosts(
     target: Target, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> tuple[Transport, ...]:
-    """Return the hosts that send load: this machine, unless the target names others."""
+    """Return the hosts that send load: the target's load hosts, or this machine if there are none."""
     names = target.load.hosts if runtime.installed else ()
     return tuple(hosts[name] for name in names) or (LocalTransport(),)
 
@@ -500,7 +499,7 @@ def _find_load_hosts(
 def _read_host_templates(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the edited files, from the study's record if it exists, otherwise from the
+    """Return templates of the edited files, from the study's record or, without a record, from the
     hosts.
     """
     if not runtime.installed:
@@ -570,8 +569,8 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def ignore_stop_signals() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP until the hosts are restored. Only the main thread receives
-    signals.
+    """Ignore SIGINT, SIGTERM and SIGHUP within the ``with`` block. Other threads than the main thread
+    receive no signals.
     """
     handled_signals = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in handled_signals}

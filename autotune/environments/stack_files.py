@@ -1,4 +1,4 @@
-"""The configuration files of a stack, as the software on its hosts validates and reads them."""
+"""Validate and read the configuration files of a stack with the software on its hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Map an instance and several settings to the software's one-line error for each, or ``None``."""
+"""Returns the software's one-line error, or ``None``, for each of several settings of an instance."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class StackFiles:
     def validate_host_states(self, states: Iterable[DesiredState]) -> None:
         """Validate each distinct set of files once, in one round trip per host.
 
-        Raises an error with the instance whose software rejects its files, and with the software's
-        message.
+        If software rejects an instance's files, raises InvalidConfiguration with the instance and the
+        software's message.
         """
         cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
         for instance, files in (
@@ -66,9 +66,7 @@ class StackFiles:
     def read_values(
         self, cases: Sequence[tuple[ServiceInstance, Settings]]
     ) -> list[Mapping[str, Value]]:
-        """Return the values that the software reads from each instance's files, rendered with the
-        given settings.
-        """
+        """Render the files of each case, and return the values that the software reads from them."""
         by_host: dict[str, list[int]] = {}
         for index, (instance, _) in enumerate(cases):
             by_host.setdefault(instance.placement.host, []).append(index)
@@ -91,8 +89,8 @@ class StackFiles:
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return, for each of ``candidates``, the validation error of the instance's program or
-        ``None``: see `SettingsValidator`.
+        """Return, for each of ``candidates``, the validation error of the instance's software, or
+        ``None``.
         """
         cases = [(instance, self.render(instance, settings)) for settings in candidates]
         messages = self.runtime.find_validation_errors(
