@@ -29,11 +29,11 @@ from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey,
 from autotune.transports.ssh_settings import read_ssh_settings
 
 _KEEPALIVE_SECONDS = 10  # time between keep-alive messages on an idle connection
-_DEAD_PEER_SECONDS = 20.0  # time without an acknowledgement after which a connection counts as lost
+_DEAD_PEER_SECONDS = 20.0  # without an acknowledgement for this time, a connection counts as lost
 _GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
-# The library logs exceptions with tracebacks to standard error; autotune reports them itself.
+# paramiko logs exceptions with tracebacks to standard error, but autotune reports exceptions itself.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
@@ -58,7 +58,7 @@ def open_connection(host: SshHost) -> Connection:
 
 
 def close_connection(connection: Connection) -> None:
-    """Close the connection, whatever its state, and the connections to its jump hosts."""
+    """Close the connection and the connections to its jump hosts, even if they are dead."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
         close_connection(connection.gateway)
@@ -78,7 +78,7 @@ def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
 def _translate_error(
     host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
 ) -> HostUnreachable:
-    """Return the error that states what happened and what to do about it."""
+    """Return an error with the cause in its message and the fix in its hint."""
     address = (
         f"{connection.user}@{host_keys.format_known_hosts_name(connection.host, connection.port)}"
     )
@@ -116,7 +116,7 @@ def _find_reason(error: SSHException | OSError | EOFError) -> str:
     if isinstance(error, socket.gaierror | NoValidConnectionsError):
         return error.strerror or str(error)
     reason = str(error) or "the connection was closed"
-    # The library uses the word banner for the SSH greeting.
+    # paramiko uses the word banner for the SSH greeting.
     return "no SSH server responded in time" if "banner" in reason else reason
 
 
@@ -152,7 +152,7 @@ def _build_connection(
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
-    # ~/.ssh/config may list keys that do not exist. The key in ``identity_file`` was checked above.
+    # ~/.ssh/config may list keys that do not exist, unlike ``identity_file``, which was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -165,7 +165,7 @@ def _build_gateway(
     visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
     """Return a connection to the last jump host or, without jump hosts, the proxy command. Return
-    ``False`` if the settings contain neither.
+    ``False`` if the settings contain no jump host and no proxy command.
     """
     jump_hosts = host.jump_host or options.get("proxyjump", "none")
     if jump_hosts == "none":
@@ -205,8 +205,8 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The SSH library knows no host keys, so it always calls
-    this policy.
+    """Policy that checks every host key. The SSH library gets no known keys, so it always calls this
+    policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
     """
@@ -215,7 +215,7 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a host certificate from a known authority, or else check the host key as ssh does."""
+        """Accept a host certificate from a known authority. Without one, check the host key like ssh."""
         offered_key, entries = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""

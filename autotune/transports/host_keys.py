@@ -67,10 +67,9 @@ class KnownKey:
 
 
 def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
-    """Return the entries for ``address`` (``name``, or ``[name]:port`` for a port other than 22) in
-    ``files``.
+    """Return the keys for ``address`` in the known_hosts ``files``. Missing files are skipped.
 
-    Missing files are skipped.
+    ``address`` is ``name``, or ``[name]:port`` for a port other than 22.
     """
     keys = []
     for path in files:
@@ -115,7 +114,7 @@ def check_host_key(
 
 
 def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey]) -> None:
-    """Raise ``HostKeyRejected`` if an entry revokes the key."""
+    """Raise ``HostKeyRejected`` if one of ``entries`` revokes ``offered_key``."""
     for entry in entries:
         if entry.is_revoked and entry.key == offered_key:
             raise HostKeyRejected(
@@ -126,7 +125,7 @@ def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey])
 
 
 def format_accept_command(address: str, key: HostKey, file: Path) -> str:
-    """Return the shell command that adds only this ``key`` to the known hosts."""
+    """Return the shell command that adds ``key`` to the known_hosts ``file``."""
     entry = f"{address} {key.kind} {key.data}"
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
@@ -160,7 +159,7 @@ def _parse_line(line: str, address: str, path: Path, line_number: int) -> KnownK
 
 
 def _matches_address(names: str, address: str) -> bool:
-    """True if the first field of a line (names, patterns or one hash) matches ``address``."""
+    """True if the first field of a known_hosts line (names, patterns or a hash) matches ``address``."""
     if names.startswith("|1|"):
         return _matches_hash(names, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host] as a set of characters.

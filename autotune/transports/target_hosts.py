@@ -20,7 +20,7 @@ def create_transport(file: TargetFile, name: str) -> Transport:
     """
     if file.target.hosts[name].transport == "local":
         return LocalTransport(name)
-    # The SSH libraries take a second to load, and targets with only local hosts do not need them.
+    # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
     return SshTransport(build_ssh_host(file, name))
