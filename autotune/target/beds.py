@@ -10,7 +10,7 @@ from autotune.target.model import Host, Simulated, Target
 
 BED_PLACEHOLDER = "{bed}"
 ALL_BEDS = "all"
-# Directory in a study with one subdirectory per bed, for the original files of the bed's hosts.
+# Directory in a study with one subdirectory per bed, which contains the backups of the bed's hosts.
 BEDS_DIRECTORY = "beds"
 # Difference between the model seeds of adjacent beds that set no seed.
 SEED_STEP = 1000
@@ -66,8 +66,8 @@ def find_bed_directory(study: Path, bed: str) -> Path:
 
 
 def find_study_directory(directory: Path) -> Path:
-    """Return the study directory to which a directory with original files belongs: the directory
-    itself, or the parent of `beds/NAME`.
+    """Return the study's directory. ``directory`` is either this directory, or its subdirectory
+    `beds/NAME`.
     """
     return directory.parents[1] if directory.parent.name == BEDS_DIRECTORY else directory
 
@@ -77,7 +77,7 @@ def _fill_bed_name(host: Host, bed: str) -> Host:
 
 
 def _build_bed_model(target: Target, name: str) -> Simulated | None:
-    """Return the model of a bed: its own, or the target's model with another seed."""
+    """Return the model of a bed: the bed's own model, or the target's model with another seed."""
     bed_model, target_model = target.beds[name].simulated, target.simulated
     if bed_model is not None or target_model is None:
         return bed_model

@@ -39,7 +39,7 @@ REQUIRED_KEY_EXAMPLES = {
 
 @dataclass(frozen=True)
 class TargetMistake:
-    """A violated rule, its place in the target, and a hint."""
+    """A violated rule of a target, with its location in the file and a hint."""
 
     location: Location
     message: str
@@ -47,7 +47,7 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """Yield the violated rules. If a key does not fit the kind of target, other rules are not checked."""
+    """Yield the violated rules. If keys do not fit the kind of target, only these keys are checked."""
     mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
@@ -180,7 +180,7 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Yield mistakes in beds, such as an address that two beds share although no bed is simulated."""
+    """Yield mistakes in beds, such as an address that two real beds share."""
     if ALL_BEDS in target.beds:
         message = f"a bed cannot be called {ALL_BEDS!r}: `--beds {ALL_BEDS}` uses every bed"
         yield TargetMistake(("beds", ALL_BEDS), message, "give it another name")
@@ -276,7 +276,7 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a cycle of names, starting and ending with the first in ``graph``; empty if no cycle
+    """Return the names in a cycle, starting and ending with the same name; empty if no cycle
     exists.
     """
     try:

@@ -55,12 +55,12 @@ class Expect(TargetModel):
 
     @property
     def expected_statuses(self) -> frozenset[int]:
-        """Return the correct statuses."""
+        """Return the statuses of correct responses."""
         return frozenset(self.status) or ANY_2XX
 
     @property
     def reads_body(self) -> bool:
-        """True if the content of the body matters."""
+        """True if the content of the body is checked."""
         return bool(self.body or self.not_body)
 
     def describe_mismatch(

@@ -85,7 +85,7 @@ _ADDRESS_SCHEMA: JsonDict = {
 }
 
 
-# At least one entry. The schema also rejects an entry with an invalid name.
+# A mapping with at least one name. The schema also rejects invalid names.
 _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -193,8 +193,8 @@ def _parse_http_version(value: object) -> object:
 
 
 def _parse_tuning(value: object) -> object:
-    """Return a list of patterns as a tuple, and `core` or `all` unchanged. Raises ValueError for
-    other values.
+    """Return the value of `tune:`: a list of patterns as a tuple, or `core` or `all`. Raises
+    ValueError for other values.
     """
     if value in ("core", "all"):
         return value
@@ -212,7 +212,7 @@ def _parse_tuning(value: object) -> object:
 
 
 def _refuse_nothing(value: object) -> object:
-    """Raise ValueError for a key without a value: an omitted model would mean the hosts themselves."""
+    """Raise ValueError for `simulated:` without a value, which would mean real hosts."""
     if value is None:
         raise ValueError(
             "has no value; write `{}` for the defaults, or remove the key for real hosts"
@@ -305,7 +305,7 @@ class Load(TargetModel):
 
     @property
     def requests_one_page(self) -> bool:
-        """True if all requests are the same, so that there is one correct response."""
+        """True if all requests are the same, so only one response is correct."""
         return not self.has_request_file and self.method == "GET"
 
     @property
@@ -320,7 +320,7 @@ class Load(TargetModel):
 
     @property
     def page_text(self) -> str:
-        """Return the requested URL, or the name and the path."""
+        """Return the requested URL or, without a URL, the host name and path."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
@@ -388,7 +388,7 @@ class Bed(TargetModel):
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
-MAX_LATENCY_LIMIT = "10m"  # a longer limit is a mistake, such as 50m instead of 50ms
+MAX_LATENCY_LIMIT = "10m"  # larger values are mistakes, such as 50m (minutes) instead of 50ms
 
 
 class SloSpec(TargetModel):
@@ -475,7 +475,7 @@ DEFAULT_TIMEOUT_SECONDS = (
     2.0  # timeout of a request, unless the latency limit requires a longer one
 )
 MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
-# A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
+# Keys that a stack requires (see `consistency_checks`). A target with a command gets defaults, so that
 # code for stacks need not check for None.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
@@ -504,7 +504,7 @@ CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left
 
 
 def _allow_false_parameters(schema: JsonDict) -> None:
-    """Allow the values of a mapping to be `false`."""
+    """Allow `false` as a value in a mapping of rules."""
     patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
     schema["patternProperties"] = {
         pattern: {"anyOf": [value, {"const": False}]} for pattern, value in patterns.items()
@@ -583,7 +583,7 @@ class Target(TargetModel):
         return self.load.timeout or max(DEFAULT_TIMEOUT_SECONDS, shortest_timeout)
 
     def edits_host_files(self, tier: str) -> bool:
-        """True if autotune edits the files on a tier's hosts in place instead of replacing them."""
+        """True if autotune edits the files of a tier's hosts instead of replacing whole files."""
         tier_model = self.tiers[tier]
         return tier_model.installed and not (
             self.replace or tier_model.replace or tier_model.templates or self.simulated

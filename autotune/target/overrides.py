@@ -11,21 +11,21 @@ from autotune.errors import UsageError
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
-# The target key that each option overrides.
+# The key of the target that each option overrides
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-# Keys of a parameter's rule that an override keeps; the fixed value replaces all other keys.
+# Keys of a parameter's rule that `--set` keeps. `fixed:` replaces all other keys.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
-"""An option and its value, as typed by the user and as recorded in a study."""
+"""An option and its value, as the user typed them."""
 
 
 def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> YamlDocument:
-    """Return the document with the options' values. Errors in these values name the option.
+    """Return the document with the options' values. Messages about an invalid value name its option.
 
     Raises UsageError for a `--set` without an assignment.
     """

@@ -1,6 +1,6 @@
 """JSON Schema of the target file as users write it, for editors.
 
-``python -m autotune.target.schema`` writes it to ``schema.json`` next to this module.
+``python -m autotune.target.schema`` writes the schema to ``schema.json`` next to this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def build_schema() -> dict[str, Any]:
-    """Return the schema. Quantities are texts with a unit; ``slo`` accepts keys such as ``p99``."""
+    """Return the schema, in which quantities are text with a unit, and ``slo`` accepts keys such as
+    ``p99``.
+    """
     # Docstrings use double backticks, but editors show single backticks.
     generated_schema = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
     for name, definition in {**generated_schema["$defs"], "Target": generated_schema}.items():

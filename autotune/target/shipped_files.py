@@ -9,8 +9,8 @@ from autotune.target.messages import suggest_name
 
 
 def find_shipped_directory(name: str) -> Path:
-    """Return a directory that ships with autotune (``templates``, ``targets``), from an installation or
-    a checkout.
+    """Return the path of a directory that ships with autotune (``templates``, ``targets``), in an
+    installation or a checkout.
     """
     package = Path(__file__).resolve().parent.parent
     installed_directory = package / "_shipped" / name
@@ -26,7 +26,7 @@ def list_examples() -> dict[str, Path]:
 def write_example(name: str, out: Path) -> Path:
     """Copy an example target and its programs to ``out``.
 
-    Raises UsageError for an unknown example, and AutotuneError if a file exists.
+    Raises UsageError for an unknown example, or AutotuneError if a file already exists.
     """
     shipped_targets = list_examples()
     if name not in shipped_targets:
