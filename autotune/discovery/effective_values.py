@@ -1,7 +1,7 @@
 """Read the values that the running software reports, to confirm the values in its files.
 
-The value that a parser finds in a file is only a hypothesis. A parameter is tuned only if the
-software does not report a different value.
+The value that a parser finds in a file is only a hypothesis. If the software reports a different
+value, the parameter is not tuned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
 
-# application servers load the application before they print options
+# long, because application servers load the application before they print options
 READ_TIMEOUT_SECONDS = 120.0
 _PLACEHOLDER_TIER = "tier"  # used as the tier's name while values are read
 
@@ -58,7 +58,7 @@ class _ServiceQuery:
 
 
 def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
-    """Return the host with the values that its running services report. The host is not changed."""
+    """Read the values that running services report, and return the host with these values."""
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
     program_paths = locate_programs(transport, [query.service for query in queries])
     programs = {name: path for name, path in program_paths.items() if path}

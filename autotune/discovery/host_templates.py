@@ -1,4 +1,4 @@
-"""Make templates from the files on a target's hosts, as `init --from` does."""
+"""Make templates from the files on a target's hosts, like `autotune init --from`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write c
 
 @dataclass(frozen=True)
 class HostTemplates:
-    """Templates of the hosts' files, by instance name, and the values in these files.
+    """Templates of the hosts' files, by instance name, and the values in the hosts' files.
 
     ``notes`` contains a line for each unreadable file, and for each service that belongs to no
     tier.
@@ -54,9 +54,7 @@ class HostTemplates:
 
     @property
     def skipped_lines(self) -> tuple[str, ...]:
-        """Return the notes, then lines about the parameters that are not tuned, with the
-        reasons.
-        """
+        """Return the notes, then a line for each reason why parameters are not tuned."""
         parameters_by_reason: dict[tuple[str, str], list[str]] = {}
         for name, reason in self.adopted_values.skipped.items():
             parameter_name = ParameterName.parse(name)
@@ -70,15 +68,15 @@ class HostTemplates:
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
-        """Return the templates with additional parameters that are not tuned. ``reasons`` maps full
-        parameter names to reasons.
+        """Return the templates without the parameters in ``reasons``, which are then not tuned.
+        ``reasons`` maps full parameter names to reasons.
         """
         skipped_reasons = {**self.adopted_values.skipped, **reasons}
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
     @property
     def to_record(self) -> dict[str, Any]:
-        """Return the record for a study's journal. A resumed study continues with this record."""
+        """Return the templates as a record for a study's journal, which a resumed study uses."""
         return {
             "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
@@ -108,7 +106,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the hosts' files, for every tier whose files are edited. No host is changed.
+    """Read the files of every tier whose files are edited, and return templates. No host is changed.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -139,8 +137,8 @@ def build_host_templates(
 ) -> HostTemplates:
     """Return templates of the files that were read from hosts.
 
-    ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
-    Raises the same errors as `read_host_templates`.
+    ``isolated_hosts`` maps each tier to its hosts, with the files inside the tier's containers. Raises
+    the errors of `read_host_templates`.
     """
     tiers = isolated_hosts or {}
     adopted_tiers = [
@@ -198,7 +196,7 @@ def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
 def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """Return the hosts of a tier, with the files that the tier's services see."""
+    """Return the hosts of a tier, with the files inside the tier's containers."""
     manager, tier_model = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     catalogue = catalogue_of(file.target)
@@ -221,7 +219,7 @@ def _read_isolated_hosts(
 
 
 def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """Return a tier of the target as discovered on its hosts. Raises TargetError."""
+    """Find the services of a tier on its hosts, and return the tier. Raises TargetError."""
     tier = DiscoveredTier(
         name,
         tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
@@ -236,8 +234,8 @@ def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost])
 
 
 def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the running deployment on ``host`` that the tier declares. If several deployments match,
-    the tier's port decides.
+    """Return the running deployment on ``host`` that the tier declares. Among several deployments,
+    deployments on the tier's port come first.
     """
     tier = file.target.tiers[name]
     running_instances, notes = find_instances(host)
@@ -274,9 +272,7 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Return a line for each file or unit of a tier's services that could not be read. Replacing
-    whole files would overwrite such files.
-    """
+    """Return a line for each file or unit of a tier's services that could not be read."""
     catalogue = host.catalogue
     adoptions = catalogue.map_adoptions()
     services = (service for name in tier.service for service, _ in catalogue.services_of(name))

@@ -1,4 +1,4 @@
-"""`autotune init --from`: turn a running stack into a target with its own templates."""
+"""`autotune init --from`: write a target and templates for a running stack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LOGIN_PATTERN = re.compile(
 @dataclass(frozen=True)
 class AdoptionSummary:
     """The result of `init --from`: a summary of each tier, the number of parameters, and ``notes``
-    about everything that was not adopted.
+    about services, listeners and files that were not adopted.
     """
 
     target_file: Path
@@ -63,8 +63,8 @@ def adopt_hosts(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Read the hosts (``[user@]host[:port]``), then write ``target_file`` and the templates next to
-    it.
+    """Read the hosts (``[user@]host[:port]``), then write ``target_file``, and templates next to the
+    target file.
 
     No host is changed. Raises AutotuneError, HostUnreachable.
     """
@@ -81,8 +81,8 @@ def write_target(
 ) -> AdoptionSummary:
     """Write the target file for discovered hosts, and templates made from the hosts' files.
 
-    Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
-    2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
+    Without ``request_path``, the load requests the first of `/index.php` and `/` that returns a 2xx
+    status. If the site redirects to another scheme or host, the load requests the new URL. Raises
     AutotuneError if there is nothing to tune, or if a file would be overwritten.
     """
     discovered_tiers, notes = _find_tiers(hosts)
@@ -185,7 +185,7 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
         raise AutotuneError(
             f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
         )
-    # The SSH libraries take a second to load.
+    # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
     by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
@@ -224,7 +224,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The page that the load requests, as text for the target file, and a remark about the page."""
+    """The page that the load requests: the keys of `load:` in the target, and a remark about the page."""
 
     load_keys: str
     remark: str = ""
@@ -240,7 +240,7 @@ def _find_entry_tiers(discovered_tiers: Sequence[DiscoveredTier]) -> list[Discov
 def _choose_request(
     discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
-    """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
+    """Return the first page that responds, or else the last path. One redirect is followed."""
     entry = _find_entry_tiers(discovered_tiers)[0]
     host, front_instance = entry.instances[0].host.address, entry.instances[0]
     if front_instance.tls:
@@ -262,8 +262,8 @@ def _choose_request(
 def _choose_tls_request(
     host: str, instance: DiscoveredInstance, paths: Sequence[str]
 ) -> LoadRequest:
-    """Return the page for the load on a site that supports only HTTPS. The URL contains the host
-    name from the site's files, or else the address.
+    """Return the page for the load of a site that supports only HTTPS. The URL contains the host name
+    from the site's files or, without a host name, the address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
     name = instance.hostname or (f"[{host}]" if ":" in host else host)
@@ -285,7 +285,7 @@ def _choose_tls_request(
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
-    """Return the URL to which the site redirects, after requesting it from the same host."""
+    """Request the URL to which the site redirects from the same host, and return it for the load."""
     answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
     return _describe_url(f"{description} {url.geturl()}", host, url, answer)
 
@@ -293,7 +293,7 @@ def _request_redirect_target(host: str, url: SplitResult, description: str) -> L
 def _describe_url(
     description: str, host: str, url: SplitResult, answer: curl.CurlAnswer | str
 ) -> LoadRequest:
-    """Return a URL with a remark: ``description``, then the result of the request."""
+    """Return a URL for the load. The remark contains ``description`` and the result of the request."""
     if isinstance(answer, str) and "subject name" in answer:
         remark = (
             f"{description}, but its certificate is for another name: use that name in the URL."
@@ -332,7 +332,7 @@ def _summarize_tier(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class AdoptedStack:
-    """The content of the target file. ``notes`` are written at the top of the file."""
+    """The data of the target file. ``notes`` are comments at the top of the file."""
 
     name: str
     hosts: Sequence[DiscoveredHost]

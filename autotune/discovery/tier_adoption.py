@@ -22,7 +22,7 @@ from autotune.space.space import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
-_PRINTED_PRECISION = 0.006  # programs print fractions with two decimal places
+_PRINTED_PRECISION = 0.006  # because programs print fractions with two decimal places
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AdoptedTier:
     ``adopted_configs`` by instance name.
 
     ``baseline_values`` contains the baseline, and ``skipped`` contains the reasons why parameters
-    are not tuned. Both are keyed by ``SERVICE.NAME``.
+    are not tuned, both by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -56,8 +56,7 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted_tier, service.name)
         elif service.per_deployment and not service.isolated_only:
-            # Units keep their own limit of open files, because a drop-in would be a new file on the
-            # host.
+            # Units keep their own limit of open files, because a drop-in would be a new file.
             adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
@@ -91,13 +90,13 @@ def check_templates(tier: AdoptedTier) -> None:
 
 
 def format_key(dimension: Dimension) -> str:
-    """Return ``service.parameter``, the name of a value in an adopted tier."""
+    """Return ``service.parameter``, the key of a dimension's value in an adopted tier."""
     return ParameterName.parse(dimension.name).name_within_tier
 
 
 def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Return a service's baseline values by bare parameter names. Derived values are calculated
-    from the software's values.
+    """Return a service's baseline values by bare parameter names. Derived values are calculated from
+    the other values.
     """
     baseline = select_service_settings(tier.baseline_values, service)
     numbers = {
@@ -165,8 +164,8 @@ def _adopt_on_hosts(
     dimensions: Mapping[str, Dimension],
     effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values on each host. A tier's hosts share settings, so a parameter must
-    have the same value on all hosts.
+    """Return the tunable values on each host. A parameter with different values on the hosts of a tier
+    is not tunable.
 
     ``effective`` contains the values that each running service reports.
     """
@@ -203,8 +202,8 @@ def _adopt_on_hosts(
 def _find_contradictions(
     adopted: AdoptionResult, reported: Mapping[str, Value], dimensions: Mapping[str, Dimension]
 ) -> dict[str, str]:
-    """Return the parameters for which the running software reports a different value, with both
-    values.
+    """Return the parameters for which the running software reports a different value, with the
+    reasons as text.
     """
     return {
         name: f"its files imply {value}, but the running software reports {reported[name]}"
@@ -216,8 +215,7 @@ def _find_contradictions(
 def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
-    # The kernel shortens a queue that exceeds the kernel's limit, and the search respects that
-    # limit.
+    # The kernel shortens a queue that exceeds the kernel's limit, so a lower reported value is normal.
     is_lowered = bool(dimension.parameter.capped_by) and reported < written
     return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
@@ -225,7 +223,7 @@ def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> boo
 def _find_masked_parameters(
     adoption: Adoption, service: RunningService, adopted: AdoptionResult
 ) -> set[str]:
-    """Return the parameters whose edits touch masked text."""
+    """Return the parameters whose edits overlap masked text."""
     names = set[str]()
     for edit in adopted.edits:
         placeholders = list_placeholders(
@@ -246,9 +244,7 @@ def _find_masked_parameters(
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
-    """True if a value can be the baseline of a dimension. A range can be widened to include the
-    value.
-    """
+    """True if a value can be the baseline of a dimension. The value may be outside of the range."""
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
@@ -259,8 +255,8 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 def _build_templates(
     adoption: Adoption, running_service: RunningService, edits: Iterable[Edit]
 ) -> dict[str, str]:
-    """Return the files with variables for tunable values, as templates in which text of unknown
-    syntax is masked.
+    """Return templates of the files by path, with variables for tunable values. Text of unknown syntax
+    is masked.
     """
     config = running_service.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}

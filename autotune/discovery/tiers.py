@@ -47,8 +47,8 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment on the same port. ``assumed_uses`` are entries of ``uses``
-    that no configuration file confirms.
+    """Hosts with the same deployment on the same port. ``assumed_uses`` are the tiers in ``uses`` whose
+    addresses are in no configuration file.
     """
 
     name: str
@@ -59,7 +59,7 @@ class DiscoveredTier:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Return the services for which the tier's hosts were searched."""
+        """Return the services for which autotune searched the tier's hosts."""
         return self.instances[0].host.catalogue
 
     @property
@@ -150,8 +150,8 @@ def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str
 def _select_server(
     host: DiscoveredHost, front: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
-    """Return the application server that a web server uses. Several versions of the server are
-    distinguished by their sockets.
+    """Return the application server that a web server uses. Several versions are distinguished by
+    their sockets.
     """
     fitting_servers = [
         s
@@ -169,7 +169,7 @@ def _select_server(
 
 
 def _is_same_location(listen: str, address: str) -> bool:
-    """True if an address refers to this socket path or port."""
+    """True if ``address`` refers to the socket path or port ``listen``."""
     socket = address.removeprefix("unix:").removeprefix("//")
     return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
 
@@ -213,8 +213,8 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _explain_invalid_names(service: RunningService) -> str:
-    """Return why a service's paths or addresses cannot appear in commands and records; empty if
-    they can.
+    """Return why a path or address of a service cannot be used in commands and records; empty if all
+    can be used.
     """
     names = (
         service.config.main_file,
@@ -252,7 +252,7 @@ def _list_tuned_ports(instances: Iterable[DiscoveredInstance]) -> list[tuple[str
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a note for each service whose unit name differs from Debian's unit name."""
+    """Return a note for each service that runs under another unit name than Debian's."""
     other_units = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
         host.is_active(unit)
@@ -308,8 +308,8 @@ def _build_instance(
 def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier, ...]:
     """Return the tiers and their connections, from the load balancer to the database.
 
-    If no file names a cache, store or database, every web and application tier is assumed to use
-    it. The application may store the address elsewhere.
+    If no file contains the address of a cache, store or database, every web and application tier is
+    assumed to use it. The application may read the address from another source.
     """
     instances_by_key: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
@@ -370,8 +370,8 @@ def _mentions_address(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTier) -> bool:
-    """True if ``host:port`` or a Unix socket, as ``caller`` writes it, belongs to a host of
-    ``tier``.
+    """True if ``address``, from the files of ``caller``, belongs to a host of ``tier``. ``address`` is
+    ``host:port`` or the path of a Unix socket.
     """
     if socket := _SOCKET_PATTERN.match(address):
         listen_addresses = (
@@ -380,7 +380,7 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
             for s in instance.services.values()
             if instance.host.name == caller.host.name
         )
-        # A socket in the working directory may be named without its directory.
+        # The path of a socket in the working directory may lack its directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listen_addresses)
     host, _, port = address.rpartition(":")
     if port != str(tier.port):
