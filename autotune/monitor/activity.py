@@ -1,6 +1,4 @@
-"""Activity of hosts and services during one reading: pure functions compute rates and levels from
-samples.
-"""
+"""Compute the activity of hosts and services during one reading from samples, with pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from autotune.monitor.procfs import HostSample, ListenQueue
 from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
-LOAD_START_SECONDS = 0.5  # seconds until a generator's load has started
-LATE_SAMPLE_SECONDS = 1.5  # seconds until the last sample from a busy host arrives
+LOAD_START_SECONDS = 0.5  # time until a generator's load has started
+LATE_SAMPLE_SECONDS = 1.5  # time until the last sample of a busy host arrives
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,10 @@ class HostActivity:
     """The activity of a host during a reading.
 
     - ``cpu``: CPU time by kind, as fractions (0 … 1) of all CPUs that the kernel shows.
-    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use under
-      the quota. It is set only with a quota, for example in a container, where the kernel shows the
-      whole machine.
-    - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction in use.
+    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use, set
+      only under a quota, for example in a container, where the kernel shows the whole machine.
+    - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction of the memory
+      in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
       retransmitted.
     - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
@@ -55,7 +53,7 @@ class HostActivity:
 
     @property
     def busy_share(self) -> float:
-        """Return the fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
+        """Return the fraction of CPU time that was not idle or, with a quota, the used fraction of it."""
         if self.quota_used_share is not None:
             return min(1.0, self.quota_used_share / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
@@ -107,7 +105,7 @@ def compute_host_activity(
 def compute_instance_activity(
     instance: ServiceInstance, observations: Observations, seconds: float
 ) -> InstanceActivity:
-    """Return a service's activity; values that were not observed are zero or ``None``."""
+    """Return a service's activity. Figures that were not observed are zero or ``None``."""
     all_samples = observations.samples.get(instance.placement.host, ())
     samples = select_samples(all_samples, seconds)
     processes_by_time = {
@@ -159,7 +157,7 @@ def _add_process_activity(
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
-        # PSS divides shared memory among processes. PSS is read before and after the load.
+        # The PSS, which divides shared memory among processes, is read only before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)
         or max((g.max_rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
@@ -170,8 +168,9 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity with the values of the service's listening sockets. ``in_flight``
-    contains the numbers of requests in flight that the service reported.
+    """Return the activity with the figures of the service's listening sockets.
+
+    ``in_flight`` contains the numbers of requests in flight that the service reported.
     """
     crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(
@@ -190,8 +189,8 @@ def _add_socket_activity(
 def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
     """Return the samples up to ``seconds`` after the first sample.
 
-    No load is sent while a generator waits for its last responses. Later samples are included only
-    if there would otherwise be fewer than two.
+    While a generator waits for its last responses, no load is sent. Later samples are therefore included
+    only if there would otherwise be fewer than two samples.
     """
     for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
         samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
@@ -201,10 +200,10 @@ def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[Ho
 
 
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
-    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several
-    sockets per port.
+    """Return the sum of a service's listening sockets, because ``reuseport`` opens several sockets per
+    port.
 
-    A service that consists only of host settings has no socket.
+    The result is ``None`` for a service that consists only of host settings.
     """
     location = instance.service.get_socket(instance.placement)
     if location is None or instance.placement.role is Role.HOST:
@@ -225,8 +224,8 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 def compute_counter_growth(
     answers: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of each counter, or its maximum if the counter is in ``levels`` and can also
-    fall.
+    """Return the growth of each counter. For counters in ``levels``, which can also fall, return the
+    maximum.
     """
     if not answers:
         return {}

@@ -22,12 +22,12 @@ from autotune.strict_parsing import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-# seconds between samples of this machine; other hosts are sampled once per second
+# time between samples of this machine; other hosts are sampled once per second
 LOCAL_SAMPLE_SECONDS = 0.5
 COUNTER_POLL_SECONDS = 1.0
-LAST_SAMPLE_SECONDS = 3.0  # seconds to wait for a host's last sample
+LAST_SAMPLE_SECONDS = 3.0  # longest wait for a host's last sample
 _MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel
-# Messages that any program logs if the kernel denies it a resource.
+# Messages that programs log if the kernel denies a resource
 KERNEL_COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
@@ -67,7 +67,7 @@ class Observations:
 def build_watched_hosts(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
-    """Return the hosts of a stack; a host without a remote transport is this machine."""
+    """Return the hosts of a stack. Hosts without a remote transport are this machine."""
     names = dict.fromkeys(instance.placement.host for instance in stack.instances)
     return tuple(
         WatchedHost(
@@ -81,13 +81,11 @@ def build_watched_hosts(
 
 
 class HostWatch:
-    """A watch of hosts: ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
-    ``watch.observations``.
+    """Watches hosts within a ``with`` block, for at most ``seconds``. ``observations`` then contains the
+    result.
 
-    ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
-    sample and stop. The result omits the samples of a stream that does not stop within
-    ``LAST_SAMPLE_SECONDS``.
-    ``observations.failures`` lists all errors.
+    On exit, the streams of all hosts take one last sample and stop. The result omits the samples of
+    streams that do not stop within ``LAST_SAMPLE_SECONDS``. ``observations.failures`` lists all errors.
     """
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
@@ -103,7 +101,7 @@ class HostWatch:
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
-            # The stream is registered first, so that an early exit stops it too.
+            # Register the stream before its thread starts, so that an early exit also stops the stream.
             self._record_failure(self._take_first_sample, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start_thread(self._sample_host, host)
@@ -194,8 +192,8 @@ class HostWatch:
 
 
 def find_log(instance: ServiceInstance) -> str | None:
-    """Return the path of a service's log, its systemd unit if the service logs to the journal, or
-    ``None``.
+    """Return the path of a service's log, or ``None``. If the service logs to the journal, return its
+    systemd unit.
     """
     find_instance_log = find_own_diagnosis(instance.service).find_log
     return find_instance_log(instance.placement) if find_instance_log else None
@@ -213,10 +211,10 @@ def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
 
 
 def find_process_owners(host: WatchedHost) -> ProcessOwners:
-    """Return the rules for finding the service instance of a process.
+    """Return the rules that assign processes to service instances.
 
-    A private process belongs to the session of its recorded leader. A process of a distribution's unit
-    is recognised by the name of its program.
+    Private processes belong to the session of a recorded leader. Processes of a distribution's unit are
+    recognised by the names of their programs.
     """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The processes of each service, from ``/proc/PID/stat`` and the files next to it."""
+"""Find the processes of each service in ``/proc/PID/stat`` and the files next to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ PSS_SECTION = "pss"  # the proportional set size in /proc/PID/smaps_rollup, read
 class ServiceProcesses:
     """The processes of one service.
 
-    ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, including exited children.
-    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of the largest process
-    in bytes. ``max_pss`` is the largest proportional set size (PSS) in bytes, or ``None`` if unknown.
-    ``descriptors`` is the largest number of open descriptors of one process.
+    ``workers`` is the number of processes without masters. ``cpu`` is the CPU time in seconds since the
+    processes started, including exited children. ``scheduling_delay`` is the time in seconds that they
+    waited for a CPU. ``max_rss`` is the size of the largest process in bytes. ``max_pss`` is the largest
+    proportional set size (PSS) in bytes, or ``None`` if unknown. ``descriptors`` is the largest number of
+    open descriptors of one process.
     """
 
     workers: int = 0
@@ -39,9 +40,9 @@ class ServiceProcesses:
 
 @dataclass(frozen=True)
 class ProcessOwners:
-    """How processes are assigned to services: by session for private processes, otherwise by program.
+    """Rules that assign processes to services: by session for private processes, otherwise by program.
 
-    ``programs`` contains names as in ``comm``, which Linux cuts to 15 characters.
+    ``programs`` contains names as in ``/proc/PID/comm``, which Linux cuts to 15 characters.
     """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class ProcessOwners:
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes.
+    """One line of ``/proc/PID/stat``, with times in seconds and sizes in bytes.
 
     ``children_cpu`` is the CPU time of exited children.
     """
@@ -72,8 +73,8 @@ class ProcessStat:
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """Return a parsed line. Fields are counted from the last parenthesis, because a program's name
-    may contain any text.
+    """Parse a line of ``/proc/PID/stat``. Fields are counted from the last parenthesis, because a
+    program's name may contain any text.
     """
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
@@ -97,9 +98,7 @@ def parse_process_stat(text: str) -> ProcessStat | None:
 
 
 def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
-    """Return the summed figures of each service's processes, from files that were read at the same
-    time.
-    """
+    """Return the sums over each service's processes, from files that were read at the same time."""
     members: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")
@@ -126,7 +125,7 @@ def _sum_processes(
         dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
         dict(_parse_numbers(files, PSS_SECTION, ":")),
     )
-    # Before Linux 6.2, the directory's size does not show the number of descriptors.
+    # Before Linux 6.2, the size of /proc/PID/fd is not the number of descriptors.
     fullest_process = max(
         (path for _, path in members), key=lambda path: descriptor_counts.get(f"{path}/fd", 0)
     )
@@ -177,7 +176,7 @@ def _parse_schedstat(text: str) -> tuple[float, float] | None:
 def _compute_cpu_seconds(
     process: ProcessStat, scheduler_times: tuple[float, float] | None
 ) -> float:
-    # Hundredths of a second would add up to zero for many nearly idle processes. The scheduler's
-    # nanoseconds are exact, but cover only one thread.
+    # The CPU time of many nearly idle processes would be zero in hundredths of a second. The
+    # scheduler's nanoseconds are exact, but cover only one thread.
     own_seconds = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
     return own_seconds + process.children_cpu

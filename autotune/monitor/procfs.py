@@ -1,8 +1,7 @@
-"""Parse Linux statistics of a host, given as texts by path (proc(5)), into a sample with pure
-functions.
+"""Parse a host's statistics in /proc and /sys (proc(5)) to a sample, with pure functions.
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
-different files, and a probe must never make a reading fail.
+different files, and a sample must never make a reading fail.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's texts
+SS_COMMAND = "ss -ltnH"  # also the key of the command's output among the texts of a sample
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
-_UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
+_UNLIMITED_BYTES = 1 << 60  # without a limit, cgroup v1 shows nearly 2⁶³ bytes
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
 _CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
 class ListenQueue:
-    """A listening socket: the number of connections ``waiting`` to be accepted, and its backlog if
-    known.
+    """A listening socket. ``waiting`` is the number of connections that wait to be accepted, and
+    ``backlog`` is the maximum, if known.
 
     For a unix socket, ``accepted_count`` is the number of accepted connections that are still open.
     """
@@ -70,11 +69,11 @@ class HostSample:
 
     - ``cpu``: seconds by kind, summed over all CPUs that the kernel shows (in a container, the CPUs of
       the machine).
-    - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
-      ``throttled_seconds``: seconds for which the quota throttled the group.
-    - ``memory``: bytes. Keys that start with ``Group`` describe the control group.
-    - ``tcp``: the kernel's counters by their names in the kernel.
-    - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.
+    - ``quota_cpu_seconds``: CPU time of the host's own control group, set only with a quota.
+      ``throttled_seconds``: time for which the quota throttled the control group.
+    - ``memory``: sizes in bytes. Keys that start with ``Group`` describe the control group.
+    - ``tcp``: the kernel's counters, by their names in /proc/net.
+    - ``network``: sum of received and sent bytes by interface. ``link_speeds``: bytes/s by interface.
     """
 
     uptime: float
@@ -95,7 +94,9 @@ class HostSample:
 
 
 def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
-    """Return a sample of texts that were read at the same time: files by path, and the output of `ss`."""
+    """Return the sample in texts that were read at the same time: files by path, and the output of
+    `ss`.
+    """
     stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
     interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
     file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
@@ -136,7 +137,10 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
 
 
 def parse_ss(text: str) -> Iterator[ListenQueue]:
-    """Yield the queues of ``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), address, peer."""
+    """Yield the sockets in the output of ``ss -ltnH``.
+
+    Its columns are state, Recv-Q (waiting connections), Send-Q (backlog), address and peer.
+    """
     for line in split_lines(text):
         fields = line.split()
         are_numeric = all(map(is_uint, fields[1:3]))
@@ -147,10 +151,10 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
-    """Yield the named unix sockets that are listening.
+    """Yield the named listening sockets in ``/proc/net/unix``.
 
-    The kernel lists a waiting connection under the same name, in the state "connecting" and without
-    an inode. An accepted connection is listed as connected.
+    The kernel lists connections under the name of the socket. Waiting connections are in the state
+    "connecting", and accepted connections are in the state "connected".
     """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
@@ -211,7 +215,7 @@ def _count_sockets(ipv4_text: str, ipv6_text: str) -> dict[str, int]:
 
 
 def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
-    """Return bytes/s of each interface with a known speed (in Mb/s); virtual interfaces have none."""
+    """Return the speed of each interface in bytes/s, if known. The kernel's files are in Mb/s."""
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
@@ -220,10 +224,10 @@ def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
 
 
 def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
-    """Return the CPU seconds of this host's control group under a quota (cgroup v2, then v1), or
-    ``None``.
+    """Return the CPU seconds of this host's control group (cgroup v2, then v1), or ``None`` without a
+    quota.
 
-    Outside a container, the group covers the whole machine and has no quota.
+    Outside a container, the control group covers the whole machine and has no quota.
     """
     rows = _split_rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
     if _read_single(rows, "nr_periods"):
@@ -234,8 +238,8 @@ def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
 
 
 def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return limit and usage of this host's control group (cgroup v2, then v1); empty if there is
-    no limit.
+    """Return the memory limit and usage of this host's control group (cgroup v2, then v1); empty
+    without a limit.
 
     Inactive cached files count as free, because the kernel drops them first.
     """
