@@ -1,7 +1,7 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-Completion runs at every key press, so this module does not import slow modules. Without candidates (no
-study yet, an invalid file), completion prints nothing, and the shell completes file names instead.
+Completion must be fast, so this module does not import slow modules. Without candidates (no study yet,
+an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
-"""A completed word, optionally with its description."""
+"""A candidate for completion, optionally with its description."""
 
-# Copies of names from modules that take a second to import. A test compares the copies.
+# Copies of names from modules that take a second to import. A test compares copies and originals.
 EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -32,7 +32,7 @@ SCHEMA_NAMES = (
 def _ignore_errors(
     complete_words: Callable[[typer.Context, str], Iterable[Completion]],
 ) -> Callable[[typer.Context, str], list[Completion]]:
-    """Return a completion function that ignores errors, because the command reports them when it runs."""
+    """Return a completion function that ignores errors, because the completed command reports them."""
 
     @wraps(complete_words)
     def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
@@ -72,7 +72,7 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 
 @_ignore_errors
 def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Yield YAML files and directories."""
+    """Yield YAML files and directories whose names complete ``incomplete``."""
     prefix = Path(incomplete)
     directory = prefix if incomplete.endswith("/") else prefix.parent
     for path in sorted(directory.iterdir()):
@@ -85,7 +85,7 @@ def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """Return targets and studies, which are the arguments of `restore`."""
+    """Return targets and studies, the possible arguments of `autotune restore`."""
     return [*complete_studies(ctx, incomplete), *complete_targets(ctx, incomplete)]
 
 
@@ -112,7 +112,7 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the cache tiers that can be measured alone."""
+    """Return the cache tiers whose ceiling `measure --tier` can measure."""
     from autotune.loads.memcaslap import CACHE_PROTOCOL
 
     target_values = _read_target_values(Path(_read_argument(ctx, "target")))
@@ -134,7 +134,7 @@ def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the services of the catalogue."""
+    """Return the names of the services in the catalogue."""
     from autotune.services.registry import SHIPPED
 
     services = (*SHIPPED.deployable.values(), *SHIPPED.applications.values())
@@ -143,7 +143,7 @@ def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the formats of an export."""
+    """Return the formats of `autotune export`."""
     return EXPORT_FORMATS
 
 
@@ -155,7 +155,7 @@ def complete_schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the example targets."""
+    """Return the names of the example targets."""
     from autotune.target.shipped_files import list_examples
 
     return list_examples()
@@ -163,9 +163,9 @@ def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class _CompletionTier:
-    """The properties of a tier that determine its parameters' names.
+    """The properties of a tier on which the names of its parameters depend.
 
-    This class avoids `target.model.Tier`, which would import pydantic.
+    `target.model.Tier` is not used, because it would import pydantic.
     """
 
     service: tuple[str, ...]
@@ -203,9 +203,7 @@ def _parse_tiers(target_values: Mapping[str, Any]) -> dict[str, _CompletionTier]
 
 
 def _read_catalogue(target_values: Mapping[str, Any]) -> Catalogue:
-    """Return the catalogue of the target. If the target declares services, this function imports
-    pydantic.
-    """
+    """Return the catalogue of the target. If the target declares services, pydantic is imported."""
     from autotune.services.registry import SHIPPED, extend_catalogue
 
     specs = target_values.get("services")
@@ -229,8 +227,8 @@ def _read_target_values(path: Path) -> Mapping[str, Any]:
 
 
 def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the argument ``name``, which must be the command's first argument."""
-    # If an option lacks its value, parsing stops before words are assigned to arguments.
+    """Return the value of the argument ``name``, which must be the command's first argument."""
+    # If the value of an option is missing, parsing stops before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 
 

@@ -184,14 +184,14 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),
 }
-"""Names of schemas, each with its type and the commands that print this type."""
+"""Names of schemas, each with its type and the commands that print objects of the type."""
 
 
 def build_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
     generated_schema = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
-    # Docstrings use double backticks, but schemas use single backticks. Titles made from names are
-    # redundant.
+    # Docstrings use double backticks, but schemas use single backticks. Generated titles only repeat
+    # names.
     document = _remove_titles(json.loads(json.dumps(generated_schema).replace("``", "`")))
     comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
     return {

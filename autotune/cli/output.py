@@ -17,7 +17,7 @@ from autotune.terminal import echo, find_terminal_width, print_lines, wrap_lines
 def print_json(document: Any) -> None:
     """Print an object as JSON on one line."""
     json_text = json.dumps(document, ensure_ascii=False)
-    # Escape the control characters after ASCII: JSON allows them, but some terminals interpret them.
+    # Escape control characters from U+007F to U+009F, which JSON allows but some terminals interpret.
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json_text))
 
 
@@ -31,8 +31,8 @@ def print_study(
 ) -> None:
     """Print the report of a study. With ``exit_code``, exit with status 4 if no improvement is proven.
 
-    ``rates`` lists the rates (requests/s) for which to print the latency of baseline and best. With
-    ``brief``, print only the verdict, within 80 columns.
+    ``rates`` lists the rates (requests/s) at which to print the latencies of the baseline and the best
+    configuration. With ``brief``, print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_at_rate, build_summary
@@ -77,7 +77,7 @@ def print_csv(directory: Path, name: str) -> None:
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
-    """Print the current results of a sweep, and plot them in ``html`` if given."""
+    """Print the current results of a sweep. If ``html`` is given, write plots to this file."""
     from autotune.sweep import output, results
 
     sweep = results.load_results(directory)

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment of a target file with overrides from options, on its test ``beds`` if
-    given.
+    """Return the environment of a target file with ``overrides`` from options. If ``beds`` is given,
+    the environment uses the test beds with these names.
 
-    Raises TargetError and AutotuneError.
+    Raises TargetError or AutotuneError.
     """
     from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
@@ -68,9 +68,10 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """Yield the directory of the studies; with a ``storage_url``, a temporary directory with copies.
+    """Yield the directory of the studies. With a ``storage_url``, the directory is temporary and contains
+    copies.
 
-    ``names`` are the studies to copy; the default is all. Raises AutotuneError.
+    ``names`` are the studies to copy, by default all studies. Raises AutotuneError.
     """
     if storage_url is None:
         yield studies
@@ -85,8 +86,8 @@ def open_studies_directory(
 
 @contextmanager
 def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
-    """Yield a function that returns the directory of a study with its latest records. Raises
-    AutotuneError.
+    """Yield a function that returns the directory of a study. With a ``storage_url``, each call copies
+    the latest records. Raises AutotuneError.
     """
     from autotune.study.directory import find_study
 
@@ -102,8 +103,8 @@ def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
-    """Print the announcement, and ask for confirmation. Raises AutotuneError, or Exit if the user
-    declines.
+    """Print the announcement, and ask for confirmation. Raises Exit if the user declines, or
+    AutotuneError if no one can be asked.
     """
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -123,8 +124,8 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
 def open_progress(
     environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Show progress on standard error, in the log file if given and, with ``with_page``, in the HTML
-    page.
+    """Show progress on standard error and in the log file, if given. ``with_page`` also updates the
+    HTML report.
     """
     from autotune.environments.multi_bed import MultiBedEnvironment
     from autotune.report.progress import PageWriter, PlainProgress, TeeProgress
@@ -209,7 +210,8 @@ def run_session(
     """Run a session of a study. With ``json_``, print the current results if the session is
     interrupted.
 
-    ``resume_arguments`` are the arguments of `autotune resume`; the default is the study's name.
+    ``resume_arguments`` are the arguments of `autotune resume` in the message after an interrupt, by
+    default the study's name.
     """
     has_hosts = environment.file.target.simulated is None
     with _print_resume_command(resume_arguments or directory.name, has_hosts=has_hosts):
@@ -231,10 +233,10 @@ def run_sweep_session(
     json_: bool,
     options: ProgressOptions,
 ) -> None:
-    """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
+    """Run a sweep, and plot its results. If ``plan`` is ``None``, complete the recorded plan."""
     from autotune.sweep import runner
 
-    if html is not None and html.is_dir():  # otherwise an error after all measurements
+    if html is not None and html.is_dir():  # raise the error before the measurements
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     with (
         _print_resume_command(directory.name, has_hosts=environment.file.target.simulated is None),
@@ -246,8 +248,9 @@ def run_sweep_session(
 
 @contextmanager
 def _print_resume_command(study: str, *, has_hosts: bool) -> Iterator[None]:
-    """Print how to continue an interrupted study. With ``has_hosts``, mention that the hosts are
-    restored.
+    """If the study is interrupted, print the command that continues it.
+
+    With ``has_hosts``, the message also states that the hosts are restored.
     """
     try:
         yield

@@ -95,7 +95,7 @@ def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:
 
 
 def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield all studies except damaged studies, whose errors are printed on standard error."""
+    """Yield the rendered studies. Errors of damaged studies are printed on standard error."""
     from autotune.study.directory import list_study_names
 
     for name in list_study_names(root):

@@ -117,7 +117,7 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
 def _print_result(
     recorded_requests: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
 ) -> None:
-    """Write the list of requests, and print a summary of its content."""
+    """Write the list of requests, and print a summary."""
     text = recorded_requests.format_request_file(names)
     if out is not None:
         out.write_text(text, encoding="utf-8")
