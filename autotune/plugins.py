@@ -2,8 +2,8 @@
 
 A package declares an entry point in the group `autotune.services`, `autotune.generators` or
 `autotune.samplers` that refers to a module. The module sets ``CONTRACT``, the version of the
-contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as
-autotune's own modules do.
+contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` like
+autotune's own modules.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def merge_plugins(kind: str, shipped_entries: Mapping[str, T]) -> dict[str, T]:
-    """Return the shipped entries and the plug-ins' entries. Raises AutotuneError for a name that is
-    already taken.
+    """Return the services, generators or samplers of autotune and of plug-ins, by name.
+
+    Raises AutotuneError for a duplicate name.
     """
     merged_plugins = dict(shipped_entries)
     for plugin, entries in iterate_plugins(kind):
@@ -42,7 +43,7 @@ def merge_plugins(kind: str, shipped_entries: Mapping[str, T]) -> dict[str, T]:
 
 
 def check_name_free(plugin: str, kind: str, name: str, taken_names: Collection[str]) -> None:
-    """Raise AutotuneError if a plug-in's name is already taken."""
+    """Raise AutotuneError if ``name``, which a plug-in declares, is already taken."""
     if name in taken_names:
         raise AutotuneError(
             f"the plug-in {plugin} declares {name!r} in its {kind}, but that name is taken",
