@@ -253,8 +253,8 @@ def check_ownership(directory: Path) -> None:
 def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
-    Raises ForeignFileError if a component of the path is a link. Also raises it for a file that is not
-    regular, has hard links or is larger than ``max_bytes`` bytes.
+    Raises ForeignFileError if a component of the path is a link. ForeignFileError is also raised for a
+    file that is not regular, has hard links or is larger than ``max_bytes`` bytes.
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):

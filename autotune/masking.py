@@ -125,7 +125,7 @@ def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes
 
 def mask_changed_lines(content: bytes, baseline: bytes, outliner: Outliner | None = None) -> bytes:
     """Return the masked content. Lines that ``baseline`` also contains are not masked, because
-    ``baseline`` is displayed as well and contains no secrets.
+    ``baseline`` is displayed as well.
     """
     text, shown_lines = decode(content), {*decode(baseline).split("\n")}
     lines = zip(text.split("\n"), mask_secrets(text, outliner).split("\n"), strict=True)

@@ -20,10 +20,10 @@ class RelatedShortage(NamedTuple):
 class Bottleneck:
     """The resource that limits a configuration. ``evidence`` is one line of text that can be verified.
 
-    ``confidence`` (0 to 1) depends on how directly the rule observes the bottleneck. It also depends on
-    how many readings just above the peak agree. ``gain`` is the estimated factor by which requests/s
-    rise if the bottleneck is removed, or 0 if unknown. ``related`` are other shortages, such as workers
-    that wait because of this bottleneck.
+    ``confidence`` (0 to 1) is higher if the rule observes the bottleneck directly, and if more readings
+    just above the peak agree. ``gain`` is the estimated factor by which requests/s rise if the bottleneck
+    is removed, or 0 if unknown. ``related`` are other shortages, such as workers that wait because of
+    this bottleneck.
     """
 
     tier: str

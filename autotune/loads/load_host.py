@@ -88,7 +88,7 @@ class ClientPorts:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
         if there are enough ports.
 
-        Sockets to all destinations are counted, so a shortage is never missed.
+        Sockets to all destinations are counted, so a shortage may be reported too early.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
             # Ports are free again after one or two seconds.

@@ -237,9 +237,9 @@ def _build_result(
 ) -> LoadResult:
     """Return the result of a reading. Timed gets count with their own latencies.
 
-    Other operations (sets, and all operations of agents) are not timed. They get the late share of the
-    timed gets or, if larger, the largest late share that the percentiles of sets allow. With random
-    arrivals, the number of requests differs slightly from the
+    Other operations (sets, and all operations of agents) are not timed. Untimed operations get the late
+    share of the timed gets or, if larger, the largest late share that the percentiles of sets allow. With
+    random arrivals, the number of requests differs slightly from the
     number that the rate implies. All requests that were sent count as intended.
     """
     tolerated_difference = 3 * sqrt(intended_count)

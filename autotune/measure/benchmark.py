@@ -39,7 +39,7 @@ class BenchmarkValue:
 
 @dataclass(frozen=True)
 class UnusableConfiguration:
-    """The benchmark reported that the configuration cannot be used. The search avoids similar ones."""
+    """The command reported that the configuration cannot be used."""
 
     why: str
 

@@ -183,7 +183,7 @@ class ViolationCounts:
 
 
 def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
-    """Return the counts of ``reading`` for the limit in ``slo`` that is exceeded most or missed least."""
+    """Return the counts of late requests or of errors, whichever is larger relative to its limit."""
     late_share, error_share = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     request_count = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), request_count)

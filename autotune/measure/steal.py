@@ -40,7 +40,7 @@ class CpuSteal:
         )
 
     def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
-        """Return the history with one more reading. ``hosts`` is the usage of each host during it."""
+        """Return the history with one more reading, during which ``hosts`` is the usage of each host."""
         return (
             CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:])
             if hosts

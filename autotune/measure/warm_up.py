@@ -102,8 +102,8 @@ def run_warm_up(
     so far. ``expected`` is the expected peak in requests/s. Without ``expected``, ``start_rate`` is the
     first rate, and a low rate is doubled while the stack keeps up. Windows at low rates are longer, up to
     ``settling_seconds``, so that an overload becomes visible. A cache whose hit rate rose over
-    ``rise_windows`` windows is still filling. There are at most ``max_windows`` windows, and after
-    ``max_seconds`` only the first two windows are completed.
+    ``rise_windows`` windows is still filling. ``max_windows`` is the maximum number of windows. After
+    ``max_seconds``, no third or later window starts.
 
     The load is halved if the stack is overloaded. The load grows again once the stack keeps up, because a
     cold cache warms faster with more requests. The load then stays well below the rate that overloaded

@@ -139,7 +139,7 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
 def parse_ss(text: str) -> Iterator[ListenQueue]:
     """Yield the sockets in the output of ``ss -ltnH``.
 
-    Its columns are state, Recv-Q (waiting connections), Send-Q (backlog), address and peer.
+    The output's columns are state, Recv-Q (waiting connections), Send-Q (backlog), address and peer.
     """
     for line in split_lines(text):
         fields = line.split()

@@ -1,7 +1,7 @@
 """Convert quantities with units, as users write them, to and from numbers in base units.
 
-Base units are seconds, bytes, requests/s and fractions of one. Most kinds of quantities need a unit, so
-a bare number is an error.
+Base units are seconds, bytes, requests/s and fractions of one. Except for rates, a number without a unit
+is an error.
 """
 
 from __future__ import annotations

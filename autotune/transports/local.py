@@ -53,7 +53,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # Return a shell's exit status instead of HostUnreachable, because the connection works.
+            # Return a shell's exit status, because the command failed and not the connection.
             status = (
                 NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
             )
