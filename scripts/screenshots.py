@@ -1,10 +1,9 @@
-"""Pictures of reports for visual inspection: three widths side by side, two themes, each kind of
-study.
+"""Pictures of reports for visual inspection, for each kind of study and both themes.
 
-``python -m scripts.screenshots`` draws the studies recorded under ``tests/report``, and short
-studies of a model, into ``build/screenshots``. All sections are unfolded, and a PDF is written as
-well. Names of kinds select pictures. ``--picture`` writes ``docs/report.png`` from the study of the
-lab.
+``python -m scripts.screenshots`` runs short studies of a model, and draws their reports and the
+recorded ones of ``tests/report`` into ``build/screenshots``. Each picture shows the page in three
+widths with all sections unfolded. Each page is written as a PDF, too. Arguments are the kinds of
+study to draw. ``--picture`` writes ``docs/report.png`` from the recorded study of the lab.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Silent:
 
 
 def several_beds(directory: Path) -> Path:
-    """Run a study on three different test beds, which are models."""
+    """Run a study with a model of three different test beds."""
     target = directory / "modelled.yaml"
     target.write_text(noisy(f"budget: {{trials: 10, time: 30m}}\nbeds:\n{BEDS}"))
     start.start_study(
@@ -67,7 +66,7 @@ def several_beds(directory: Path) -> Path:
 
 
 def command(directory: Path) -> Path:
-    """Run a study of a benchmark command whose value is not a rate."""
+    """Run a study of a benchmark command whose metric is not a rate."""
     for path in (ROOT / "targets").glob("command.*"):
         shutil.copy(path, directory)
     target = directory / "command.yaml"
@@ -78,7 +77,7 @@ def command(directory: Path) -> Path:
 
 
 def sweep(directory: Path) -> Path:
-    """Run a shipped sweep of the model."""
+    """Run a sweep that the project contains, on the model."""
     file, request = read_sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
     assert request is not None
     environment = preparation.prepare(file)
@@ -88,7 +87,7 @@ def sweep(directory: Path) -> Path:
 
 
 def recorded(name: str) -> Callable[[Path], Path]:
-    """Copy a recorded study, because its page is written into its directory."""
+    """Return a function that copies a recorded study, so that the original does not change."""
     return lambda directory: Path(shutil.copytree(RECORDED / name, directory / name))
 
 
@@ -107,7 +106,7 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
 
 
 def browse(*flags: str) -> str:
-    """Return the output of Chromium."""
+    """Run Chromium and return its output."""
     browser = shutil.which("chromium")
     if browser is None:
         sys.exit("chromium is not installed: scripts/setup --dev")
@@ -117,9 +116,7 @@ def browse(*flags: str) -> str:
 
 
 def sheet(page: Path, heights: Mapping[int, int]) -> Path:
-    """Write a page with frames of each width, as on different screens. The frames report their
-    heights.
-    """
+    """Write a page that shows ``page`` in a frame of each width. The frames report their heights."""
     frames = "".join(
         f'<iframe width="{width}" height="{height}" src="{page.name}#all"></iframe>'
         for width, height in heights.items()
@@ -134,7 +131,7 @@ iframe{{border:0}}</style>{frames}<script>setInterval(() => {{
 
 
 def pictures(page: Path, name: str) -> list[Path]:
-    """Write a PNG of one page in each theme, and its PDF."""
+    """Write a PNG of ``page`` in each theme, and a PDF."""
     OUT.mkdir(parents=True, exist_ok=True)
     document = browse("--dump-dom", sheet(page, dict.fromkeys(WIDTHS, 600)).as_uri())
     heights = [int(height) for height in re.findall(r'data-height="(\d+)"', document)]
@@ -149,7 +146,7 @@ def pictures(page: Path, name: str) -> list[Path]:
 
 
 def write(directory: Path, page: Path) -> None:
-    """Write the page of a study or of a sweep."""
+    """Write the report of the study or sweep in ``directory`` to ``page``."""
     if is_sweep(directory):
         output.write_page(results.load_results(directory), page)
     else:

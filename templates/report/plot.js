@@ -1,5 +1,5 @@
 "use strict";
-// Shared by the pages of reports and of sweeps.
+// Functions for the pages of studies and of sweeps.
 async function gunzipped(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
@@ -9,7 +9,7 @@ async function unpacked() {
   return JSON.parse(await gunzipped(Uint8Array.from(atob(by("data").textContent), (letter) => letter.charCodeAt(0))));
 }
 
-// Digits of base 85 in RFC 1924, with " instead of <.
+// The digits of base 85 as in RFC 1924, but with " instead of <.
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
 
 async function plotlyLoaded() {
@@ -29,7 +29,7 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Label each decade and, if the axis spans few decades, also 2 and 5 times each decade.
+// Label the powers of ten and, if the axis has few of them, their multiples by 2 and 5.
 function logAxis(values, mostDecades) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);
   if (!exponents.length) return { type: "log" };

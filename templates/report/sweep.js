@@ -1,6 +1,6 @@
 "use strict";
-const PAINTS = 10;  // colours c0 to c9 of the page's style; further series are dashed
-// Names from targets and hosts are text, but Plotly would read them as markup.
+const PAINTS = 10;  // number of colours in the page's style: c0 to c9. Further series are dashed.
+// Escape names from targets and hosts, because Plotly interprets markup in texts.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 function trace(series, index, panel) {
