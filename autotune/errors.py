@@ -123,9 +123,9 @@ class TargetErrorCollector:
     def raise_all(self) -> None:
         """Raise the first error in the file, if any, with the other errors in its ``others``."""
         if self._errors:
-            first, *further_errors = sorted(self._errors, key=lambda error: error.place)
-            first.others = tuple(further_errors)
-            raise first
+            first_error, *further_errors = sorted(self._errors, key=lambda error: error.place)
+            first_error.others = tuple(further_errors)
+            raise first_error
 
 
 class LockedError(AutotuneError):
@@ -144,13 +144,13 @@ def join_errors(
     AutotuneError.
     """
     lines = list(first_lines)
-    first, *further_errors = errors
+    first_error, *further_errors = errors
     if not lines and not further_errors:
-        return first
-    is_one_class = all(type(error) is type(first) for error in further_errors)
-    error_class = type(first) if is_one_class else AutotuneError
-    messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
-    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
+        return first_error
+    is_one_class = all(type(error) is type(first_error) for error in further_errors)
+    error_class = type(first_error) if is_one_class else AutotuneError
+    messages = "\n".join([*lines, first_error.message, *(error.message for error in further_errors)])
+    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first_error.hint)
 
 
 class RenderError(AutotuneError):

@@ -157,24 +157,24 @@ def _simplify_value_message(message: str) -> str:
 
 def _find_typed_command(context: Any) -> str:
     """Return the typed command without the program's name; empty if no command was typed."""
-    names = []
+    command_names = []
     while context is not None and context.parent is not None:
-        names.append(context.info_name)
+        command_names.append(context.info_name)
         context = context.parent
-    return " ".join(reversed(names))
+    return " ".join(reversed(command_names))
 
 
 def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
     """Print an operating system error with a hint."""
-    hints = SYSTEM_ERROR_HINTS | dict.fromkeys(
+    hints_by_errno = SYSTEM_ERROR_HINTS | dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT), build_disk_full_hint(command)
     )
-    if error.errno not in hints:
+    if error.errno not in hints_by_errno:
         return _report_bug(as_json=as_json)
     message = (error.strerror or str(error)).lower()
     path = error.filename2 or error.filename
-    text = message if path is None else f"{os.fsdecode(path)}: {message}"
-    return _report_message(text, hints[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
+    error_text = message if path is None else f"{os.fsdecode(path)}: {message}"
+    return _report_message(error_text, hints_by_errno[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
 
 
 def _report_bug(*, as_json: bool) -> int:

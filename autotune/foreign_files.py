@@ -134,12 +134,12 @@ def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     """
     try:
         with _open_directory(root, name) as directory:
-            names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
+            directory_names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
     except FileNotFoundError:
         return ()
-    if len(names) > MAX_FILES:
+    if len(directory_names) > MAX_FILES:
         raise ForeignFileError(root / name, f"contains more than {MAX_FILES} names")
-    return tuple(sorted(names))
+    return tuple(sorted(directory_names))
 
 
 def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:

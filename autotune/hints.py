@@ -52,10 +52,10 @@ def find_command_hint(command: str) -> str | None:
 
 def find_option_hint(option: str, command: str) -> str:
     """Return the hint for an unknown option of ``command``, or of autotune if ``command`` is empty."""
-    name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
+    long_name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
-    return _list_option_hints(command, option).get(name, _FALLBACK_HINT.format(command))
+    return _list_option_hints(command, option).get(long_name, _FALLBACK_HINT.format(command))
 
 
 def is_fallback(hint: str) -> bool:

@@ -139,15 +139,15 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
     """
     text = decode(content)
     pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
-    secrets = {text[start:end] for start, end in find_secrets(text)}
-    words = {
+    detected_secrets = {text[start:end] for start, end in find_secrets(text)}
+    piece_words = {
         word[0]
         for piece in pieces_of_text
         for word in _SECRET_WORD_PATTERN.finditer(piece)
         if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)
     }
-    return frozenset(secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
-        word for word in words if not _PLAIN_WORD_PATTERN.fullmatch(word)
+    return frozenset(secret for secret in detected_secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
+        word for word in piece_words if not _PLAIN_WORD_PATTERN.fullmatch(word)
     )
 
 
@@ -331,11 +331,11 @@ class _OriginalPositions:
         )
 
     def _find_original_position(self, position: int, *, is_end: bool) -> int:
-        number = bisect_right(self.starts, position) - 1
-        start, end, is_piece = self.places[number]
+        part_index = bisect_right(self.starts, position) - 1
+        start, end, is_piece = self.places[part_index]
         if is_piece:
             return end if is_end else start
-        return start + position - self.starts[number] + is_end
+        return start + position - self.starts[part_index] + is_end
 
 
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:

@@ -95,10 +95,10 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
     target_values = _read_target_values(Path(_read_argument(ctx, "target")))
     catalogue = _read_catalogue(target_values)
     rules = target_values.get("parameters") or {}
-    names = {name: "" for name in rules if "command" in target_values}
-    for name, tier in _parse_tiers(target_values).items():
-        names |= tier.list_parameters(name, catalogue)
-    yield from sorted(names.items())
+    descriptions_by_name = {tier_name: "" for tier_name in rules if "command" in target_values}
+    for tier_name, tier in _parse_tiers(target_values).items():
+        descriptions_by_name |= tier.list_parameters(tier_name, catalogue)
+    yield from sorted(descriptions_by_name.items())
 
 
 @_ignore_errors
@@ -174,25 +174,25 @@ class _CompletionTier:
     app: str | None
     local_cache: bool
 
-    def list_parameters(self, name: str, catalogue: Catalogue) -> dict[str, str]:
+    def list_parameters(self, tier_name: str, catalogue: Catalogue) -> dict[str, str]:
         """Return the full names of the tier's parameters, with their descriptions."""
         from autotune.services.registry import choice_name
 
-        names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
-        for location in catalogue.list_tier_services(name, self):
+        descriptions_by_name = {choice_name(tier_name): "service to run"} if len(self.service) > 1 else {}
+        for location in catalogue.list_tier_services(tier_name, self):
             for parameter in location.service.parameters:
                 if parameter.roles is None or location.role in parameter.roles:
-                    names[f"{name}.{location.service.name}.{parameter.name}"] = parameter.meaning
-        return names
+                    descriptions_by_name[f"{tier_name}.{location.service.name}.{parameter.name}"] = parameter.meaning
+        return descriptions_by_name
 
 
 def _parse_tiers(target_values: Mapping[str, Any]) -> dict[str, _CompletionTier]:
     from autotune.target import runtimes
 
     tiers = {}
-    for name, tier in (target_values.get("tiers") or {}).items():
+    for tier_name, tier in (target_values.get("tiers") or {}).items():
         services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
-        tiers[name] = _CompletionTier(
+        tiers[tier_name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
             runtimes.RUNTIMES[runtime].installed,
             runtimes.RUNTIMES[runtime].isolated,
@@ -226,10 +226,10 @@ def _read_target_values(path: Path) -> Mapping[str, Any]:
     return target_values
 
 
-def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the value of the argument ``name``, which must be the command's first argument."""
+def _read_argument(ctx: typer.Context, argument_name: str) -> str:
+    """Return the value of the argument ``argument_name``, which must be the command's first argument."""
     # If the value of an option is missing, parsing stops before words are assigned to arguments.
-    return str(ctx.params.get(name) or ctx.args[0])
+    return str(ctx.params.get(argument_name) or ctx.args[0])
 
 
 def _find_studies_directory(ctx: typer.Context) -> Path:

@@ -118,8 +118,8 @@ def _format_summary(text: str | None) -> str:
     return " ".join((text or "").split("\n\n")[0].split()).rstrip(".")
 
 
-def _write_examples(name: str, formatter: HelpFormatter) -> None:
-    if name in EXAMPLES:
+def _write_examples(command_name: str, formatter: HelpFormatter) -> None:
+    if command_name in EXAMPLES:
         with formatter.section("Examples"):
-            for example in EXAMPLES[name]:
+            for example in EXAMPLES[command_name]:
                 formatter.write(f"{'':{formatter.current_indent}}{example}\n")

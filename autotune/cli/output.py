@@ -49,8 +49,8 @@ def print_study(
             f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
         )
     if json_:
-        answers = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
-        print_json(build_summary(view) | answers)
+        latency_fields = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
+        print_json(build_summary(view) | latency_fields)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
         width = find_terminal_width(80) if brief else find_terminal_width()
@@ -64,16 +64,16 @@ def print_study(
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
-def print_csv(directory: Path, name: str) -> None:
+def print_csv(directory: Path, table_name: str) -> None:
     """Print a table of a study as CSV. Raises UsageError."""
     from autotune.report.csv_and_metrics import TABLE_NAMES, format_csv
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.target.messages import suggest_name
 
-    if name not in TABLE_NAMES:
-        raise UsageError(f"--csv: unknown table {name!r}", hint=suggest_name(name, TABLE_NAMES))
-    echo(format_csv(build_study_view(open_study(directory)), name), end="")
+    if table_name not in TABLE_NAMES:
+        raise UsageError(f"--csv: unknown table {table_name!r}", hint=suggest_name(table_name, TABLE_NAMES))
+    echo(format_csv(build_study_view(open_study(directory)), table_name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:

@@ -55,23 +55,23 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
     """Return the overrides of `--set`. Raises UsageError if a parameter is set twice."""
     from autotune.target.overrides import SET_OPTION
 
-    names: set[str] = set()
+    parameter_names: set[str] = set()
     for assignment in assignments or ():
-        name = assignment.partition("=")[0].strip()
-        if name in names:
-            raise UsageError(f"--set {name} is given twice", hint="give each parameter once")
-        names.add(name)
+        parameter_name = assignment.partition("=")[0].strip()
+        if parameter_name in parameter_names:
+            raise UsageError(f"--set {parameter_name} is given twice", hint="give each parameter once")
+        parameter_names.add(parameter_name)
     return [(SET_OPTION, assignment) for assignment in assignments or ()]
 
 
 @contextmanager
 def open_studies_directory(
-    storage_url: str | None, studies: Path, names: Iterable[str] | None = None
+    storage_url: str | None, studies: Path, study_names: Iterable[str] | None = None
 ) -> Iterator[Path]:
     """Yield the directory of the studies. With a ``storage_url``, the directory is temporary and contains
     copies.
 
-    ``names`` are the studies to copy, by default all studies. Raises AutotuneError.
+    ``study_names`` are the studies to copy, by default all studies. Raises AutotuneError.
     """
     if storage_url is None:
         yield studies
@@ -79,26 +79,26 @@ def open_studies_directory(
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as directory:
-        for name in database.list_study_names() if names is None else names:
-            database.copy_study(database.find_study(name), Path(directory))
+        for study_name in database.list_study_names() if study_names is None else study_names:
+            database.copy_study(database.find_study(study_name), Path(directory))
         yield Path(directory)
 
 
 @contextmanager
-def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
+def follow_study(storage_url: str | None, studies: Path, study_name: str) -> Iterator[Callable[[], Path]]:
     """Yield a function that returns the directory of a study. With a ``storage_url``, each call copies
     the latest records. Raises AutotuneError.
     """
     from autotune.study.directory import find_study
 
     if storage_url is None:
-        directory = find_study(name, studies)
+        directory = find_study(study_name, studies)
         yield lambda: directory
         return
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies:
-        study = database.find_study(name)
+        study = database.find_study(study_name)
         yield lambda: database.copy_study(study, Path(copies))
 
 
@@ -177,7 +177,7 @@ def _open_metrics_publishers(
 
 def create_progress(
     target: Target,
-    state: Callable[[], State],
+    read_state: Callable[[], State],
     stream: TextIO,
     environment: Mapping[str, str],
     *,
@@ -192,10 +192,10 @@ def create_progress(
     if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import PlainProgress
 
-        return PlainProgress(target, state, stream, verbose=verbose)
+        return PlainProgress(target, read_state, stream, verbose=verbose)
     from autotune.report.live_progress import LiveProgress
 
-    return LiveProgress(target, state, stream)
+    return LiveProgress(target, read_state, stream)
 
 
 def run_session(

@@ -77,13 +77,13 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
     }
 
 
-def _encode_text(text: str | None) -> dict[str, str]:
+def _encode_text(file_text: str | None) -> dict[str, str]:
     """Return a file's text as a JSON field, in base64 if it contains bytes that are not UTF-8."""
-    if text is None:
+    if file_text is None:
         return {}
-    if config_text.is_utf8(text):
-        return {"text": text}
-    return {"base64": b64encode(config_text.encode(text)).decode()}
+    if config_text.is_utf8(file_text):
+        return {"text": file_text}
+    return {"base64": b64encode(config_text.encode(file_text)).decode()}
 
 
 def _decode_text(file: Mapping[str, Any]) -> str | None:
@@ -102,7 +102,7 @@ def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
 
 
 def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
-    files = tuple(
+    config_files = tuple(
         ConfigFile(
             path,
             str(file["template"]),
@@ -112,5 +112,5 @@ def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
         )
         for path, file in record["files"].items()
     )
-    texts = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
-    return AdoptedConfig(files, str(record["listen"]), **texts)
+    text_fields = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
+    return AdoptedConfig(config_files, str(record["listen"]), **text_fields)

@@ -54,21 +54,21 @@ class ServerWatch:
                 f"ignored, because they were down before the study: {describe_down_servers(down)}"
             )
 
-    def find_down(
+    def find_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[DownServer, ...]:
         """Return the servers that any balancer among ``instances`` regards as failed.
 
         Raises HostUnreachable.
         """
-        down, reasons = self._read_down_servers(instances, transports)
-        for name, reason in reasons.items():
-            self.unreadable.add(name)
+        down_servers, unreadable_reasons = self._read_down_servers(instances, transports)
+        for instance_name, reason in unreadable_reasons.items():
+            self.unreadable.add(instance_name)
             self.note(
-                f"only responses from {name} are checked, because its server states cannot be "
+                f"only responses from {instance_name} are checked, because its server states cannot be "
                 f"read ({reason})"
             )
-        return tuple(server for server in down if server not in self.ignored)
+        return tuple(server for server in down_servers if server not in self.ignored)
 
     def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
@@ -82,20 +82,20 @@ class ServerWatch:
             if instance.name not in self.unreadable
             and instance.service.build_server_check(instance.placement)
         ]
-        down: list[DownServer] = []
+        down_servers: list[DownServer] = []
         reasons: dict[str, str] = {}
 
         def read(transport: Transport) -> None:
             for instance in checked_instances:
                 if transports[instance.placement.host] is transport:
                     try:
-                        down.extend(self._read_instance(instance, transport))
+                        down_servers.extend(self._read_instance(instance, transport))
                     except ValueError as error:
                         reasons[instance.name] = str(error)
 
         hosts = dict.fromkeys(instance.placement.host for instance in checked_instances)
         run_on_all([transports[name] for name in hosts], read).unwrap()
-        return down, reasons
+        return down_servers, reasons
 
     def _read_instance(self, instance: ServiceInstance, transport: Transport) -> list[DownServer]:
         """Return the failed servers of one balancer. Raises ValueError."""

@@ -114,9 +114,9 @@ class HostBackup:
                 enabled[unit] = starts if runs == self.state.units[unit] else runs
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
-    def is_foreign_value(self, name: str, value: str | None) -> bool:
+    def is_foreign_value(self, sysctl_name: str, current_value: str | None) -> bool:
         """True if a kernel value is neither the original value nor a value that autotune set."""
-        return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
+        return current_value not in {self.state.sysctls[sysctl_name], *self.last_written.get(sysctl_name, ())}
 
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
@@ -128,13 +128,13 @@ class HostBackup:
         autotune wrote the current file, its digest stays recorded even after failed deployments.
         """
         written_digests = dict(self.last_written)
-        for name, digest in digests.items():
-            replaced_digest = (replaced or {}).get(name)
+        for changed_name, digest in digests.items():
+            replaced_digest = (replaced or {}).get(changed_name)
             earlier_digests = sorted(
-                (d for d in written_digests.get(name, ()) if d != digest),
+                (d for d in written_digests.get(changed_name, ()) if d != digest),
                 key=lambda d: d == replaced_digest,
             )
-            written_digests[name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
+            written_digests[changed_name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
         return replace(self, last_written=written_digests)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
@@ -269,12 +269,12 @@ class HostBackup:
 
 def encode_backup(backup: HostBackup) -> bytes:
     """Return the backup as JSON text, with which a person can restore the host by hand."""
-    state = backup.state
+    original_state = backup.state
     record = {
         "schema": SCHEMA_VERSION,
         "host": backup.host,
         "study": backup.study,
-        "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
+        "files": {path: _encode_file(file) for path, file in sorted(original_state.files.items())},
         "units": {
             unit: {
                 "active": runs,
@@ -286,9 +286,9 @@ def encode_backup(backup: HostBackup) -> bytes:
                 ),
                 **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {}),
             }
-            for unit, runs in state.units.items()
+            for unit, runs in original_state.units.items()
         },
-        "sysctls": dict(sorted(state.sysctls.items())),
+        "sysctls": dict(sorted(original_state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
         "written": {name: list(digests) for name, digests in sorted(backup.last_written.items())},
     }

@@ -50,10 +50,10 @@ def load_dataset(
     dataset_mark = f"pairs={data_set.pairs} mean={MEAN_VALUE_BYTES}"
     if run_store(loader.read_mark_command) == dataset_mark:
         return False
-    for first in range(0, data_set.pairs, BLOCK_PAIRS):
-        count = min(BLOCK_PAIRS, data_set.pairs - first)
-        run_store(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
-        progress(first + count, data_set.pairs)
+    for first_index in range(0, data_set.pairs, BLOCK_PAIRS):
+        count = min(BLOCK_PAIRS, data_set.pairs - first_index)
+        run_store(loader.build_write_command(first_index, count, MEAN_VALUE_BYTES))
+        progress(first_index + count, data_set.pairs)
     for command in loader.build_mark_commands(dataset_mark):
         run_store(command)
     return True
@@ -86,8 +86,8 @@ def read_pairs_for_caches(
     if loader is None:
         return {}
     keys, values = list_cached_keys(data_set), list[str]()
-    for first in range(0, len(keys), BLOCK_PAIRS):
-        argv = loader.build_read_command(keys[first : first + BLOCK_PAIRS])
+    for first_index in range(0, len(keys), BLOCK_PAIRS):
+        argv = loader.build_read_command(keys[first_index : first_index + BLOCK_PAIRS])
         values += _run_store_command(
             instance.placement.tier, transport, loader.busy_text, argv
         ).split("\n")

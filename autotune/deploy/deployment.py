@@ -30,7 +30,7 @@ from autotune.deploy.desired_state import (
     find_ranks,
     plan_host,
     render_files,
-    required_actions,
+    list_required_actions,
 )
 from autotune.deploy.host_state import (
     FileState,
@@ -156,7 +156,7 @@ class Deployment(Fleet):
         self._inspect_original_stack(desired_state)
         desired_state = replace_starts(desired_state, self._starts)
         self._back_up_hosts(desired_state)
-        originals = self._original_states(desired_state)
+        originals = self._collect_original_states(desired_state)
         try:
             return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
         except AutotuneError as error:
@@ -223,7 +223,7 @@ class Deployment(Fleet):
             lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
         ).unwrap()
         self._answered_before = self.probe.right.is_met(self.probe.send())
-        self._server_watch.ignore_down_servers(self.stack.instances, self._transports())
+        self._server_watch.ignore_down_servers(self.stack.instances, self._map_transports())
 
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
@@ -235,7 +235,7 @@ class Deployment(Fleet):
             default=0.0,
         )
 
-    def _transports(self) -> dict[str, Transport]:
+    def _map_transports(self) -> dict[str, Transport]:
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
@@ -278,24 +278,24 @@ class Deployment(Fleet):
         if problem is None:
             self.boot_times.record_stack(time.monotonic() - start_time)
             return
-        failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
-        lines = [line for lines in failures.results.values() for line in lines]
-        message = "\n".join([f"the stack does not respond correctly: {problem}", *lines])
+        failure_results = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
+        failure_lines = [line for failure_lines in failure_results.results.values() for line in failure_lines]
+        message = "\n".join([f"the stack does not respond correctly: {problem}", *failure_lines])
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit_seconds: float, settings: Settings) -> str | None:
         """Wait until no server is down. Return a message with the servers that are still down, or
         ``None``.
         """
-        active_instances, transports = self.stack.active_instances(settings), self._transports()
-        if not (down := self._server_watch.find_down(active_instances, transports)):
+        active_instances, transports = self.stack.active_instances(settings), self._map_transports()
+        if not (down := self._server_watch.find_down_servers(active_instances, transports)):
             return None
         start_time, server_names = time.monotonic(), describe_down_servers(down)
         self._note(
             f"autotune waits, because load balancers report that servers are down: {server_names}"
         )
         with wait_notices.wait("the load balancer", "all servers", limit_seconds):
-            while down := self._server_watch.find_down(active_instances, transports):
+            while down := self._server_watch.find_down_servers(active_instances, transports):
                 if time.monotonic() - start_time > limit_seconds:
                     still_down = describe_down_servers(down)
                     return f"servers are still down after {limit_seconds:.0f} s: {still_down}"
@@ -348,9 +348,9 @@ class Deployment(Fleet):
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """Return the changes that ``settings`` would make to each host now. No lock is needed."""
         base, masked = self._rendered_baseline, self.build_desired_state(settings)
-        states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
+        states_by_host = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
         current_hosts = self.hosts.run_on_hosts(
-            states, lambda host: read_current_host(host, states[host.name])
+            states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
         ).unwrap()
         originals = self._add_isolated_files(
             masked, {name: host.state for name, host in current_hosts.items()}
@@ -384,17 +384,17 @@ class Deployment(Fleet):
         parameters cause actions.
         """
         base_state = (
-            self._confirmed_state.desired if self._confirmed_state else self._baseline_state()
+            self._confirmed_state.desired if self._confirmed_state else self._build_baseline_state()
         )
 
-        def build_plan(name: str) -> HostPlan:
+        def build_plan(host_name: str) -> HostPlan:
             current_settings = (
                 base_state.settings
                 if self._confirmed_state
-                else find_current_settings(name, base_state, observed[name])
+                else find_current_settings(host_name, base_state, observed[host_name])
             )
-            needed_actions = required_actions(desired, name, current_settings)
-            return plan_host(desired.hosts[name], observed[name], needed_actions)
+            needed_actions = list_required_actions(desired, host_name, current_settings)
+            return plan_host(desired.hosts[host_name], observed[host_name], needed_actions)
 
         return {name: build_plan(name) for name in self.stack.hosts}
 
@@ -403,11 +403,11 @@ class Deployment(Fleet):
         """Return the state with the baseline settings, in which secrets are still masked."""
         return self.build_desired_state(self.space.complete_unrepaired({}).settings)
 
-    def _baseline_state(self) -> DesiredState:
+    def _build_baseline_state(self) -> DesiredState:
         base_state = self._rendered_baseline
-        return base_state.with_secrets(self._original_states(base_state))
+        return base_state.with_secrets(self._collect_original_states(base_state))
 
-    def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
+    def _collect_original_states(self, desired: DesiredState) -> dict[str, HostState]:
         """Return the state of each host before the first change, including files inside containers."""
         return self._add_isolated_files(
             desired, {n: self.hosts[n].original_state for n in desired.hosts}
@@ -466,11 +466,11 @@ class Deployment(Fleet):
         def apply_step(step: PlanStep, host: RuntimeHost) -> Mapping[str, float]:
             return host.apply(desired.hosts[host.name], step[host.name])
 
-        starts = {name: state.starts for name, state in desired.hosts.items()}
+        starts = {host_name: state.starts for host_name, state in desired.hosts.items()}
         for step in split_into_steps(plans, starts):
             boot_seconds = self.hosts.run_on_hosts(step, partial(apply_step, step)).unwrap()
-            for name, seconds in boot_seconds.items():
-                self.boot_times.record_units(name, seconds)
+            for host_name, seconds in boot_seconds.items():
+                self.boot_times.record_units(host_name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
@@ -628,8 +628,8 @@ class Deployment(Fleet):
         """Keep the deployment when hosts are released: see `Fleet.keep_deployed`."""
         assert self.outlives_tuner
         assert self._confirmed_state is not None
-        states = self._confirmed_state.desired.hosts
-        self.hosts.run_on_hosts(states, lambda host: host.persist_state(states[host.name])).unwrap()
+        states_by_host = self._confirmed_state.desired.hosts
+        self.hosts.run_on_hosts(states_by_host, lambda host: host.persist_state(states_by_host[host.name])).unwrap()
         self._keeps_deployment = True
 
     def restore(self) -> None:
@@ -679,7 +679,7 @@ class Deployment(Fleet):
     def _find_baseline(self) -> DesiredState | None:
         """Return the baseline state, or ``None`` if a file with its secrets has no backup."""
         try:
-            return self._baseline_state()
+            return self._build_baseline_state()
         except AutotuneError:
             return None
 

@@ -105,9 +105,9 @@ class DesiredState:
         for an unknown file.
         """
         for instance in self.instances_on(host):
-            for name in self.rendered_files[instance.name]:
-                if self.layout.path_for(instance, name) == path:
-                    return find_outliner(instance.service, name)
+            for service_path in self.rendered_files[instance.name]:
+                if self.layout.path_for(instance, service_path) == path:
+                    return find_outliner(instance.service, service_path)
         return None
 
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
@@ -186,7 +186,7 @@ def build_desired_state(
     return DesiredState(settings, instances, rendered_files, hosts, layout)
 
 
-def required_actions(
+def list_required_actions(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> dict[str, dict[str, Action]]:
     """Return, for each file or kernel value, the least disruptive action with which a change takes
@@ -316,26 +316,26 @@ def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> 
 def _build_file_states(
     instances: Sequence[ServiceInstance], rendered_files: RenderedFiles, layout: RuntimeLayout
 ) -> dict[str, FileState]:
-    states: dict[str, FileState] = {}
-    writers: dict[str, str] = {}
+    states_by_path: dict[str, FileState] = {}
+    writers_by_path: dict[str, str] = {}
     for instance in instances:
         files = {
             file.path: file for file in resolve_config_files(instance.service, instance.placement)
         }
-        for name, content in rendered_files[instance.name].items():
-            path = layout.path_for(instance, name)
-            if path in states and (states[path].content or b"") != content:
+        for service_path, content in rendered_files[instance.name].items():
+            path = layout.path_for(instance, service_path)
+            if path in states_by_path and (states_by_path[path].content or b"") != content:
                 raise AutotuneError(
-                    f"{writers[path]} and {instance.name} both need {path} on {instance.placement.host}",
+                    f"{writers_by_path[path]} and {instance.name} both need {path} on {instance.placement.host}",
                     hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
-            is_absent = files[name].optional and not content
-            states[path] = (
-                FileState() if is_absent else FileState(content, layout.mode_for(files[name]))
+            is_absent = files[service_path].optional and not content
+            states_by_path[path] = (
+                FileState() if is_absent else FileState(content, layout.mode_for(files[service_path]))
             )
-            writers[path] = instance.name
-    return states
+            writers_by_path[path] = instance.name
+    return states_by_path
 
 
 def _find_reading_units(
@@ -403,15 +403,15 @@ def render_files(
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     by_service: dict[str, dict[str, Value]] = {}
-    for full_name, value in settings.items():
-        name = ParameterName.parse(full_name)
-        if name.tier == placement.tier and name.parameter:
-            by_service.setdefault(name.service, {})[name.parameter] = value
+    for full_name, setting in settings.items():
+        parsed_name = ParameterName.parse(full_name)
+        if parsed_name.tier == placement.tier and parsed_name.parameter:
+            by_service.setdefault(parsed_name.service, {})[parsed_name.parameter] = setting
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
     own_settings = by_service.get(service.name, {})
-    values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
+    template_values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
     return {
-        file.path: render_file(directories, file.template, values, file.text)
+        file.path: render_file(directories, file.template, template_values, file.text)
         for file in resolve_config_files(service, placement)
     }
 

@@ -138,8 +138,8 @@ class ManagedHost:
             Command(wrap_command(instance.placement, argv) if wrap_command else argv)
             for instance, argv in queries
         ]
-        observed, answers = self.observe_and_run(desired, commands)
-        return observed, [command_result.stdout for command_result in answers]
+        observed, command_results = self.observe_and_run(desired, commands)
+        return observed, [command_result.stdout for command_result in command_results]
 
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
@@ -149,29 +149,29 @@ class ManagedHost:
 
         Raises CommandFailed for a required command that failed.
         """
-        paths, names, keys = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
+        paths, unit_names, sysctl_names = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
         look_commands = [
             ("look", *paths),
-            ("units", *names) if names else ("true",),
-            ("kernel", *(key.replace(".", "/") for key in keys)),
+            ("units", *unit_names) if unit_names else ("true",),
+            ("kernel", *(key.replace(".", "/") for key in sysctl_names)),
         ]
-        files_result, units_result, kernel_result, *answers = run_required(
+        files_result, units_result, kernel_result, *command_results = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
             # If this process holds the lock, earlier commands may still be running, so wait for them.
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
-        files = parse_files(paths, files_result.stdout)
-        self._staging_directories |= {path: file.staging_directory for path, file in files.items()}
+        observed_files = parse_files(paths, files_result.stdout)
+        self._staging_directories |= {path: file.staging_directory for path, file in observed_files.items()}
         observed = ObservedHost(
-            files,
-            self._manager.parse_units(names, units_result.stdout)
-            if self._manager and names
+            observed_files,
+            self._manager.parse_units(unit_names, units_result.stdout)
+            if self._manager and unit_names
             else {},
-            parse_sysctls(keys, kernel_result.stdout),
+            parse_sysctls(sysctl_names, kernel_result.stdout),
         )
-        return observed, answers
+        return observed, command_results
 
     def back_up(
         self,
@@ -185,8 +185,8 @@ class ManagedHost:
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
         """
-        files = {**desired.files, **{path: FileState() for path in created_files}}
-        new_state = self.backup.find_missing(HostState(files, desired.units, desired.sysctls))
+        file_states = {**desired.files, **{path: FileState() for path in created_files}}
+        new_state = self.backup.find_missing(HostState(file_states, desired.units, desired.sysctls))
         if new_state == HostState():
             return
         parent_states = {
@@ -247,9 +247,9 @@ class ManagedHost:
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
         ]
-        trials = [Command(self._build_check(check)) for check in checks]
-        answers = self._run_locked([*commands, *trials], timeout=60.0)
-        for check, command_result in zip(checks, answers[len(commands) :], strict=True):
+        check_commands = [Command(self._build_check(check)) for check in checks]
+        command_results = self._run_locked([*commands, *check_commands], timeout=60.0)
+        for check, command_result in zip(checks, command_results[len(commands) :], strict=True):
             if not command_result.ok:
                 reason = command_result.error_text or "its configuration is not accepted"
                 raise InvalidConfiguration(f"{check.instance.name}: {reason}")
@@ -296,20 +296,20 @@ class ManagedHost:
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
-        answers = self._run_locked(
+        command_results = self._run_locked(
             [*backup_commands, *steps], timeout=_compute_action_timeout(desired, plan)
         )
-        return _parse_boot_seconds(answers)
+        return _parse_boot_seconds(command_results)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
         """Apply the plan that restores the original state. Continue after failed steps, and return
         the error messages.
         """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
-        answers = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
+        command_results = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
         return [
             command_result.error_text or " ".join(step.argv[:2])
-            for step, command_result in zip(steps, answers, strict=False)
+            for step, command_result in zip(steps, command_results, strict=False)
             if not command_result.ok and step.argv[0] != "remove"
         ]
 
@@ -328,8 +328,8 @@ class ManagedHost:
         ]
         commands += [("remove", path, *own_digests(path)) for path in plan.files_to_remove]
         if plan.sysctls:
-            values = (f"{name}={value}" for name, value in plan.sysctls.items())
-            commands.append(("sysctl", "-q", "-w", *values))
+            assignments = (f"{name}={value}" for name, value in plan.sysctls.items())
+            commands.append(("sysctl", "-q", "-w", *assignments))
         if self._manager and any(
             path.startswith(self._manager.unit_directory) for path in plan.unread_files
         ):
@@ -341,8 +341,8 @@ class ManagedHost:
                 if action is Action.RELOAD
                 else [("clock", unit), ("restart", unit)]
             )
-            start = desired.starts.get(unit, UnitStart())
-            commands += [start.build_wait_command(unit), ("clock", unit)]
+            unit_start = desired.starts.get(unit, UnitStart())
+            commands += [unit_start.build_wait_command(unit), ("clock", unit)]
         commands += [
             ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
         ]
@@ -378,10 +378,10 @@ class ManagedHost:
     def find_failures(self) -> list[str]:
         """Return the names and last messages of units that should be running but have stopped."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
-        answers = run_commands(self.transport, commands, functions=self._functions)
+        command_results = run_commands(self.transport, commands, functions=self._functions)
         return [
             f"{self.name}: {command_result.error_text}"
-            for command_result in answers
+            for command_result in command_results
             if command_result.error_text
         ]
 
@@ -475,13 +475,13 @@ class ManagedHost:
                 files_to_write=tuple(path for path in plan.files_to_write if path in kept_paths),
             )
         )
-        files = {path: file for path, file in original.files.items() if path not in kept_paths}
+        restorable_files = {path: file for path, file in original.files.items() if path not in kept_paths}
         messages = [
             f"{self.name}: {check.unit} refuses its original files, so the current files "
             f"are kept: {message}"
             for check, message in refused_checks.items()
         ]
-        return replace(original, files=files), messages
+        return replace(original, files=restorable_files), messages
 
     def _stage_originals(
         self, original: HostState, plan: HostPlan, observed: ObservedHost
@@ -513,14 +513,14 @@ class ManagedHost:
         commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
         commands += [Command(self._build_original_check(check, ())) for check in checks]
         running_by_check = {check: observed.units[check.unit].active for check in checks}
-        answers = self._run_locked(
+        command_results = self._run_locked(
             [*staging_commands, *commands, Command(("unstage", *removed_paths))],
             timeout=ACTION_TIMEOUT_SECONDS,
         )[len(staging_commands) :]
         return {
             check: staged_result.error_text
             for check, staged_result, current_result in zip(
-                checks, answers, answers[len(checks) :], strict=False
+                checks, command_results, command_results[len(checks) :], strict=False
             )
             if not staged_result.ok
             and (current_result.ok if {*check.files} & {*check.argv} else running_by_check[check])
@@ -571,18 +571,18 @@ class ManagedHost:
         """Run commands that change the host. Raises LockedError if the lock was lost."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
-        answers = run_commands(
+        command_results = run_commands(
             self.transport,
             [fence, *commands],
             timeout=timeout,
             exclusive=True,
             functions=self._functions,
         )
-        if not answers[0].ok:
+        if not command_results[0].ok:
             raise LockedError(
-                f"{self.name}: {answers[0].error_text}", hint="another tuner took over this host"
+                f"{self.name}: {command_results[0].error_text}", hint="another tuner took over this host"
             )
-        for command, command_result in zip(commands, answers[1:], strict=False):
+        for command, command_result in zip(commands, command_results[1:], strict=False):
             if (
                 command.argv[0] in ("swap", "remove")
                 and command_result.ok
@@ -595,7 +595,7 @@ class ManagedHost:
                 raise CommandFailed(
                     f"{self.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
                 )
-        return answers[1:]
+        return command_results[1:]
 
 
 def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
@@ -604,17 +604,17 @@ def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
     return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
 
 
-def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
+def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:
     """Return the boot time of each restarted unit: the seconds between its two ``clock`` commands.
     Reloaded units have only one ``clock`` command.
     """
-    times: dict[str, list[float]] = {}
-    for command_result in answers:
+    clock_times: dict[str, list[float]] = {}
+    for command_result in command_results:
         if command_result.argv[0] == "clock" and is_decimal(command_result.stdout.strip()):
-            times.setdefault(command_result.argv[1], []).append(
+            clock_times.setdefault(command_result.argv[1], []).append(
                 parse_decimal(command_result.stdout.strip())
             )
-    return {unit: last - first for unit, (first, *later) in times.items() for last in later}
+    return {unit: last - first for unit, (first, *later) in clock_times.items() for last in later}
 
 
 def staged_path(path: str) -> str:
@@ -661,13 +661,13 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
     """Return the contents of files by path, from the output of the shell function ``contents``. Raises
     AutotuneError for invalid output.
     """
-    lines = split_lines(output)
+    encoded_contents = split_lines(output)
     # The shell removes empty lines at the end, which stand for absent files.
-    lines += [""] * (len(paths) - len(lines))
+    encoded_contents += [""] * (len(paths) - len(encoded_contents))
     with wrap_parse_errors("the contents of files", "(not shown)"):
         return {
             path: base64.b64decode(line, validate=True)
-            for path, line in zip(paths, lines, strict=True)
+            for path, line in zip(paths, encoded_contents, strict=True)
         }
 
 
@@ -708,7 +708,7 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
 IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
-def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
+def validate_cases(transport: Transport, validation_cases: ValidationCases) -> list[str | None]:
     """Return the software's message about the files of each instance, or ``None`` for accepted files.
 
     All instances must be on the transport's host. Raises HostUnreachable, or AutotuneError if no
@@ -719,7 +719,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
         check = _build_check(staged.instance, staged.files, staged.directory)
         return [] if check is None else [Command(check)]
 
-    answers_by_case = run_on_staged_files(transport, cases, "validated", build_check)
+    answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
         next((a.error_text or "it is refused" for a in answers if not a.ok), None)
         for answers in answers_by_case
@@ -752,7 +752,7 @@ class StagedCase:
 
 def run_on_staged_files(
     transport: Transport,
-    cases: ValidationCases,
+    validation_cases: ValidationCases,
     purpose: str,
     build_commands: Callable[[StagedCase], Sequence[Command]],
 ) -> list[Sequence[CommandResult]]:
@@ -761,12 +761,12 @@ def run_on_staged_files(
     Returns the results of the commands for each case. ``purpose`` is part of the staging
     directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
-    name = f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
-    originals = _read_masked_files(transport, cases)
+    staging_name = f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
+    originals = _read_masked_files(transport, validation_cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
-    for number, (instance, files) in enumerate(_insert_secrets(cases, originals)):
-        staged = StagedCase(instance, files, f"{instance.placement.directory}.{name}/{number}")
+    for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
+        staged = StagedCase(instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}")
         commands += [
             _build_write_command(path, target, files[path], originals.get(path))
             for path, target in staged.staged_paths.items()
@@ -774,32 +774,32 @@ def run_on_staged_files(
         own_commands = build_commands(staged)
         answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
         commands += own_commands
-    directories = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
+    directories = sorted({f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases})
     commands.append(Command(("discard_staged", *directories)))
-    answers = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
+    command_results = run_commands(
+        transport, commands, timeout=60.0 + 10.0 * len(validation_cases), functions=IGNORE_BROKEN_PIPE
     )
-    return [answers[own_slice] for own_slice in answer_slices]
+    return [command_results[own_slice] for own_slice in answer_slices]
 
 
-def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:
+def _read_masked_files(transport: Transport, validation_cases: ValidationCases) -> dict[str, CurrentFile]:
     """Return the host's current version of each file that contains placeholders for secrets."""
-    paths = sorted({path for _, files in cases for path in files if has_placeholder(files[path])})
+    paths = sorted({path for _, files in validation_cases for path in files if has_placeholder(files[path])})
     return read_files(transport, paths) if paths else {}
 
 
 def _insert_secrets(
-    cases: ValidationCases, originals: Mapping[str, CurrentFile]
+    validation_cases: ValidationCases, originals: Mapping[str, CurrentFile]
 ) -> ValidationCases:
     """Return the cases with each placeholder replaced by the secret in the host's own file."""
     if not originals:
-        return cases
+        return validation_cases
     contents = {path: file.content for path, file in originals.items()}
-    return [(instance, fill_secrets(instance, files, contents)) for instance, files in cases]
+    return [(instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases]
 
 
 def fill_secrets(
-    instance: ServiceInstance, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
+    instance: ServiceInstance, masked_files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 
@@ -812,7 +812,7 @@ def fill_secrets(
             f"{instance.placement.host}: {path}",
             find_outliner(instance.service, path),
         )
-        for path, content in files.items()
+        for path, content in masked_files.items()
     }
 
 

@@ -109,11 +109,11 @@ def run_commands(
     timeout += _EXCLUSIVE_WAIT_SECONDS if exclusive else 0.0
     with wait_notices.about(_name_command(batch)):
         command_result = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
-    answers = _parse_results(batch, command_result.stdout, output_mark)
-    has_stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
-    if len(answers) < len(batch) and not has_stopped:
+    command_results = _parse_results(batch, command_result.stdout, output_mark)
+    has_stopped = bool(command_results) and not command_results[-1].ok and batch[len(command_results) - 1].required
+    if len(command_results) < len(batch) and not has_stopped:
         raise _build_early_exit_error(transport.name, command_result)
-    return answers
+    return command_results
 
 
 def run_required(
@@ -126,15 +126,15 @@ def run_required(
 ) -> list[CommandResult]:
     """Run commands with ``run_commands``. Raises CommandFailed if a required command fails."""
     batch = list(commands)
-    answers = run_commands(
+    command_results = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
     )
-    for command, command_result in zip(batch, answers, strict=False):
+    for command, command_result in zip(batch, command_results, strict=False):
         if command.required and not command_result.ok:
             raise CommandFailed(
                 f"{transport.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
             )
-    return answers
+    return command_results
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
@@ -178,22 +178,22 @@ def _list_file_arguments(argv: Sequence[str]) -> Sequence[str]:
 
 def _build_shell_line(command: Command) -> str:
     """Return a shell line with every word quoted, so that the shell interprets no word as code."""
-    line = f"    step {shlex.join(command.argv)}"
-    return f"{line} || return" if command.required else line
+    shell_line = f"    step {shlex.join(command.argv)}"
+    return f"{shell_line} || return" if command.required else shell_line
 
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
     (_, *output_pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
-    printed_text, answers = "", list[CommandResult]()
+    printed_text, command_results = "", list[CommandResult]()
     if output_pieces:
         printed_text = output_pieces[0].removeprefix("begin\n")
     for command, piece in zip(commands, output_pieces[1:], strict=False):
-        status, _, rest = piece.partition("\n")
+        status, _, remaining_output = piece.partition("\n")
         if not is_uint(status):
             break
-        answers.append(CommandResult(command.argv, int(status), printed_text, ""))
-        printed_text = rest
-    return answers
+        command_results.append(CommandResult(command.argv, int(status), printed_text, ""))
+        printed_text = remaining_output
+    return command_results
 
 
 def _build_early_exit_error(host: str, command_result: CommandResult) -> AutotuneError:

@@ -229,19 +229,19 @@ class HostLock:
 def read_lock(transport: Transport) -> ObservedLock:
     """Return the current lock on a host."""
     (command_result,) = run_commands(transport, [Command(("lock_state",))])
-    lines = command_result.stdout.split("\n", 3)
-    if not command_result.ok or len(lines) < 3:
+    output_lines = command_result.stdout.split("\n", 3)
+    if not command_result.ok or len(output_lines) < 3:
         raise CommandFailed(
             f"the lock of {transport.name} cannot be read: {command_result.error_text}"
         )
     renewed_uptime = None
     with contextlib.suppress(ValueError):
-        renewed_uptime = parse_decimal(lines[2])
+        renewed_uptime = parse_decimal(output_lines[2])
     try:
-        uptime = parse_decimal(lines[1])
+        uptime = parse_decimal(output_lines[1])
     except ValueError as error:
         raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
-    return ObservedLock(lines[0], uptime, renewed_uptime, lines[3] if len(lines) > 3 else "")
+    return ObservedLock(output_lines[0], uptime, renewed_uptime, output_lines[3] if len(output_lines) > 3 else "")
 
 
 def _find_account_name() -> str:

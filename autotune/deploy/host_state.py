@@ -164,9 +164,9 @@ class ServiceManager:
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     """Return the differences from the desired state. Kernel values that do not exist are ignored."""
-    files = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
-    units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
-    keys = [
+    differing_paths = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
+    differing_units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
+    differing_sysctls = [
         name
         for name, value in desired.sysctls.items()
         if observed.sysctls[name] not in (None, value)
@@ -177,7 +177,7 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
         if (changed_names := _list_changed_pieces(before, observed.units[unit].definition))
     ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
-    return [*files, *units, *keys, *redefined_units, *boot_lines]
+    return [*differing_paths, *differing_units, *differing_sysctls, *redefined_units, *boot_lines]
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
@@ -201,35 +201,35 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
-def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
+def parse_files(paths: tuple[str, ...], output: str) -> dict[str, ObservedFile]:
     """Return the files in the output of the shell function ``look``. Raises AutotuneError for
     invalid output.
     """
-    with wrap_parse_errors("files", text):
+    with wrap_parse_errors("files", output):
         return {
-            path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
+            path: _parse_file(line) for path, line in zip(paths, split_lines(output), strict=True)
         }
 
 
-def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
+def parse_sysctls(sysctl_names: tuple[str, ...], output: str) -> dict[str, str | None]:
     """Return the kernel values in the output of the shell function ``kernel``, with whitespace
     collapsed. Raises AutotuneError for invalid output.
     """
-    with wrap_parse_errors("kernel", text):
+    with wrap_parse_errors("kernel", output):
         return {
-            name: " ".join(line[1:].split()) if line.startswith("=") else None
-            for name, line in zip(names, split_lines(text), strict=True)
+            sysctl_name: " ".join(line[1:].split()) if line.startswith("=") else None
+            for sysctl_name, line in zip(sysctl_names, split_lines(output), strict=True)
         }
 
 
 @contextmanager
-def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
+def wrap_parse_errors(subject: str, output: str) -> Iterator[None]:
     """Raise AutotuneError if a host's output cannot be parsed, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
         raise AutotuneError(
-            f"unexpected output from the host about {subject} ({error}): {text[:400]}"
+            f"unexpected output from the host about {subject} ({error}): {output[:400]}"
         ) from error
 
 
@@ -243,10 +243,10 @@ def _parse_file(line: str) -> ObservedFile:
         return replace(_parse_file(file_line), staging_directory=staging_directory)
     if line.startswith(_REFUSED_PREFIX):
         return ObservedFile("refused", detail=line.removeprefix(_REFUSED_PREFIX))
-    kind, *rest = line.split(" ", 4)
-    if not rest:
+    kind, *file_fields = line.split(" ", 4)
+    if not file_fields:
         return ObservedFile(kind)
-    mode, owner, time, detail = rest
+    mode, owner, time, detail = file_fields
     if kind != "file":
         return ObservedFile(kind, parse_file_mode(mode), owner, time, detail)
     digest, _, access = detail.partition(" ")
@@ -272,11 +272,11 @@ class HostPlan:
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
-    def list_ranks(self, starts: Mapping[str, UnitStart]) -> set[int]:
+    def list_ranks(self, unit_starts: Mapping[str, UnitStart]) -> set[int]:
         """Return the ranks of the units that the plan starts or reloads."""
-        return {find_rank(starts, unit) for unit in self.unit_actions}
+        return {find_rank(unit_starts, unit) for unit in self.unit_actions}
 
-    def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
+    def select_rank(self, rank: int | None, unit_starts: Mapping[str, UnitStart]) -> HostPlan:
         """Return the part of the plan that starts or reloads units of ``rank``.
 
         ``None`` selects all other changes: files, kernel values, and units that stop.
@@ -284,7 +284,7 @@ class HostPlan:
         actions = {
             unit: action
             for unit, action in self.unit_actions.items()
-            if find_rank(starts, unit) == rank
+            if find_rank(unit_starts, unit) == rank
         }
         if rank is None:
             return replace(self, unit_actions={}, boot_changes={})
@@ -303,42 +303,42 @@ class HostPlan:
         )
 
 
-def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
+def find_rank(unit_starts: Mapping[str, UnitStart], unit: str) -> int:
     """Return the rank of a unit in the start order; 0 if the rank is unknown."""
-    return starts[unit].rank if unit in starts else 0
+    return unit_starts[unit].rank if unit in unit_starts else 0
 
 
 PlanStep = Mapping[str, HostPlan]  # plans by host
 
 
 def split_into_steps(
-    plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
+    plans: Mapping[str, HostPlan], starts_by_host: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
     """Return the steps of a deployment. The plans in one step, by host, may run concurrently.
 
     Back-end tiers come first, and the entry comes last. All files are written before a unit starts.
-    ``starts`` is keyed by host, then by unit. Each step changes at least one host.
+    ``starts_by_host`` is keyed by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(
-        {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}
+        {r for host, plan in plans.items() for r in plan.list_ranks(starts_by_host.get(host, {}))}
     )
-    first, *later = [
-        {host: plan.select_rank(rank, starts.get(host, {})) for host, plan in plans.items()}
+    first_step, *later_steps = [
+        {host: plan.select_rank(rank, starts_by_host.get(host, {})) for host, plan in plans.items()}
         for rank in (None, *ranks)
     ]
-    boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
+    boot_step = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
     # The files and the first unit actions of a host share one round trip.
     joined_steps = (
         [
             {
-                host: replace(plan, unit_actions=later[0][host].unit_actions)
-                for host, plan in first.items()
+                host: replace(plan, unit_actions=later_steps[0][host].unit_actions)
+                for host, plan in first_step.items()
             }
         ]
-        if later
-        else [first]
+        if later_steps
+        else [first_step]
     )
-    steps = [*joined_steps, *later[1:], boot]
+    steps = [*joined_steps, *later_steps[1:], boot_step]
     # The service manager rereads its files before the first unit starts, even if no file changes.
     changing_steps = [
         {host: plan for host, plan in step.items() if plan or (plan.unread_files and plans[host])}

@@ -59,10 +59,10 @@ class ManagedHosts:
         return self._hosts[name]
 
     def run_on_hosts(
-        self, names: Iterable[str], work: Callable[[ManagedHost], T]
+        self, host_names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
         """Run ``work`` on the named hosts concurrently."""
-        return run_on_all([self._hosts[name] for name in names], work)
+        return run_on_all([self._hosts[name] for name in host_names], work)
 
     def lock(self) -> None:
         """Lock every host, and restore the hosts that a killed tuner left changed.
@@ -80,7 +80,7 @@ class ManagedHosts:
         """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted after
         this tuner locked it.
         """
-        self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
+        self.run_on_hosts(self._list_locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
         """Restore the locked hosts, or keep their deployment. Then unlock all hosts.
@@ -89,12 +89,12 @@ class ManagedHosts:
         hosts.
         """
         self._lease.stop()
-        names = self._locked_names()
+        locked_names = self._list_locked_names()
         try:
             errors_by_host = (
-                restore_in_order([self._hosts[name] for name in names]).errors
+                restore_in_order([self._hosts[name] for name in locked_names]).errors
                 if restored
-                else self.run_on_hosts(names, ManagedHost.commit).errors
+                else self.run_on_hosts(locked_names, ManagedHost.commit).errors
             )
         finally:
             self._unlock_each()
@@ -107,19 +107,19 @@ class ManagedHosts:
     def _lock_each(self) -> dict[str, AutotuneError]:
         """Lock every host. Return the errors of hosts that could not be locked."""
         lock_results = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
-        for name, stale in lock_results.results.items():
-            if stale:
-                self._note(f"{name}: took over the lock of {stale}")
+        for host_name, stale_reason in lock_results.results.items():
+            if stale_reason:
+                self._note(f"{host_name}: took over the lock of {stale_reason}")
         return lock_results.errors
 
     def _unlock_each(self) -> None:
-        self.run_on_hosts(self._locked_names(), lambda host: host.lock.unlock())
+        self.run_on_hosts(self._list_locked_names(), lambda host: host.lock.unlock())
 
-    def _locked_names(self) -> list[str]:
+    def _list_locked_names(self) -> list[str]:
         return [name for name, host in self._hosts.items() if host.lock.is_locked]
 
-    def _note_lines(self, lines: Mapping[str, Sequence[str]]) -> None:
-        for host_lines in lines.values():
+    def _note_lines(self, lines_by_host: Mapping[str, Sequence[str]]) -> None:
+        for host_lines in lines_by_host.values():
             for line in host_lines:
                 self._note(line)
 
@@ -128,10 +128,10 @@ class LoadHosts(ManagedHosts):
     """Load hosts, whose kernel values are adjusted during a study."""
 
     def lock_and_adjust_kernel(
-        self, names: Sequence[str], compute_values: KernelValueFitter
+        self, sysctl_names: Sequence[str], compute_values: KernelValueFitter
     ) -> None:
         """Lock load hosts, and set the kernel values that ``compute_values`` returns for the current
-        values of ``names``.
+        values of ``sysctl_names``.
 
         If a host cannot be adjusted, it is used unchanged, and the user gets a message. Raises
         LockedError if another tuner holds the lock on a load host.
@@ -142,18 +142,18 @@ class LoadHosts(ManagedHosts):
             raise lock_errors[0]
         self._lease.start()
         prepare_results = self.run_on_hosts(
-            self._locked_names(), lambda host: _adjust_kernel_values(host, names, compute_values)
+            self._list_locked_names(), lambda host: _adjust_kernel_values(host, sysctl_names, compute_values)
         )
         self._note_lines(prepare_results.results)
-        for name, error in {**errors, **prepare_results.errors}.items():
-            self._note(f"{name} generates load without changed kernel values: {error.message}")
+        for host_name, error in {**errors, **prepare_results.errors}.items():
+            self._note(f"{host_name} generates load without changed kernel values: {error.message}")
 
 
 def _adjust_kernel_values(
-    host: ManagedHost, names: Sequence[str], compute_values: KernelValueFitter
+    host: ManagedHost, sysctl_names: Sequence[str], compute_values: KernelValueFitter
 ) -> tuple[str, ...]:
     restored_orphans = restore_orphaned(host)
-    requested_state = HostState(sysctls=dict.fromkeys(names, ""))
+    requested_state = HostState(sysctls=dict.fromkeys(sysctl_names, ""))
     desired_state = HostState(sysctls=compute_values(host.observe(requested_state).sysctls))
     if desired_state.sysctls:
         host.back_up(desired_state)
@@ -168,18 +168,18 @@ def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
 
 def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore locked hosts that killed tuners left changed. Return lines about each host."""
-    by_name = {host.name: host for host in hosts}
-    selected_backups = run_on_all(by_name.values(), _select_orphaned_backup)
-    restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
-    lines = {}
-    for name, host_lines in restore_results.results.items():
-        orphaned_backup = selected_backups.results[name]
+    hosts_by_name = {host.name: host for host in hosts}
+    selected_backups = run_on_all(hosts_by_name.values(), _select_orphaned_backup)
+    restore_results = restore_in_order([hosts_by_name[host_name] for host_name in selected_backups.results])
+    lines_by_host = {}
+    for host_name, host_lines in restore_results.results.items():
+        orphaned_backup = selected_backups.results[host_name]
         if host_lines and orphaned_backup.is_recorded_on_host:
-            by_name[name].delete_study_backup(orphaned_backup.backup)
-        lines[name] = tuple(
+            hosts_by_name[host_name].delete_study_backup(orphaned_backup.backup)
+        lines_by_host[host_name] = tuple(
             f"{line} (study {orphaned_backup.backup.study} was killed)" for line in host_lines
         )
-    return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
+    return HostResults(lines_by_host, {**selected_backups.errors, **restore_results.errors})
 
 
 @dataclass(frozen=True)
@@ -281,12 +281,12 @@ def restore_hosts(
                 _exclude_later_changes(host)
 
     try:
-        prepared = run_on_all(transports.values(), prepare)
-        prepared_hosts = [hosts[name] for name in prepared.results]
-        restored = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
+        prepare_results = run_on_all(transports.values(), prepare)
+        prepared_hosts = [hosts[name] for name in prepare_results.results]
+        restore_results = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {**_find_missing_hosts(store, transports), **prepared.errors, **restored.errors}
+    errors = {**_find_missing_hosts(store, transports), **prepare_results.errors, **restore_results.errors}
     # A killed tuner may not have reported the copies that it saved.
     saved_copies = run_on_all(
         [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
@@ -294,7 +294,7 @@ def restore_hosts(
     lines = [
         line
         for name, copies in saved_copies.results.items()
-        for line in dict.fromkeys((*hosts[name].notes, *restored.results.get(name, ()), *copies))
+        for line in dict.fromkeys((*hosts[name].notes, *restore_results.results.get(name, ()), *copies))
     ]
     if errors := {**errors, **saved_copies.errors}:
         raise join_errors(errors.values(), first_lines=lines)

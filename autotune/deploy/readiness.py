@@ -36,7 +36,7 @@ ANY_RIGHT_ANSWER = RightAnswer()
 
 def wait_until_ready(
     send_request: Callable[[], Answer],
-    right: RightAnswer,
+    right_answer: RightAnswer,
     seconds: float,
     min_pause: float = 0.0,
 ) -> str | None:
@@ -48,7 +48,7 @@ def wait_until_ready(
     """
     start_time = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
-    while not right.is_met(answer := send_request()):
+    while not right_answer.is_met(answer := send_request()):
         if time.monotonic() - start_time > find_wait_limit(answer, seconds):
             return describe_answer(answer)
         time.sleep(max(pause, min_pause))

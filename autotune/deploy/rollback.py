@@ -55,24 +55,24 @@ def roll_back_hosts(
 
     prepare_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(prepare_results.errors)
-    work = prepare_results.results
-    starts = {name: rollback.state.starts for name, rollback in work.items()}
-    for step in split_into_steps({name: rollback.plan for name, rollback in work.items()}, starts):
-        errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
+    rollbacks_by_host = prepare_results.results
+    starts = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
+    for step in split_into_steps({name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts):
+        errors |= _apply_step(hosts, [n for n in step if n not in errors], rollbacks_by_host, step)
 
     def check(host: RuntimeHost) -> None:
-        host_rollback = work[host.name]
+        host_rollback = rollbacks_by_host[host.name]
         differences = list_differences(
             replace(host_rollback.state, sysctls={}), host.observe(host_rollback.state)
         )
-        lines = [*host_rollback.refused]
+        error_lines = [*host_rollback.refused]
         if differences:
-            lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
-        if lines:
-            raise AutotuneError("; ".join(lines))
+            error_lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
+        if error_lines:
+            raise AutotuneError("; ".join(error_lines))
 
-    errors |= hosts.run_on_hosts([n for n in work if n not in errors], check).errors
-    return {name: _add_refusals(error, work.get(name)) for name, error in errors.items()}
+    errors |= hosts.run_on_hosts([n for n in rollbacks_by_host if n not in errors], check).errors
+    return {name: _add_refusals(error, rollbacks_by_host.get(name)) for name, error in errors.items()}
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:

@@ -46,15 +46,15 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     privileges. Raises AutotuneError.
     """
     remove_run_directory(study)
-    name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
-    path = Path(tempfile.gettempdir()).resolve() / name
+    directory_name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
+    path = Path(tempfile.gettempdir()).resolve() / directory_name
     record = {"study": str(study.resolve()), "directory": str(path)}
-    runs = make_state_directory() / RECORD_DIRECTORY
-    durable_files.make_directory(runs, 0o700)
+    record_directory = make_state_directory() / RECORD_DIRECTORY
+    durable_files.make_directory(record_directory, 0o700)
     # Write the record first, so that a killed tuner leaves no unrecorded directory.
-    durable_files.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
+    durable_files.write_file(record_directory / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
-    (path / MARKER_FILE).write_text(name, encoding="ascii")
+    (path / MARKER_FILE).write_text(directory_name, encoding="ascii")
     path.chmod(0o755 if is_shared else 0o700)
     return path
 
@@ -77,9 +77,9 @@ def find_run_directory(study: Path) -> RunDirectory | None:
 
 def list_run_directories(root: Path) -> Iterator[RunDirectory]:
     """Yield the run directories of all studies below ``root``."""
-    runs = find_state_directory() / RECORD_DIRECTORY
-    for name in foreign_files.list_names(runs):
-        directory = _read_record(runs, name)
+    record_directory = find_state_directory() / RECORD_DIRECTORY
+    for record_name in foreign_files.list_names(record_directory):
+        directory = _read_record(record_directory, record_name)
         if directory is not None and directory.study.is_relative_to(root.resolve()):
             yield directory
 
@@ -92,10 +92,10 @@ def _record_name(study: Path) -> str:
     return hashlib.sha256(os.fsencode(study.resolve())).hexdigest()[:32]
 
 
-def _read_record(runs: Path, name: str) -> RunDirectory | None:
+def _read_record(record_directory: Path, record_name: str) -> RunDirectory | None:
     try:
         record = parse_json(
-            foreign_files.read_bytes(runs, name, foreign_files.MAX_SMALL_FILE_BYTES)
+            foreign_files.read_bytes(record_directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES)
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):

@@ -190,9 +190,9 @@ class LockedHosts(Protocol):
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
     def run_on_hosts(
-        self, names: Iterable[str], work: Callable[[RuntimeHost], T]
+        self, host_names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """Call ``work`` for each host in ``names``, and return results and errors by host."""
+        """Call ``work`` for each host in ``host_names``, and return results and errors by host."""
         ...
 
     def lock(self) -> None:
@@ -210,11 +210,11 @@ class LockedHosts(Protocol):
         ...
 
 
-def describe_draining(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
+def describe_draining(host: str, unit_name: str, process_count: int, client_addresses: Sequence[str] = ()) -> str:
     """Return the message about old workers that still serve connections made before a reload."""
-    clients = f" ({', '.join(peers)})" if peers else ""
+    clients = f" ({', '.join(client_addresses)})" if client_addresses else ""
     return (
-        f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
+        f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier connections"
         f"{clients}. New connections use the new configuration"
     )
 
@@ -285,19 +285,19 @@ class Runtime(ABC):
 
     @abstractmethod
     def find_validation_errors(
-        self, transport: Transport, cases: ValidationCases
+        self, transport: Transport, validation_cases: ValidationCases
     ) -> list[str | None]:
         """Return the software's message about the files of each case, or ``None`` for accepted files."""
 
     def read_file_values(
-        self, transport: Transport, cases: ValidationCases
+        self, transport: Transport, validation_cases: ValidationCases
     ) -> list[Mapping[str, Value]]:
         """Return the values that the software reads from the files of each case, by bare parameter
         name.
 
         The values of a case are empty if the runtime or the software cannot print values.
         """
-        return [{} for _ in cases]
+        return [{} for _ in validation_cases]
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:

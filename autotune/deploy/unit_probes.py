@@ -55,21 +55,21 @@ def find_answered_pages(
 
     If a server does not respond at its own address, the loopback address is tried.
     """
-    cases = [
+    probe_cases = [
         (unit, replace(start, url=url))
         for unit, start in starts.items()
         for url in _list_urls(start)
     ]
     commands = [
-        Command(("answers", case.url, case.name, "0", f"{case.interval:g}", case.address))
-        for _, case in cases
+        Command(("answers", probe_case.url, probe_case.name, "0", f"{probe_case.interval:g}", probe_case.address))
+        for _, probe_case in probe_cases
     ]
     timeout = 40.0 * (1 + len(commands))
-    answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
+    command_results = run_commands(host.transport, commands, timeout=timeout, functions=functions)
     answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}
-    for (unit, case), command_result in zip(cases, answers, strict=False):
+    for (unit, probe_case), command_result in zip(probe_cases, command_results, strict=False):
         if command_result.ok and not answered_starts[unit].url:
-            answered_starts[unit] = case
+            answered_starts[unit] = probe_case
     return answered_starts
 
 
@@ -77,8 +77,8 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
     """Return the URLs of a unit's page, at the unit's address and then at the loopback address."""
     if not start.url:
         return ()
-    scheme, _, rest = start.url.partition("://")
-    authority, slash, path = rest.partition("/")
+    scheme, _, remainder = start.url.partition("://")
+    authority, slash, path = remainder.partition("/")
     _, colon, port = authority.rpartition(":")
     local_url = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
     return dict.fromkeys((start.url, local_url)) if colon else (start.url,)

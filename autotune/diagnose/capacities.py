@@ -159,11 +159,11 @@ def _find_worker_usage(
 def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
     services = context.catalogue.list_by_name(instance.service)
-    formula = next((s.needs.workers for s in services if s.needs.workers), "")
+    worker_formula = next((s.needs.workers for s in services if s.needs.workers), "")
     own_settings = select_service_settings(context.settings, instance.label)
-    numbers = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
+    numeric_settings = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
     try:
-        return parse_expression(formula).evaluate(numbers) if formula else None
+        return parse_expression(worker_formula).evaluate(numeric_settings) if worker_formula else None
     except KeyError:
         return None
 

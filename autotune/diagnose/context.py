@@ -47,9 +47,9 @@ class ReadingContext:
     def instances_on(self, host: str) -> tuple[InstanceActivity, ...]:
         return tuple(instance for instance in self.instances if instance.host == host)
 
-    def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
+    def find_setting(self, instance: InstanceActivity, parameter_name: str) -> int | None:
         """Return a service's setting as an integer; ``None`` if it is not a number."""
-        setting = self.settings.get(f"{instance.label}.{name}")
+        setting = self.settings.get(f"{instance.label}.{parameter_name}")
         return int(setting) if isinstance(setting, int | float) else None
 
     def find_diagnosis(self, instance: InstanceActivity) -> Diagnosis:
@@ -60,8 +60,8 @@ class ReadingContext:
         """Return the configured number of threads that do a service's work, at least 1; ``None`` if
         unknown.
         """
-        name = self.find_diagnosis(instance).threads_parameter
-        threads = self.find_setting(instance, name) if name else None
+        parameter_name = self.find_diagnosis(instance).threads_parameter
+        threads = self.find_setting(instance, parameter_name) if parameter_name else None
         return None if threads is None else max(threads, 1)
 
     def build_instance_reading(self, instance: InstanceActivity) -> InstanceReading:

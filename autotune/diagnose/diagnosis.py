@@ -118,8 +118,8 @@ def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
         for usage in reading.hosts.values():
             for instance, size in usage.rss.items():
                 tier, _, host_and_service = instance.partition(".")
-                name = f"{tier}.{host_and_service.rpartition('.')[2]}"
-                largest_sizes[name] = max(size, largest_sizes.get(name, 0))
+                service_label = f"{tier}.{host_and_service.rpartition('.')[2]}"
+                largest_sizes[service_label] = max(size, largest_sizes.get(service_label, 0))
     return largest_sizes
 
 
@@ -166,12 +166,12 @@ def _list_changes(
     host_services = [s.name for s in catalogue.list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs, so less work in one service leaves more CPU for the others.
     other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []
-    names = dict.fromkeys((service, *host_services, *other_services))
+    service_names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
-        f"{tier}.{name}.{change}"
-        for name in names
-        for change in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
-        if existing_names is None or f"{tier}.{name}.{_parse_parameter(change)}" in existing_names
+        f"{tier}.{service_name}.{change}"
+        for service_name in service_names
+        for change in catalogue.find_diagnosis(service_name).recommended_changes.get(resource, ())
+        if existing_names is None or f"{tier}.{service_name}.{_parse_parameter(change)}" in existing_names
     )
 
 

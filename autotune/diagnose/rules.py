@@ -58,11 +58,11 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
         part.host for part in context.instances_with_role(faulty_instance.role) if not part.fault
     ]
     healthy_text = f" ({', '.join(healthy_hosts)} responds correctly)" if healthy_hosts else ""
-    answers = "; ".join(f"{part.host} answers {part.fault}" for part in faulty_instances)
+    answer_texts = "; ".join(f"{part.host} answers {part.fault}" for part in faulty_instances)
     return _build_bottleneck(
         faulty_instance,
         Resource.WRONG_ANSWERS,
-        f"even without load, {answers}{healthy_text}. {context.reading.error_count} of"
+        f"even without load, {answer_texts}{healthy_text}. {context.reading.error_count} of"
         f" {context.reading.intended} requests failed: fix the incorrect responses first",
         REPORTED,
     )
@@ -256,12 +256,12 @@ def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
         threads = context.count_threads(instance)
         if threads is None or instance.cpu < FULL_FRACTION * threads:
             continue
-        name = context.find_diagnosis(instance).threads_parameter
+        parameter_name = context.find_diagnosis(instance).threads_parameter
         resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
             instance,
             resource,
-            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {name}",
+            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {parameter_name}",
             MEASURED,
         )
     return None

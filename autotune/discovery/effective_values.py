@@ -65,14 +65,14 @@ def read_effective_values(transport: Transport, host: DiscoveredHost) -> Discove
     readbacks = [
         (query, readback) for query in queries for readback in query.list_readbacks(programs)
     ]
-    answers = run_commands(
+    command_results = run_commands(
         transport,
         [Command(readback.argv) for _, readback in readbacks],
         timeout=READ_TIMEOUT_SECONDS,
     )
     effective: dict[tuple[str, int, str], dict[str, Value]] = {}
-    for (query, readback), answer in zip(readbacks, answers, strict=True):
-        effective.setdefault(query.key, {}).update(readback.parse(answer.stdout))
+    for (query, readback), command_result in zip(readbacks, command_results, strict=True):
+        effective.setdefault(query.key, {}).update(readback.parse(command_result.stdout))
     return replace(host, effective=effective)
 
 
@@ -82,9 +82,9 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
     for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, tier_model):
-        name = location.service.name
+        service_name = location.service.name
         config = adopted_tier.adopted_configs.get(
-            f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"
+            f"{_PLACEHOLDER_TIER}.{instance.host.name}.{service_name}"
         )
-        if name in instance.services and config is not None:
+        if service_name in instance.services and config is not None:
             yield _ServiceQuery(instance, location.service, config)

@@ -85,7 +85,7 @@ def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_L
     archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
-        names = (
+        skipped_names = (
             decompress_gzip(base64.b64decode(skipped, validate=True), MAX_ARCHIVE_BYTES)
             if skipped.strip()
             else b""
@@ -93,7 +93,7 @@ def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_L
     except ValueError as error:
         raise AutotuneError(f"cannot unpack the list of files from {host}: {error}") from error
     unread: dict[str, str] = {}
-    for line in names.decode("utf-8", "surrogateescape").split("\0"):
+    for line in skipped_names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")
         is_too_large = size.isdecimal() and int(size) > (limit_kilobytes - 1) * 1024
         reason = (
@@ -143,8 +143,8 @@ def follow_links(
         commands += [
             _build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", new_targets)
         ] * bool(new_targets)
-        for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
-            tree = tree.merge(unpack_collected(transport.name, answer.stdout))
+        for command_result in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
+            tree = tree.merge(unpack_collected(transport.name, command_result.stdout))
     return tree
 
 
@@ -180,8 +180,8 @@ def collect_named_files(
             break
         requested_paths |= {*unfetched_paths}
         command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched_paths)
-        (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
-        fetched_tree = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
+        (command_result,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
+        fetched_tree = unpack_collected(transport.name, command_result.stdout, NAMED_SIZE_LIMIT)
         if any((fetched_tree.files, fetched_tree.links, fetched_tree.directories)):
             fetched_paths = (*fetched_tree.files, *fetched_tree.links)
             tree = follow_links(transport, tree.merge(fetched_tree), fetched_paths)

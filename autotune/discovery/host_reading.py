@@ -95,16 +95,16 @@ def read_host(
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
-    units, names, sockets, listener_output, files = run_commands(
+    unit_output, name_output, socket_output, listener_output, collected_files = run_commands(
         transport, _build_probes(catalogue.list_programs()), timeout=READ_TIMEOUT_SECONDS
     )
-    if not units.ok:
+    if not unit_output.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
             hint="write a target with `autotune init --example command`",
         )
-    tree = follow_links(transport, unpack_collected(transport.name, files.stdout))
-    host_names, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
+    tree = follow_links(transport, unpack_collected(transport.name, collected_files.stdout))
+    host_names, processors = name_output.stdout.split(), socket_output.stdout.partition("\n")[0].strip()
     discovered_host = DiscoveredHost(
         name=_shorten_name(host_names, host.address),
         address=host.address,
@@ -112,10 +112,10 @@ def read_host(
         port=host.port,
         tree=tree,
         facts=read_host_facts(transport, units=True),
-        units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
+        units=dict(line.split(" ", 1) for line in split_lines(unit_output.stdout) if " " in line),
         names=frozenset({host.address, *host_names}),
         processors=_parse_processors(host.name, processors),
-        backlogs=_parse_backlogs(sockets.stdout),
+        backlogs=_parse_backlogs(socket_output.stdout),
         listeners=parse_listeners(listener_output.stdout),
         catalogue=catalogue,
     )
@@ -214,9 +214,9 @@ def _parse_backlogs(output: str) -> dict[str, int]:
     return backlogs
 
 
-def _shorten_name(names: list[str], address: str) -> str:
-    for name in (*names[:1], address):
-        short_name = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
+def _shorten_name(host_names: list[str], address: str) -> str:
+    for host_name in (*host_names[:1], address):
+        short_name = re.sub(r"[^A-Za-z0-9_-]", "", host_name.partition(".")[0])[:40]
         if re.match(r"[A-Za-z]", short_name):
             return short_name
     return "host"

@@ -89,10 +89,10 @@ def _find_owners(
 
 def _list_executables(service: Service) -> tuple[str, ...]:
     """Return prefixes of the process names of a service."""
-    names = {name for names in service.programs.values() for name in names}
+    executables = {name for executables in service.programs.values() for name in executables}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]
-        for name in sorted({*names, service.key, *service.serving_processes})
+        for name in sorted({*executables, service.key, *service.serving_processes})
     )
 
 

@@ -87,25 +87,25 @@ def write_target(
     """
     discovered_tiers, notes = _find_tiers(hosts)
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered_tiers]
-    name = target_file.stem if target_file else hosts[0].name
-    if not re.match(NAME_PATTERN, name):
+    target_name = target_file.stem if target_file else hosts[0].name
+    if not re.match(NAME_PATTERN, target_name):
         raise AutotuneError(
-            f"invalid target name {name!r}",
+            f"invalid target name {target_name!r}",
             hint="choose a name for --out that contains only letters, digits, _ and -",
         )
-    target_file = target_file or Path("targets") / f"{name}.yaml"
-    templates = target_file.parent / "templates" / name
+    target_file = target_file or Path("targets") / f"{target_name}.yaml"
+    templates = target_file.parent / "templates" / target_name
     for location in (target_file, templates):
         if location.exists():
             raise AutotuneError(f"{location} already exists", hint="choose another file with --out")
     stack = AdoptedStack(
-        name=name,
+        name=target_name,
         hosts=hosts,
         tiers=adopted_tiers,
         load_request=_choose_request(
             discovered_tiers, [request_path] if request_path else _USUAL_PATHS
         ),
-        templates_path=f"templates/{name}",
+        templates_path=f"templates/{target_name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
@@ -122,7 +122,7 @@ def write_target(
 
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
-    texts = {
+    text_by_path = {
         adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
             {
                 k: adopted_config
@@ -133,8 +133,8 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     }
     for tier in tiers:
         adoption.check_templates(tier)
-        texts |= tier.templates
-    for relative, text in texts.items():
+        text_by_path |= tier.templates
+    for relative, text in text_by_path.items():
         location = templates / relative
         location.parent.mkdir(parents=True, exist_ok=True)
         location.write_bytes(config_text.encode(text))
@@ -188,11 +188,11 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
-    by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
-    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
+    ssh_hosts_by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
+    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in ssh_hosts_by_name.items()}
 
     def discover_host(transport: Transport) -> DiscoveredHost:
-        host = read_host(transport, by_name[transport.name])
+        host = read_host(transport, ssh_hosts_by_name[transport.name])
         return read_effective_values(transport, read_versions(host, transport))
 
     try:
@@ -204,8 +204,8 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     named_hosts = []
     for host in hosts.values():
         name_counts[host.name] += 1
-        number = name_counts[host.name]
-        named_hosts.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
+        name_count = name_counts[host.name]
+        named_hosts.append(host if name_count == 1 else replace(host, name=f"{host.name}-{name_count}"))
     return named_hosts
 
 
@@ -241,19 +241,19 @@ def _choose_request(
     discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
     """Return the first page that responds, or else the last path. One redirect is followed."""
-    entry = _find_entry_tiers(discovered_tiers)[0]
-    host, front_instance = entry.instances[0].host.address, entry.instances[0]
+    entry_tier = _find_entry_tiers(discovered_tiers)[0]
+    host, front_instance = entry_tier.instances[0].host.address, entry_tier.instances[0]
     if front_instance.tls:
         return _choose_tls_request(host, front_instance, paths)
     for path in paths:
-        answer = curl.send_request(
-            LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
+        curl_answer = curl.send_request(
+            LocalTransport(), f"http://{host}:{entry_tier.port}{path}", _FIRST_REQUEST_SECONDS
         )
-        if isinstance(answer, str):
+        if isinstance(curl_answer, str):
             continue
-        if answer.ok:
+        if curl_answer.ok:
             return LoadRequest(f"path: {quote_yaml(path)}")
-        url = urlsplit(answer.location)
+        url = urlsplit(curl_answer.location)
         if url.hostname and (url.scheme, url.hostname) != ("http", host):
             return _request_redirect_target(host, url, "The site redirects to")
     return LoadRequest(f"path: {quote_yaml(paths[-1])}")
@@ -266,8 +266,8 @@ def _choose_tls_request(
     from the site's files or, without a host name, the address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
-    name = instance.hostname or (f"[{host}]" if ":" in host else host)
-    site = urlsplit(f"https://{name}{port}")
+    url_host = instance.hostname or (f"[{host}]" if ":" in host else host)
+    site = urlsplit(f"https://{url_host}{port}")
     for path in paths:
         url = site._replace(path=path)
         answer = curl.send_request(
@@ -399,14 +399,14 @@ def _format_tiers(stack: AdoptedStack) -> Iterator[str]:
     yield "tiers:"
     for tier in stack.tiers:
         discovery = tier.discovered_tier
-        for other in discovery.assumed_uses:
-            yield f"  # Assumed: {discovery.name} uses {other}. No file of {discovery.name} names it."
-        for loses in dict.fromkeys(
+        for used_tier in discovery.assumed_uses:
+            yield f"  # Assumed: {discovery.name} uses {used_tier}. No file of {discovery.name} names it."
+        for data_loss in dict.fromkeys(
             adopted_config.loses
             for adopted_config in tier.adopted_configs.values()
             if adopted_config.loses
         ):
-            yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
+            yield f"  # Not restarted because {data_loss}. `allow_data_loss: true` allows a restart."
         yield f"  {discovery.name}:"
         yield f"    hosts: [{', '.join(instance.host.name for instance in discovery.instances)}]"
         yield f"    service: {discovery.deployment}"

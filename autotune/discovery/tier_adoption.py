@@ -60,13 +60,13 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
             adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
-            names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
+            parameter_names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
             reason = (
                 "its files are not at Debian's paths"
                 if service.interpreter
                 else "units keep their own limits"
             )
-            adopted_tier.skipped.update(dict.fromkeys(names, reason))
+            adopted_tier.skipped.update(dict.fromkeys(parameter_names, reason))
     return adopted_tier
 
 
@@ -99,7 +99,7 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
     the other values.
     """
     baseline = select_service_settings(tier.baseline_values, service)
-    numbers = {
+    values_by_name = {
         d.name: value * d.unit_factor
         for d in tier.dimensions
         if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)
@@ -109,11 +109,11 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
         if (
             name.service == service
             and dimension.expression
-            and {*dimension.expression.names()} <= {*numbers}
+            and {*dimension.expression.names()} <= {*values_by_name}
         ):
             baseline.setdefault(
                 name.parameter,
-                round(dimension.expression.evaluate(numbers) / dimension.unit_factor),
+                round(dimension.expression.evaluate(values_by_name) / dimension.unit_factor),
             )
     return baseline
 
@@ -135,14 +135,14 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     )
     for instance, host_result in zip(tier.instances, results_by_host, strict=True):
         running_service, host = instance.services[service], instance.host
-        files = []
+        config_files = []
         for path, text in _build_templates(adoption, running_service, host_result.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
-            files.append(ConfigFile(path, template, mode, optional=is_new))
+            config_files.append(ConfigFile(path, template, mode, optional=is_new))
         adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
-            tuple(files),
+            tuple(config_files),
             running_service.listen_address,
             running_service.restart_loss,
             running_service.unit,
@@ -224,7 +224,7 @@ def _find_masked_parameters(
     adoption: Adoption, service: RunningService, adopted: AdoptionResult
 ) -> set[str]:
     """Return the parameters whose edits overlap masked text."""
-    names = set[str]()
+    masked_names = set[str]()
     for edit in adopted.edits:
         placeholders = list_placeholders(
             service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
@@ -239,8 +239,8 @@ def _find_masked_parameters(
             and edit.start < placeholders[placeholder_index][1]
             and edit.end > placeholders[placeholder_index][0]
         ):
-            names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
-    return names
+            masked_names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
+    return masked_names
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:

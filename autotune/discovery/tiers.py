@@ -125,15 +125,15 @@ def _find_running_services(host: DiscoveredHost) -> tuple[list[RunningService], 
     running_services: list[RunningService] = []
     notes: list[str] = []
     for adoption in host.catalogue.list_programs():
-        results = tuple(adoption.find_services(host))
-        for result in results:
-            if isinstance(result, str):
-                notes.append(f"{host.name}: {escape_non_utf8(result)}")
-            elif reason := _explain_invalid_names(result):
+        adoption_results = tuple(adoption.find_services(host))
+        for adoption_result in adoption_results:
+            if isinstance(adoption_result, str):
+                notes.append(f"{host.name}: {escape_non_utf8(adoption_result)}")
+            elif reason := _explain_invalid_names(adoption_result):
                 notes.append(f"{host.name}: {adoption.title}: {reason}")
             else:
-                running_services.append(result)
-        notes += _list_foreign_units(host, adoption) if not results else []
+                running_services.append(adoption_result)
+        notes += _list_foreign_units(host, adoption) if not adoption_results else []
         notes += list_unread(host, adoption)
     return running_services, notes
 
@@ -193,37 +193,37 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     read.
     """
     patterns = (*adoption.units, *adoption.other_units)
-    names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
-    lines = [
+    unit_names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
+    unread_lines = [
         f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
-        for unit in names
+        for unit in unit_names
         if host.is_active_masked(unit)
     ]
-    if lines or any(map(host.is_active, names)):
+    if unread_lines or any(map(host.is_active, unit_names)):
         links = (
             path
             for pattern in adoption.paths
             for path in host.tree.find_broken_links(f"/{pattern}")
         )
-        lines += [
+        unread_lines += [
             f"{host.name}: {escape_non_utf8(path)}: {escape_non_utf8(host.tree.explain_missing(path))}"
             for path in dict.fromkeys(links)
         ]
-    return lines
+    return unread_lines
 
 
 def _explain_invalid_names(service: RunningService) -> str:
     """Return why a path or address of a service cannot be used in commands and records; empty if all
     can be used.
     """
-    names = (
+    checked_names = (
         service.config.main_file,
         service.unit,
         service.listen_address,
         service.hostname,
         *service.backends,
     )
-    invalid_name = next((name for name in names if not is_utf8(name)), None)
+    invalid_name = next((name for name in checked_names if not is_utf8(name)), None)
     return (
         ""
         if invalid_name is None
@@ -319,8 +319,8 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     discovered_tiers: list[DiscoveredTier] = []
     for key in sorted(instances_by_key, key=lambda key: _KIND_ORDER.index(key[0])):
         same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered_tiers)
-        name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
-        discovered_tiers.append(DiscoveredTier(name, tuple(instances_by_key[key])))
+        tier_name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
+        discovered_tiers.append(DiscoveredTier(tier_name, tuple(instances_by_key[key])))
     return tuple(_connect_tier(tier, discovered_tiers) for tier in discovered_tiers)
 
 

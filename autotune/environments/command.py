@@ -156,20 +156,20 @@ class CommandSession:
         before the search uses it.
         """
         record.on_deployed(self.fleet.deploy(settings))
-        answers: list[BenchmarkValue] = []
+        benchmark_values: list[BenchmarkValue] = []
         start_time = time.monotonic()
         with self.clock.time_activity("load"):
             for _ in range(self._choose_call_count(settings, request)):
                 answer = self._call_with_retry(settings, request, record)
                 if not isinstance(answer, BenchmarkValue):
                     return _build_failure(answer)
-                answers.append(answer)
+                benchmark_values.append(answer)
                 if answer.sd is not None:
                     break
-        values = tuple(answer.value for answer in answers)
-        self._answers.append((settings, values))
+        measured_values = tuple(answer.value for answer in benchmark_values)
+        self._answers.append((settings, measured_values))
         seconds = time.monotonic() - start_time
-        return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
+        return Measurement(self._build_peak(benchmark_values), len(benchmark_values), seconds, values=measured_values)
 
     def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
         is_repeated = any(earlier_settings == settings for earlier_settings, _ in self._answers)
@@ -190,16 +190,16 @@ class CommandSession:
                 break
         return answer
 
-    def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
+    def _build_peak(self, benchmark_values: list[BenchmarkValue]) -> Peak:
         """Return the mean of the values as a peak. If the command reports no standard deviation, it is
         estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
-        log_scores = [scale.log_score(answer.value) for answer in answers]
+        log_scores = [scale.log_score(answer.value) for answer in benchmark_values]
         mean = sum(log_scores) / len(log_scores)
         stated_sds = [
             scale.log_score_sd(answer.value, answer.sd)
-            for answer in answers
+            for answer in benchmark_values
             if answer.sd is not None
         ]
         answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)

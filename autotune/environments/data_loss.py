@@ -68,15 +68,15 @@ def list_editable_files(
 def _check_data_loss(
     file: TargetFile, dimension: Dimension, losses: Mapping[str, str], running_values: AdoptedValues
 ) -> None:
-    name = dimension.name
-    is_changed = running_values.values.get(name, dimension.baseline) != dimension.baseline
-    if is_changed and name in file.target.parameters:
-        tier = ParameterName.parse(name).tier
+    parameter_name = dimension.name
+    is_changed = running_values.values.get(parameter_name, dimension.baseline) != dimension.baseline
+    if is_changed and parameter_name in file.target.parameters:
+        tier = ParameterName.parse(parameter_name).tier
         message = (
-            f"{name} = {dimension.baseline} needs a restart, but "
+            f"{parameter_name} = {dimension.baseline} needs a restart, but "
             f"{_describe_loss(tier, losses[tier])}"
         )
-        raise file.document.build_error(["parameters", name], message)
+        raise file.document.build_error(["parameters", parameter_name], message)
 
 
 def _describe_loss(tier: str, loss: str) -> str:

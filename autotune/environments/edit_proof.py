@@ -88,7 +88,7 @@ class _Prover:
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
         """Return the proof for the tunable parameters in ``dimensions``."""
-        current_values = self._read_at_once(self.space.baseline)
+        current_values = self._read_all_values(self.space.baseline)
         readable_names = [
             name
             for name in dimensions
@@ -103,7 +103,7 @@ class _Prover:
             if (alternatives := list_alternatives(dimensions[name]))
         }
         changed_settings = _build_settings(self.space, suggested_values)
-        reported_values = self._read_at_once(changed_settings) if changed_settings else {}
+        reported_values = self._read_all_values(changed_settings) if changed_settings else {}
         doubtful_services = {
             ParameterName.parse(name).service_prefix
             for name in readable_names
@@ -112,7 +112,7 @@ class _Prover:
         pending_names = [
             n for n in readable_names if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        reasons = self._change_alone(
+        reasons = self._change_one_at_a_time(
             {name: dimensions[name] for name in pending_names}, current_values
         )
         refuted = {name: reason for name, reason in reasons.items() if reason}
@@ -124,20 +124,20 @@ class _Prover:
             tuple(sorted(untested)),
         )
 
-    def _takes_effect(self, name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
+    def _takes_effect(self, parameter_name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
         """True if a parameter's value in ``settings`` differs from the baseline, and the software on
         all hosts reads the value in ``settings``.
         """
-        if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
+        if settings.get(parameter_name, self.space.baseline[parameter_name]) == self.space.baseline[parameter_name]:
             return False
         return all(
             is_same_value(
-                settings[name], reported.get(instance.name, {}).get(_parse_bare_name(name))
+                settings[parameter_name], reported.get(instance.name, {}).get(_parse_bare_name(parameter_name))
             )
-            for instance in self._find_owners(name)
+            for instance in self._find_owners(parameter_name)
         )
 
-    def _change_alone(
+    def _change_one_at_a_time(
         self, dimensions: Mapping[str, Dimension], current_values: _ValuesByInstance
     ) -> dict[str, str]:
         """Change parameters one at a time, and return the reason why each edit has no effect. The
@@ -149,7 +149,7 @@ class _Prover:
             candidates = {
                 name: settings
                 for name, dimension in pending_dimensions.items()
-                if (settings := self._build_alone(dimension, attempt))
+                if (settings := self._build_single_change(dimension, attempt))
             }
             if not candidates:
                 break
@@ -158,15 +158,15 @@ class _Prover:
                 for name, settings in candidates.items()
                 for instance in self._find_owners(name)
             ]
-            values = iter(self.read_values(cases))
+            read_results = iter(self.read_values(cases))
             for name, settings in candidates.items():
-                own_values = {instance.name: next(values) for instance in self._find_owners(name)}
+                own_values = {instance.name: next(read_results) for instance in self._find_owners(name)}
                 reasons[name] = self._find_problem(name, settings, own_values, current_values)
                 if not reasons[name]:
                     del pending_dimensions[name]
         return reasons
 
-    def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
+    def _build_single_change(self, dimension: Dimension, attempt: int) -> Settings:
         """Return settings in which only one parameter has another value; empty if no other value is
         possible.
         """
@@ -183,22 +183,22 @@ class _Prover:
         )
         return settings if settings.get(dimension.name) != dimension.baseline else {}
 
-    def _read_at_once(self, settings: Settings) -> _ValuesByInstance:
+    def _read_all_values(self, settings: Settings) -> _ValuesByInstance:
         instances = [
             instance
             for service_instances in self.owners.values()
             for instance in service_instances
             if instance.service.list_file_readbacks(instance.placement)
         ]
-        values = self.read_values([(instance, settings) for instance in instances])
+        values_by_case = self.read_values([(instance, settings) for instance in instances])
         return {
             instance.name: own_values
-            for instance, own_values in zip(instances, values, strict=True)
+            for instance, own_values in zip(instances, values_by_case, strict=True)
         }
 
     def _find_problem(
         self,
-        name: str,
+        parameter_name: str,
         settings: Settings,
         reported: _ValuesByInstance,
         current_values: _ValuesByInstance,
@@ -206,13 +206,13 @@ class _Prover:
         """Return what is wrong if an edit has no effect, or also changes another value. Otherwise,
         the result is empty.
         """
-        for instance in self._find_owners(name):
+        for instance in self._find_owners(parameter_name):
             own_values, values_before = reported[instance.name], current_values[instance.name]
             if not own_values:
-                return f"the software rejects {settings[name]} in its files"
-            if not is_same_value(settings[name], own_values.get(_parse_bare_name(name))):
-                value = own_values.get(_parse_bare_name(name), "no value")
-                return f"an edit to {settings[name]} has no effect: the software reads {value}"
+                return f"the software rejects {settings[parameter_name]} in its files"
+            if not is_same_value(settings[parameter_name], own_values.get(_parse_bare_name(parameter_name))):
+                value = own_values.get(_parse_bare_name(parameter_name), "no value")
+                return f"an edit to {settings[parameter_name]} has no effect: the software reads {value}"
             for other_name, value in own_values.items():
                 full_name = f"{instance.parameter_prefix}.{other_name}"
                 is_same = settings.get(full_name) == self.space.baseline.get(full_name)
@@ -220,8 +220,8 @@ class _Prover:
                     return f"an edit also changes {other_name}"
         return ""
 
-    def _find_owners(self, name: str) -> Sequence[ServiceInstance]:
-        return self.owners[ParameterName.parse(name).service_prefix]
+    def _find_owners(self, parameter_name: str) -> Sequence[ServiceInstance]:
+        return self.owners[ParameterName.parse(parameter_name).service_prefix]
 
 
 def is_same_value(requested: Value, reported: Value | None) -> bool:
@@ -258,13 +258,13 @@ def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Setting
         return {}
 
 
-def _parse_bare_name(name: str) -> str:
-    return ParameterName.parse(name).parameter
+def _parse_bare_name(parameter_name: str) -> str:
+    return ParameterName.parse(parameter_name).parameter
 
 
-def _group_by_service(names: Iterable[str]) -> dict[str, list[str]]:
+def _group_by_service(parameter_names: Iterable[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    for name in names:
+    for name in parameter_names:
         parsed_name = ParameterName.parse(name)
         groups.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
     return groups

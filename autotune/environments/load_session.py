@@ -384,9 +384,9 @@ class LoadSession:
         record.on_reading(watched_reading, purpose)
         if stolen_share > HIGH_STEAL_SHARE and not self._steal_noted:
             self._steal_noted = True
-            name, fraction = find_worst_steal(watched_reading.hosts)
+            host_name, fraction = find_worst_steal(watched_reading.hosts)
             record.note(
-                f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
+                f"CPU steal on host {host_name}: {fraction:.0%}. Readings are corrected; the report shows "
                 "how many"
             )
         return watched_reading

@@ -26,11 +26,11 @@ def prepare(file: TargetFile) -> Environment:
     missing.
     """
     name_checks.check_names(file)
-    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
-    for name, runtime in runtimes.items():
+    runtimes = {tier_name: tier.runtime for tier_name, tier in file.target.tiers.items()}
+    for tier_name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):
             raise file.document.build_error(
-                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+                ["tiers", tier_name], f"tier {tier_name}: all tiers of a target must have the same `runtime:`"
             )
     # Import lazily, because commands and models do not need the libraries that stacks load slowly.
     environment: Environment = import_module(

@@ -17,7 +17,7 @@ from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import NoteCallback, ProgramUser, Runtime
-from autotune.deploy.stack import Stack, entry_tiers
+from autotune.deploy.stack import Stack, find_entry_tiers
 from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_templates import (
     HostTemplates,
@@ -97,7 +97,7 @@ class StackEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
-        load, entry = target.load, entry_tiers(target)[0]
+        load, entry = target.load, find_entry_tiers(target)[0]
         # Raise errors now instead of during the study.
         target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
@@ -145,10 +145,10 @@ class StackEnvironment:
             return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
 
         hosts = {self.transports[name].name: name for name in self.file.target.hosts}
-        answers = run_on_all(
+        software_by_host = run_on_all(
             (self.transports[name] for name in hosts.values()), read_host_software
         ).unwrap()
-        return {hosts[name]: answer for name, answer in answers.items()}
+        return {hosts[name]: answer for name, answer in software_by_host.items()}
 
     def check(self) -> CheckResult:
         """Validate each preset of every deployment with the software on the hosts, and return the
@@ -280,10 +280,10 @@ class StackEnvironment:
         response.
         """
         changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
-        files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
+        changed_files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (
-            f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes"
-            if files
+            f"the baseline would change {', '.join(changed_files)}: `autotune plan` shows the changes"
+            if changed_files
             else "the hosts' files match the baseline exactly"
         )
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
@@ -295,7 +295,7 @@ class StackEnvironment:
                 if answer_error and request.expectations and answer_error not in response
                 else response
             )
-            if answer_error and not files:
+            if answer_error and not changed_files:
                 raise AutotuneError(
                     f"{url}: {response}",
                     hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
@@ -462,20 +462,20 @@ def prepare(file: TargetFile) -> StackEnvironment:
     space, own_configs = fix_restart_parameters(
         file, space, adopted_configs, host_templates.adopted_values
     )
-    files = StackFiles(file, runtime, hosts)
+    stack_files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
-        require_applications(files, instances)
-        space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
+        require_applications(stack_files, instances)
+        space, removals = exclude_rejected_choices(space, instances, stack_files.find_validation_errors)
     if runtime.installed:
-        require_persisted_state(files, space.baseline, instances)
+        require_persisted_state(stack_files, space.baseline, instances)
     # Edits are proven once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
-    proof = prove_edits(space, instances, files.read_values) if needs_proof else NO_PROOF
-    host_templates = host_templates.without_parameters(proof.refuted)
+    edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
+    host_templates = host_templates.without_parameters(edit_proof.refuted)
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
-        space.with_fixed(proof.refuted),
+        space.with_fixed(edit_proof.refuted),
         facts,
         runtime,
         hosts,
@@ -484,7 +484,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
         programs,
         own_configs,
         (*host_templates.skipped_lines, *removals),
-        proof,
+        edit_proof,
     )
 
 
@@ -492,8 +492,8 @@ def _find_load_hosts(
     target: Target, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> tuple[Transport, ...]:
     """Return the hosts that send load: the target's load hosts, or this machine if there are none."""
-    names = target.load.hosts if runtime.installed else ()
-    return tuple(hosts[name] for name in names) or (LocalTransport(),)
+    host_names = target.load.hosts if runtime.installed else ()
+    return tuple(hosts[name] for name in host_names) or (LocalTransport(),)
 
 
 def _read_host_templates(

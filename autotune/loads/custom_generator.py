@@ -85,7 +85,7 @@ class CustomGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        parsed_output = _parse_answer(output)
+        parsed_output = _parse_generator_output(output)
         if isinstance(parsed_output, str):
             return LoadResult.build_unsent_result(
                 process.request_count, f"cannot read the generator's output: {parsed_output}"
@@ -132,30 +132,30 @@ def build_request_details(request: Request) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _parse_answer(output: str) -> dict[str, Any] | str:
+def _parse_generator_output(output: str) -> dict[str, Any] | str:
     """Return the parsed output, or a description of the error in the output."""
     final_line = (split_lines(output.strip()) or [""])[-1]
     try:
-        answer = parse_json(final_line)
-        requests = _parse_count(answer["requests"])
-        errors = {str(kind): _parse_count(n) for kind, n in (answer.get("errors") or {}).items()}
-        bins = answer.get("latencies")
+        output_object = parse_json(final_line)
+        request_count = _parse_count(output_object["requests"])
+        errors = {str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()}
+        bins = output_object.get("latencies")
         latencies = (
             None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
         )
-        late_count = _parse_count(answer.get("late", 0))
-        limit_reason = str(answer["limited"]) if answer.get("limited") else None
+        late_count = _parse_count(output_object.get("late", 0))
+        limit_reason = str(output_object["limited"]) if output_object.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {final_line[:120]!r}"
-    if latencies is None and "late" not in answer:
+    if latencies is None and "late" not in output_object:
         return "`latencies` or `late` is missing"
     counted_requests = sum(errors.values()) + (
         late_count if latencies is None else sum(latencies.values())
     )
-    if counted_requests > requests or (latencies is not None and counted_requests != requests):
-        return f"responses and errors add up to {counted_requests}, not to {requests} requests"
+    if counted_requests > request_count or (latencies is not None and counted_requests != request_count):
+        return f"responses and errors add up to {counted_requests}, not to {request_count} requests"
     return {
-        "requests": requests,
+        "requests": request_count,
         "errors": errors,
         "latencies": latencies,
         "late": late_count,

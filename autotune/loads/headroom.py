@@ -235,5 +235,5 @@ def _await_pid(
 
 
 def _read_pid(transport: Transport, directory: str) -> str | None:
-    text = (transport.get(f"{directory}/server.pid") or b"").decode().strip()
-    return text if text.isdigit() else None
+    pid_text = (transport.get(f"{directory}/server.pid") or b"").decode().strip()
+    return pid_text if pid_text.isdigit() else None

@@ -76,18 +76,18 @@ CLIENT_SPACING = 40503
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
 
-def sum_unit_gaps(client: int, gaps: int) -> float:
-    """Return the sum of the first ``gaps`` exponential gaps of ``client``. Their mean is one."""
-    state = (
+def sum_unit_gaps(client: int, gap_count: int) -> float:
+    """Return the sum of the first ``gap_count`` exponential gaps of ``client``. Their mean is one."""
+    generator_state = (
         ((0x9ABC ^ (~client & 0xFFFF)) << 32)
         | ((0x5678 ^ ((client << 8) & 0xFFFF)) << 16)
         | (0x1234 ^ (client & 0xFFFF))
     )
-    span = 0.0
-    for _ in range(gaps):
-        state = (_MULTIPLIER * state + _INCREMENT) % _MODULUS
-        span -= log(1.0 - state / _MODULUS)
-    return span
+    gap_sum = 0.0
+    for _ in range(gap_count):
+        generator_state = (_MULTIPLIER * generator_state + _INCREMENT) % _MODULUS
+        gap_sum -= log(1.0 - generator_state / _MODULUS)
+    return gap_sum
 
 
 def draw_request_count(spec: LoadSpec) -> int:
@@ -96,14 +96,14 @@ def draw_request_count(spec: LoadSpec) -> int:
     For few requests at a low rate, the number is drawn from the Poisson distribution, unless
     ``spec.seed`` requires repeatable arrivals.
     """
-    mean, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
+    mean_count, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
     max_count = max(1, floor(max_requests + 1e-9)) if isfinite(max_requests) else sys.maxsize
-    if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
+    if mean_count >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return min(spec.request_count, max_count)
     random_source, count = random.SystemRandom(), 0
-    moment = random_source.expovariate(1.0)
-    while moment < mean:
-        count, moment = count + 1, moment + random_source.expovariate(1.0)
+    arrival_time = random_source.expovariate(1.0)
+    while arrival_time < mean_count:
+        count, arrival_time = count + 1, arrival_time + random_source.expovariate(1.0)
     return max(1, min(count, max_count))
 
 
@@ -352,8 +352,8 @@ def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListIt
     """Return a list that is rotated to the client's own position, far from the positions of
     adjacent clients.
     """
-    start = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
-    return (*items[start:], *items[:start])
+    start_index = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
+    return (*items[start_index:], *items[:start_index])
 
 
 def build_command(
@@ -394,8 +394,8 @@ def build_options(request: Request) -> Argv:
     if request.tls and not any(name.lower() == "connection" for name, _ in headers):
         headers = (*headers, CLOSE_HEADER)
     if headers:
-        lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
-        options += ["--add-header", lines]
+        header_lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
+        options += ["--add-header", header_lines]
     return tuple(options)
 
 
@@ -445,7 +445,7 @@ def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, in
     return {output.mean_body_bytes: right_answers}
 
 
-def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
+def count_wrong_sizes(output: HttperfOutput, expected_bytes: int) -> int:
     """Estimate the number of wrong bodies from the mean size of all bodies; 0 if the mean is as
     expected.
 
@@ -455,10 +455,10 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     right_count = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
         return 0
-    deviation_bytes = abs(output.mean_body_bytes - expected)
+    deviation_bytes = abs(output.mean_body_bytes - expected_bytes)
     if deviation_bytes <= 0.051:
         return 0
-    return max(1, ceil(right_count * min(1.0, deviation_bytes / max(1, expected))))
+    return max(1, ceil(right_count * min(1.0, deviation_bytes / max(1, expected_bytes))))
 
 
 def check_result(

@@ -173,8 +173,8 @@ def _build_result(
         result = result.reclassify(WrongAnswers(status, count))
     errors = Counter(result.errors)
     missing_count = process.request_count - result.right_answers - result.error_count
-    for name, count in output.errors.items():
-        errors[name] += min(missing_count, count)
+    for error_kind, count in output.errors.items():
+        errors[error_kind] += min(missing_count, count)
         missing_count -= min(missing_count, count)
     unsent_count = min(
         missing_count, max(0, process.session_count - output.connections) * kind.request_count

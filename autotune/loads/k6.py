@@ -57,9 +57,9 @@ exports.default = () => arrive(() => chosen().steps.forEach(ask));
 """
 
 
-def read_source(name: str) -> str:
+def read_source(file_name: str) -> str:
     """Return the text of a file next to this module."""
-    return (files("autotune.loads") / name).read_text(encoding="utf-8")
+    return (files("autotune.loads") / file_name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,12 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 def list_authorities(request: Request) -> list[str]:
     """Return the host names of the site in URLs, with and without a port."""
-    names = [name for name in (request.host, request.endpoint.host) if name]
-    ports = [f"{name}:{request.endpoint.port}" for name in names]
+    host_names = [name for name in (request.host, request.endpoint.host) if name]
+    names_with_port = [f"{name}:{request.endpoint.port}" for name in host_names]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
     return [
         name.lower()
-        for name in (*names[: None if is_default_port or not request.host else 1], *ports)
+        for name in (*host_names[: None if is_default_port or not request.host else 1], *names_with_port)
     ]
 
 
@@ -245,11 +245,11 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
     return [*edges_within, *edges_beyond]
 
 
-def parse_whole_count(number: object) -> int:
-    """Return a number that k6 printed as an integer. Raises ValueError if ``number`` is not whole."""
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise ValueError(f"{number!r} is not a valid count")
-    return int(number)
+def parse_whole_count(printed_number: object) -> int:
+    """Return a number that k6 printed as an integer. Raises ValueError if ``printed_number`` is not whole."""
+    if isinstance(printed_number, bool) or not isinstance(printed_number, int | float) or printed_number != int(printed_number):
+        raise ValueError(f"{printed_number!r} is not a valid count")
+    return int(printed_number)
 
 
 def _build_result(

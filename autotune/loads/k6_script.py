@@ -231,18 +231,18 @@ class K6ScriptGenerator(K6Generator):
     def _build_archive(self, scenario: str) -> bytes:
         """Return the script, its imports and the scenario as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
-        texts = {name: replace_imports(name, text) for name, text in self.files}
-        texts[main] = _MAIN_TEMPLATE % (
+        text_by_path = {file_path: replace_imports(file_path, file_text) for file_path, file_text in self.files}
+        text_by_path[main] = _MAIN_TEMPLATE % (
             _format_relative_import(script, main),
             _format_relative_import(_MODULE_NAME, main),
         )
-        texts[_MODULE_NAME] = scenario + read_source("k6_script.js")
+        text_by_path[_MODULE_NAME] = scenario + read_source("k6_script.js")
         archive_buffer = io.BytesIO()
         with tarfile.open(fileobj=archive_buffer, mode="w") as archive:
-            for name, text in texts.items():
-                archive_member = tarfile.TarInfo(name)
-                archive_member.size = len(text.encode())
-                archive.addfile(archive_member, io.BytesIO(text.encode()))
+            for file_path, file_text in text_by_path.items():
+                archive_member = tarfile.TarInfo(file_path)
+                archive_member.size = len(file_text.encode())
+                archive.addfile(archive_member, io.BytesIO(file_text.encode()))
         return archive_buffer.getvalue()
 
     def parse_output(
@@ -305,68 +305,68 @@ def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerato
 
     A run makes at most ``max_requests`` requests; ``None`` if the maximum is unknown.
     """
-    texts: dict[Path, str] = {}
+    text_by_path: dict[Path, str] = {}
     pending_paths = [path]
     while pending_paths:
         script_path = pending_paths.pop(0).resolve()
-        if script_path in texts:
+        if script_path in text_by_path:
             continue
         try:
-            texts[script_path] = foreign_files.read_named_file(
+            text_by_path[script_path] = foreign_files.read_named_file(
                 script_path, MAX_SCRIPT_CHARACTERS
             ).decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8"
             raise UnusableWorkload(f"cannot read {script_path.name}: {reason}") from error
-        if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
+        if sum(map(len, text_by_path.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
                 f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
         pending_paths += (
-            script_path.parent / name for name in find_imports(texts[script_path], script_path.name)
+            script_path.parent / name for name in find_imports(text_by_path[script_path], script_path.name)
         )
-    root = Path(os.path.commonpath([script_path.parent for script_path in texts]))
-    files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
-    return K6ScriptGenerator(files=files, max_requests_per_run=max_requests)
+    root = Path(os.path.commonpath([script_path.parent for script_path in text_by_path]))
+    script_files = tuple((str(f.relative_to(root)), text) for f, text in text_by_path.items())
+    return K6ScriptGenerator(files=script_files, max_requests_per_run=max_requests)
 
 
-def find_imports(text: str, name: str) -> Iterator[str]:
+def find_imports(script_text: str, script_name: str) -> Iterator[str]:
     """Yield the files that a script imports or opens.
 
     Raises UnusableWorkload for modules whose requests cannot be counted.
     """
-    if not name.endswith(SCRIPT_SUFFIXES):
+    if not script_name.endswith(SCRIPT_SUFFIXES):
         return
-    if match := _ANSWER_METHOD_PATTERN.search(text):
+    if match := _ANSWER_METHOD_PATTERN.search(script_text):
         raise UnusableWorkload(
-            f"{name} calls {match[1]}, whose requests are not counted: use http.request"
+            f"{script_name} calls {match[1]}, whose requests are not counted: use http.request"
         )
-    for match in _IMPORT_PATTERN.finditer(text):
+    for match in _IMPORT_PATTERN.finditer(script_text):
         module = match[3]
         if module.startswith("."):
             yield module
         elif "://" in module:
             raise UnusableWorkload(
-                f"{name} imports {module} from the network: import a local copy instead"
+                f"{script_name} imports {module} from the network: import a local copy instead"
             )
         elif module not in (*COUNTED_MODULES, *UNCOUNTED_MODULES):
             raise UnusableWorkload(
-                f"{name} imports {module}, but only requests of k6/http are counted"
+                f"{script_name} imports {module}, but only requests of k6/http are counted"
             )
-    yield from (match[1] for match in _OPEN_PATTERN.finditer(text))
+    yield from (match[1] for match in _OPEN_PATTERN.finditer(script_text))
 
 
-def replace_imports(name: str, text: str) -> str:
+def replace_imports(script_name: str, script_text: str) -> str:
     """Return the text of a script that imports autotune's module instead of k6's modules."""
-    if not name.endswith(SCRIPT_SUFFIXES):
-        return text
-    location = _format_relative_import(_MODULE_NAME, name)
+    if not script_name.endswith(SCRIPT_SUFFIXES):
+        return script_text
+    location = _format_relative_import(_MODULE_NAME, script_name)
     return _IMPORT_PATTERN.sub(
-        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], text
+        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], script_text
     )
 
 
-def _format_relative_import(target: str, name: str) -> str:
-    """Return the path with which the file ``name`` imports ``target``, as a JavaScript string."""
-    path = os.path.relpath(target, PurePosixPath(name).parent)
+def _format_relative_import(target_path: str, importing_path: str) -> str:
+    """Return the path with which the file ``importing_path`` imports ``target_path``, as a JavaScript string."""
+    path = os.path.relpath(target_path, PurePosixPath(importing_path).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

@@ -83,12 +83,12 @@ def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[Comma
     """
 
     def run(command: LoadCommand) -> CommandResult:
-        start = time.monotonic()
+        start_time = time.monotonic()
         with wait_notices.about("the load", usual=command.end):
             try:
                 return command.host.run(command.argv, input=command.input, timeout=command.timeout)
             except ConnectionLost:
-                time.sleep(max(0.0, start + command.end - time.monotonic()))
+                time.sleep(max(0.0, start_time + command.end - time.monotonic()))
                 raise
 
     check_rate(compute_highest_rate(commands), max_rate)

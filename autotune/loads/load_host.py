@@ -28,23 +28,23 @@ LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ports
 MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand connections
 
 
-def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Return sufficient values for those ``SYSCTL_KEYS`` whose ``current`` values do not suffice.
+def fit_kernel_values(current_values: Mapping[str, str | None]) -> dict[str, str]:
+    """Return sufficient values for those ``SYSCTL_KEYS`` whose ``current_values`` values do not suffice.
 
     A current value of ``None`` means that the kernel lacks the setting.
     """
-    values: dict[str, str] = {}
-    port_range = (current.get(PORT_RANGE_KEY) or "").split()
+    new_values: dict[str, str] = {}
+    port_range = (current_values.get(PORT_RANGE_KEY) or "").split()
     if len(port_range) == 2 and all(map(is_uint, port_range)):
         low, high = min(int(port_range[0]), LOWEST_PORT), max(int(port_range[1]), HIGHEST_PORT)
-        values[PORT_RANGE_KEY] = f"{low} {high}"
-    if current.get(PORT_REUSE_KEY) is not None:
+        new_values[PORT_RANGE_KEY] = f"{low} {high}"
+    if current_values.get(PORT_REUSE_KEY) is not None:
         # the value 2, which is the default since Linux 4.19, covers only loopback
-        values[PORT_REUSE_KEY] = "1"
-    max_open_files = current.get(OPEN_FILES_KEY) or ""
+        new_values[PORT_REUSE_KEY] = "1"
+    max_open_files = current_values.get(OPEN_FILES_KEY) or ""
     if is_uint(max_open_files) and int(max_open_files) < MIN_OPEN_FILES:
-        values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
-    return {name: value for name, value in values.items() if value != current.get(name)}
+        new_values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
+    return {name: value for name, value in new_values.items() if value != current_values.get(name)}
 
 
 PORT_FILES = (
@@ -129,13 +129,13 @@ def find_port_shortage(
     A host whose number of ports is unknown is assumed to have enough ports.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
+    port_results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
     rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
-    for name, text in results.unwrap().items():
-        ports = ClientPorts.parse(text)
+    for host_name, port_text in port_results.unwrap().items():
+        ports = ClientPorts.parse(port_text)
         shortage = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
         if shortage:
-            return replace(shortage, host=name)
+            return replace(shortage, host=host_name)
     return None
 
 

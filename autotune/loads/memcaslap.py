@@ -38,12 +38,12 @@ class MemcaslapShape:
         """Return the file for ``--cfg_cmd``: lengths of keys, lengths of values, and the shares of
         sets (0) and gets (1).
         """
-        values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
-        text = (
-            f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
+        value_lines = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
+        config_lines = (
+            f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_lines}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
             f"{GET_SHARE:g}\n"
         )
-        return text.encode()
+        return config_lines.encode()
 
 
 # Sizes in the published single-instance measurements (Radovic). The middle shape is a mix of tiny,

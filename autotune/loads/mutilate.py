@@ -291,7 +291,7 @@ def _check_result(result: LoadResult, start_times: Sequence[float], spec: LoadSp
     return replace(result, limited=FELL_BEHIND_MESSAGE)
 
 
-def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -> float:
+def _find_max_late_share(summary_text: str, operation_kind: str, limit_seconds: float) -> float:
     """Return the largest possible fraction of ``operation_kind`` operations that took longer than
     ``limit_seconds``.
 
@@ -300,7 +300,7 @@ def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -
     latency_row = next(
         (
             row_values
-            for name, row_values in _LATENCY_ROW_PATTERN.findall(text)
+            for name, row_values in _LATENCY_ROW_PATTERN.findall(summary_text)
             if name == operation_kind
         ),
         "",
@@ -314,14 +314,14 @@ def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -
     return 1.0 - max(quantiles_within_limit, default=0.0)
 
 
-def _describe_failure(text: str) -> str:
-    exit_status_match = _EXIT_CODE_PATTERN.search(text)
+def _describe_failure(summary_text: str) -> str:
+    exit_status_match = _EXIT_CODE_PATTERN.search(summary_text)
     if exit_status_match is not None and exit_status_match[1] == str(CRASHED_STATUS):
         return (
             f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), which its default "
             "arrivals cause: use `-i exponential:1` or `-i fb_ia`"
         )
-    output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", text))
+    output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", summary_text))
     return find_failure_reason(output_end) or f"mutilate printed no result: {output_end}"
 
 
@@ -337,5 +337,5 @@ def find_failure_reason(last_line: str) -> str | None:
     )
 
 
-def _repeat_option(option: str, values: Sequence[object]) -> Argv:
-    return tuple(word for value in values for word in (option, str(value)))
+def _repeat_option(option: str, option_values: Sequence[object]) -> Argv:
+    return tuple(word for value in option_values for word in (option, str(value)))

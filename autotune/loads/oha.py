@@ -186,12 +186,12 @@ class OhaGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        text, _, encoded_file = output.partition(_SQLITE_MARK)
+        json_text, _, encoded_file = output.partition(_SQLITE_MARK)
         try:
-            errors = count_failures(parse_json(text[text.index("{") :]))
+            errors = count_failures(parse_json(json_text[json_text.index("{") :]))
             answers = read_stored_answers(encoded_file)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            reason = f"oha printed no result ({error!r}): {find_last_line(text)}"
+            reason = f"oha printed no result ({error!r}): {find_last_line(json_text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         # drop errors of idle connections; requests that were not sent are counted below
         if request.http2:
@@ -208,8 +208,8 @@ def build_options(request: Request) -> Argv:
         options.append("--insecure")
     if request.host:
         options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
-    for name, value in request.headers:
-        options += ["-H", f"{name}: {value}"]
+    for header_name, header_value in request.headers:
+        options += ["-H", f"{header_name}: {header_value}"]
     if request.method != "GET":
         options += ["-m", request.method]
     if request.body is not None:
@@ -228,20 +228,20 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     return dict(counts_by_kind)
 
 
-def read_stored_answers(text: str) -> list[OhaAnswer]:
-    """Return the rows of oha's SQLite file, which ``text`` contains in base64.
+def read_stored_answers(encoded_file: str) -> list[OhaAnswer]:
+    """Return the rows of oha's SQLite file, which ``encoded_file`` contains in base64.
 
     Raises ValueError or sqlite3.Error for any other text.
     """
     try:
-        content = base64.b64decode(text.strip(), validate=True)
+        file_content = base64.b64decode(encoded_file.strip(), validate=True)
     except ValueError as error:
         raise ValueError(f"the file of responses is damaged: {error}") from error
-    if not content.startswith(_SQLITE_HEADER):
+    if not file_content.startswith(_SQLITE_HEADER):
         raise ValueError("the file of responses is missing")
     database = sqlite3.connect(":memory:")
     try:
-        database.deserialize(content)
+        database.deserialize(file_content)
         rows = database.execute(
             'SELECT start_latency_correction, start, "end", status, len_bytes FROM oha'
         ).fetchall()

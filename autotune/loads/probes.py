@@ -108,25 +108,25 @@ def build_command(
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     # milliseconds between the starts of one worker's requests
-    pause = ceil(1000 * workers / per_second)
-    rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    stop_seconds = ceil(span + timeout + START_SECONDS)
+    pause_milliseconds = ceil(1000 * workers / per_second)
+    probe_rate, span_seconds = 1000 * workers / pause_milliseconds, len(requests) * pause_milliseconds / (1000 * workers)
+    stop_seconds = ceil(span_seconds + timeout + START_SECONDS)
     argv: Argv = (
         "sh",
         "-c",
         _PROBE_SCRIPT,
         "sh",
         str(stop_seconds),
-        f"{1 / rate:g}",
+        f"{1 / probe_rate:g}",
         str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES),
         str(TAIL_BYTES),
     )
     return ProbeCommand(
         tuple(requests),
         requests[0].with_trusted_ca(argv),
-        build_config(requests, pause, timeout, workers),
-        rate,
-        span,
+        build_config(requests, pause_milliseconds, timeout, workers),
+        probe_rate,
+        span_seconds,
         stop_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
@@ -190,8 +190,8 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
             f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    pieces = _ANSWER_PATTERN.split(sections[0])
-    answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
+    answer_pieces = _ANSWER_PATTERN.split(sections[0])
+    answer_fields = [answer_pieces[i : i + 6] for i in range(1, len(answer_pieces) - 5, 6)]
     if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
@@ -200,14 +200,14 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
     heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
     answers: list[ProbeAnswer | None] = [None] * request_count
     for index, status, exit_code, size, seconds, headers in answer_fields:
-        name = f"body.{index}"
+        file_name = f"body.{index}"
         if int(exit_code) != 0 or int(index) >= request_count:
             continue
-        text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
+        body_text = heads.get(file_name, "") + (ELISION_MARK + tails[file_name] if file_name in tails else "")
         answers[int(index)] = ProbeAnswer(
             parse_uint(status),
             parse_uint(size),
-            text,
+            body_text,
             _parse_headers(headers),
             parse_decimal(seconds),
         )
@@ -223,9 +223,9 @@ def _parse_files(directory: str, output: str) -> dict[str, str]:
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def _parse_headers(text: str) -> dict[str, str]:
+def _parse_headers(header_json: str) -> dict[str, str]:
     try:
-        headers = json.loads(text)
+        headers = json.loads(header_json)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(headers, dict):

@@ -94,25 +94,25 @@ def take_reading(
         shortage := load_host.find_port_shortage(transports, request, spec)
     ):
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    run = _LoadRun(load, request, transports, max_rate)
+    load_run = _LoadRun(load, request, transports, max_rate)
     ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
     # If less than one request is due in the ramp-up, there is no ramp-up.
     has_ramp = spec.rate * spec.ramp_seconds >= 1
     is_ramp_checked = has_ramp and spec.ramp_seconds >= MIN_CHECKED_RAMP
     if is_ramp_checked:
-        ramp_result = run.offer_load(ramp_spec)
+        ramp_result = load_run.offer_load(ramp_spec)
         if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
             return replace(ramp_result, truncated=True)
     if sample := _plan_sample(validator, request, spec, earlier_inspection):
-        unit, sample_rate = load.requests_per_iteration, sample.command.max_rate
+        requests_per_iteration, sample_rate = load.requests_per_iteration, sample.command.max_rate
         # If the correct body is known, the small sample does not reduce the load, unless the total
         # would exceed the maximum rate.
-        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / unit
-        rest_rate = max_rate - sample_rate
-        spec = replace(spec, rate=min(rate, rest_rate / unit), max_rate=rest_rate)
+        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / requests_per_iteration
+        remaining_rate = max_rate - sample_rate
+        spec = replace(spec, rate=min(rate, remaining_rate / requests_per_iteration), max_rate=remaining_rate)
     unchecked_ramp = ramp_spec if has_ramp and not is_ramp_checked else None
-    return run.offer_load(spec, unchecked_ramp, sample)
+    return load_run.offer_load(spec, unchecked_ramp, sample)
 
 
 def _plan_sample(
@@ -207,17 +207,17 @@ class _LoadRun:
         start times. Separate processes send an equal share of the load to each entry. If there are
         fewer requests than entries, some entries get no requests.
         """
-        entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-        hosts, count = itertools.cycle(self.transports), len(entries)
+        entry_requests = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
+        hosts, count = itertools.cycle(self.transports), len(entry_requests)
         shares: list[_LoadShare] = []
-        for index, entry in enumerate(entries):
+        for index, entry_request in enumerate(entry_requests):
             share_spec = replace(
                 spec,
                 rate=spec.rate / count,
                 max_rate=spec.max_rate / count,
                 seed=None if spec.seed is None else spec.seed * count + index,
             )
-            for process in self.load.build_processes(entry, share_spec, len(self.transports)):
+            for process in self.load.build_processes(entry_request, share_spec, len(self.transports)):
                 host = next(hosts)
                 command = LoadCommand(
                     host,
@@ -230,7 +230,7 @@ class _LoadRun:
                     timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
                     input=process.input,
                 )
-                shares.append(_LoadShare(process, entry, share_spec, command))
+                shares.append(_LoadShare(process, entry_request, share_spec, command))
         return shares
 
 
@@ -243,10 +243,10 @@ def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> N
         results = run_on_all(
             transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()
-        for name, result in results.items():
+        for host_name, result in results.items():
             if result.returncode:
                 raise LoadError(
-                    f"{load.name} on {name} refuses the load: {result.error_text[:300]}"
+                    f"{load.name} on {host_name} refuses the load: {result.error_text[:300]}"
                 )
 
 
@@ -276,11 +276,11 @@ def build_inspection_command(
     """Return a command that requests the pages ``page_indices``, spread over the reading. The entries
     of the stack take turns.
     """
-    entries = itertools.cycle(request.per_endpoint())
+    entry_requests = itertools.cycle(request.per_endpoint())
     return probes.build_command(
         [
-            validator.pages[page].build_request(entry)
-            for page, entry in zip(page_indices, entries, strict=False)
+            validator.pages[page].build_request(entry_request)
+            for page, entry_request in zip(page_indices, entry_requests, strict=False)
         ],
         per_second=len(page_indices) / spec.seconds,
         timeout=spec.timeout,

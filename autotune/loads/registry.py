@@ -51,9 +51,9 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
         return _build_custom_generator(target_file, target_file.target.load.command)
     load = LOAD_GENERATORS.get(target_file.target.load.generator)
     if load is None:
-        name = target_file.target.load.generator
+        generator_name = target_file.target.load.generator
         raise target_file.document.unknown_name_error(
-            ["load", "generator"], "generator", LOAD_GENERATORS, name
+            ["load", "generator"], "generator", LOAD_GENERATORS, generator_name
         )
     if (
         load.supported_methods is not None
@@ -69,8 +69,8 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
                 _resolve_path(target_file, script), target_file.target.load.requests_per_run
             )
     if target_file.target.load.http == "2" and not load.http2:
-        names = [name for name, generator in LOAD_GENERATORS.items() if generator.http2]
-        hint = f"load: {{generator: {' or '.join(names)}}}"
+        generator_names = [generator_name for generator_name, generator in LOAD_GENERATORS.items() if generator.http2]
+        hint = f"load: {{generator: {' or '.join(generator_names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
         raise target_file.document.build_error(["load", "http"], reason, hint=hint)
     for key, reader in REQUEST_READERS.items():
@@ -109,8 +109,8 @@ def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
     of a missing file is empty.
     """
     load = target_file.target.load
-    names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _resolve_path(target_file, name) for name in names}
+    file_names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
+    paths = {name: _resolve_path(target_file, name) for name in file_names}
     return {
         name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for name, path in paths.items()

@@ -42,11 +42,11 @@ class SessionKind:
     session_log: str
 
 
-def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
+def parse_uris(file_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each path. Paths are separated by line ends or by NUL. Raises
     UnusableWorkload.
     """
-    paths = [word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip()]
+    paths = [word.strip() for word in split_lines(file_text.replace("\0", "\n")) if word.strip()]
     if not paths:
         raise UnusableWorkload("the file contains no path")
     for path in paths:
@@ -54,10 +54,10 @@ def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
     return tuple(WeightedVisit.model_construct(path=path) for path in paths)
 
 
-def parse_sessions(text: str) -> tuple[WeightedVisit, ...]:
+def parse_sessions(log_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each session in a session log. Raises UnusableWorkload."""
     sessions: list[list[SessionStep]] = [[]]
-    for line in split_lines(text):
+    for line in split_lines(log_text):
         if not line.strip():
             sessions.append([])
         elif not line.lstrip().startswith("#"):

@@ -63,19 +63,19 @@ BenchmarkAnswer = BenchmarkValue | UnusableConfiguration | BenchmarkFault
 
 def parse_answer(output: str) -> BenchmarkAnswer:
     """Return the result in the last line, or a `BenchmarkFault` if the line cannot be read."""
-    lines = [line.strip() for line in split_lines(output) if line.strip()]
-    if not lines:
+    output_lines = [line.strip() for line in split_lines(output) if line.strip()]
+    if not output_lines:
         return BenchmarkFault("it printed no result")
     try:
-        answer = json.loads(lines[-1])
+        result_object = json.loads(output_lines[-1])
     except (ValueError, RecursionError):
-        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(lines[-1])}")
-    if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
+        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(output_lines[-1])}")
+    if not isinstance(result_object, dict) or ("value" in result_object) == ("infeasible" in result_object):
         return BenchmarkFault(
             f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
-            f"{_shorten_text(lines[-1])}"
+            f"{_shorten_text(output_lines[-1])}"
         )
-    return _build_unusable(answer["infeasible"]) if "infeasible" in answer else _build_value(answer)
+    return _build_unusable(result_object["infeasible"]) if "infeasible" in result_object else _build_value(result_object)
 
 
 def _build_unusable(reason: object) -> BenchmarkAnswer:
@@ -85,15 +85,15 @@ def _build_unusable(reason: object) -> BenchmarkAnswer:
     return UnusableConfiguration(reason_text if reason_text.strip() else "no reason given")
 
 
-def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
-    value, sd = _parse_number(answer["value"]), _parse_number(answer.get("sd"))
+def _build_value(result_object: dict[str, Any]) -> BenchmarkAnswer:
+    value, sd = _parse_number(result_object["value"]), _parse_number(result_object.get("sd"))
     if value is None:
         return BenchmarkFault(
-            f'"value" is not a finite number: {_shorten_text(json.dumps(answer["value"]))}'
+            f'"value" is not a finite number: {_shorten_text(json.dumps(result_object["value"]))}'
         )
-    if answer.get("sd") is not None and (sd is None or sd < 0):
+    if result_object.get("sd") is not None and (sd is None or sd < 0):
         return BenchmarkFault(
-            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(answer["sd"]))}'
+            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(result_object["sd"]))}'
         )
     return BenchmarkValue(value, sd)
 
@@ -197,11 +197,11 @@ class Benchmark:
                 )
             if exit_code:
                 return BenchmarkFault(_describe_exit(exit_code), _read_tail(error_file))
-            answer = parse_answer(_read_text(output_file))
+            benchmark_answer = parse_answer(_read_text(output_file))
             return (
-                BenchmarkFault(answer.why, _read_tail(error_file))
-                if isinstance(answer, BenchmarkFault)
-                else answer
+                BenchmarkFault(benchmark_answer.why, _read_tail(error_file))
+                if isinstance(benchmark_answer, BenchmarkFault)
+                else benchmark_answer
             )
 
     def _run_command(

@@ -101,7 +101,7 @@ MAX_RATE_KEY = "load.max_rate"
 # first log step above a passed rate; the step doubles after each further pass
 _LOG_STEP_UP: Final = 0.4
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
-_HARDLY_WIDER: Final = 0.5
+_CLIMB_QUANTILE: Final = 0.5
 # If the log distance between the highest passed rate and the lowest failed rate is larger, the peak is
 # poorly known.
 _WIDE_BRACKET: Final = 0.25
@@ -179,9 +179,9 @@ class PeakSearch:
             prior,
             noise,
             slo,
-            lowest=limits.min_rate / 2.0,
-            highest=limits.max_rate * 4.0,
-            expected_log_rate=first_rate,
+            lowest_rate=limits.min_rate / 2.0,
+            highest_rate=limits.max_rate * 4.0,
+            expected_rate=first_rate,
         )
         summary = posterior.summarize()
         return cls(
@@ -253,55 +253,55 @@ class PeakSearch:
 
     def next_rate(self) -> float:
         """Return the rate of the next reading: a point of the grid, or the highest allowed rate."""
-        origin, highest = (
+        grid_origin, highest_rate = (
             self.posterior.log_rate_origin,
             max(self.max_useful_rate, self.limits.min_rate),
         )
-        nearest_step = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
-        top_step = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
-        is_exact_maximum = nearest_step > top_step and highest == self.limits.max_rate
+        nearest_step = round((self._next_log_rate() - grid_origin) / LOG_RATE_STEP)
+        top_step = floor((log(highest_rate) - grid_origin) / LOG_RATE_STEP + 1e-9)
+        is_exact_maximum = nearest_step > top_step and highest_rate == self.limits.max_rate
         return (
-            highest
+            highest_rate
             if is_exact_maximum
-            else min(highest, exp(origin + LOG_RATE_STEP * min(nearest_step, top_step)))
+            else min(highest_rate, exp(grid_origin + LOG_RATE_STEP * min(nearest_step, top_step)))
         )
 
     def _next_log_rate(self) -> float:
         if not self.valid_readings:
             return log(self.first_rate)
-        median = self.summary.quantile(0.5)
-        passes, failures = self.passed_rates, self.failed_rates
-        if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
+        median_log_rate = self.summary.quantile(0.5)
+        passed_rates, failed_rates = self.passed_rates, self.failed_rates
+        if self.incumbent is not None and not passed_rates and len(failed_rates) < _EARLY_PRUNE_READINGS:
             return log(self.first_rate)  # take two readings, because one may be disturbed
-        if not failures:
-            return self._next_higher_log_rate(passes)
-        if not passes:
-            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
+        if not failed_rates:
+            return self._next_higher_log_rate(passed_rates)
+        if not passed_rates:
+            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failed_rates) - 1)
             if self.summary.unmeetable_probability > 0.3:
                 step_down = max(step_down, _MAX_STEP_DOWN)
-            lowest_failure = log(min(failures))
+            lowest_failure = log(min(failed_rates))
             lower_log_rate = max(
-                min(median, lowest_failure - step_down),
+                min(median_log_rate, lowest_failure - step_down),
                 lowest_failure - max(step_down, _MAX_STEP_DOWN),
             )
             return max(lower_log_rate, log(self.limits.min_rate))
-        gap = log(min(failures) / max(passes))
+        log_gap = log(min(failed_rates) / max(passed_rates))
         # After steep steps, the median is close to the highest passed rate, where a reading gives
         # little information.
-        is_wide = self._may_be_rough and gap > _WIDE_BRACKET
-        return log(max(passes)) + gap / 2.0 if is_wide else median
+        is_wide = self._may_be_rough and log_gap > _WIDE_BRACKET
+        return log(max(passed_rates)) + log_gap / 2.0 if is_wide else median_log_rate
 
-    def _next_higher_log_rate(self, passes: list[float]) -> float:
+    def _next_higher_log_rate(self, passed_rates: list[float]) -> float:
         """Return the logarithm of a rate above the highest passed rate. The rate is the median of the
         posterior, but at most one step above the highest passed rate.
         """
-        best_log_rate = log(max(passes))
-        step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
-        if self._may_be_rough and len(passes) > 1:
-            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
+        best_log_rate = log(max(passed_rates))
+        log_step = min(_LOG_STEP_UP * 2.0 ** (len(passed_rates) - 1), _MAX_STEP_UP)
+        if self._may_be_rough and len(passed_rates) > 1:
+            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passed_rates) > 3 else 1.0)
         return min(
-            max(self.summary.quantile(_HARDLY_WIDER), best_log_rate + LOG_RATE_STEP),
-            best_log_rate + step,
+            max(self.summary.quantile(_CLIMB_QUANTILE), best_log_rate + LOG_RATE_STEP),
+            best_log_rate + log_step,
         )
 
     @property
@@ -384,17 +384,17 @@ class PeakSearch:
         return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
 
     def _is_unmeetable(self) -> bool:
-        failures = self.failed_rates
-        if self.passed_rates or len(failures) < 3:
+        failed_rates = self.failed_rates
+        if self.passed_rates or len(failed_rates) < 3:
             return False
-        deep_rate = max(self.limits.min_rate * 1.01, failures[0] / _UNMEETABLE_RATE_RATIO)
+        deep_rate = max(self.limits.min_rate * 1.01, failed_rates[0] / _UNMEETABLE_RATE_RATIO)
         meetable_probability = self.summary.probability_above(
             Estimate.from_value(self.limits.min_rate)
         )
         unmeetable_probability = (
             1.0 - (1.0 - self.summary.unmeetable_probability) * meetable_probability
         )
-        return unmeetable_probability > 0.95 and min(failures) <= deep_rate
+        return unmeetable_probability > 0.95 and min(failed_rates) <= deep_rate
 
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
@@ -441,8 +441,8 @@ class PeakSearch:
             np.square(NOISE_SDS)[:, None] + np.minimum(reading_sds, _MAX_READING_SD)[None, :] ** 2
         )
         weights = self.summary.noise_weights
-        spread = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
-        return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * spread)
+        reading_sd = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
+        return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * reading_sd)
 
     def _is_stalled(self) -> bool:
         stalled_after = self.limits.max_stalled_readings
@@ -512,7 +512,7 @@ def search_peak(
     stops at its ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, the search
     stops at a rough peak.
     """
-    state = PeakSearch.start(
+    search = PeakSearch.start(
         slo,
         limits or SearchLimits(),
         target_sd,
@@ -524,11 +524,11 @@ def search_peak(
         is_exploration=is_exploration,
     )
     while True:
-        rate = state.next_rate()
-        state = state.with_reading(probe(rate, state.reading_seconds(rate)))
-        verdict = state.find_verdict() or (state.give_up_verdict if is_late() else None)
+        rate = search.next_rate()
+        search = search.with_reading(probe(rate, search.reading_seconds(rate)))
+        verdict = search.find_verdict() or (search.give_up_verdict if is_late() else None)
         if verdict is not None:
-            return _build_capacity(state, verdict)
+            return _build_capacity(search, verdict)
 
 
 def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
@@ -539,25 +539,25 @@ def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimat
     return Estimate.from_value(incumbent) if incumbent is not None and incumbent > 0 else None
 
 
-def _build_capacity(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
-    low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
-    sd = state.summary.sd
+def _build_capacity(search: PeakSearch, verdict: CapacityVerdict) -> Capacity:
+    low, peak, high = (exp(search.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
+    sd = search.summary.sd
     limit = None
-    if verdict in ("measured", "rough", "unsettled") and state.is_peak_beyond_load:
+    if verdict in ("measured", "rough", "unsettled") and search.is_peak_beyond_load:
         verdict = "limited"  # a rate that was never offered is not a capacity
     if verdict == "limited":
-        peak, limit = max(state.passed_rates, default=0.0), state.limit_reason
+        peak, limit = max(search.passed_rates, default=0.0), search.limit_reason
         low, high = peak, max(peak, high)
     if verdict == "unmeetable":
-        low, peak, high, sd = 0.0, 0.0, min(state.failed_rates), 0.0
+        low, peak, high, sd = 0.0, 0.0, min(search.failed_rates), 0.0
     return Capacity(
         peak=peak,
         low=low,
         high=high,
         sd=sd,
         verdict=verdict,
-        readings=state.readings,
-        load_seconds=state.load_seconds,
-        noise=state.updated_noise,
+        readings=search.readings,
+        load_seconds=search.load_seconds,
+        noise=search.updated_noise,
         limit=limit,
     )

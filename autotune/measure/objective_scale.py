@@ -107,12 +107,12 @@ ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
 EXACT_SD = 1e-4  # sd of a benchmark that always returned the same value when repeated
 
 
-def pool_sd(groups: Iterable[Sequence[float]]) -> float:
+def pool_sd(log_scores_by_configuration: Iterable[Sequence[float]]) -> float:
     """Return the sd of a single log score, pooled over groups. Each group contains the log scores of
     one configuration.
     """
     degrees_of_freedom, squared_differences = 0, 0.0
-    for group in groups:
+    for group in log_scores_by_configuration:
         if len(group) > 1:
             mean = sum(group) / len(group)
             squared_differences += sum((item - mean) ** 2 for item in group)

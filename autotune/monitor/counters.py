@@ -72,10 +72,10 @@ class CounterReader:
         if not response and by_command and self._transport is not None:
             # The path of the command's program may be unknown.
             with contextlib.suppress(KeyError):
-                answer = self._transport.run(
+                command_result = self._transport.run(
                     self._query.build_command(self.part.placement), timeout=5.0
                 )
-                response = answer.stdout.encode() if answer.ok else b""
+                response = command_result.stdout.encode() if command_result.ok else b""
         if not response:
             return None
         return parse_counters(

@@ -68,7 +68,7 @@ def build_watched_hosts(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
     """Return the hosts of a stack. Hosts without a remote transport are this machine."""
-    names = dict.fromkeys(instance.placement.host for instance in stack.instances)
+    host_names = dict.fromkeys(instance.placement.host for instance in stack.instances)
     return tuple(
         WatchedHost(
             name,
@@ -76,7 +76,7 @@ def build_watched_hosts(
             tuple(each for each in stack.instances if each.placement.host == name),
             None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
         )
-        for name in names
+        for name in host_names
     )
 
 
@@ -179,14 +179,14 @@ class HostWatch:
 
     def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
         reader = CounterReader(instance, transport)
-        answers = self._counters.setdefault(instance.name, [])
+        counter_answers = self._counters.setdefault(instance.name, [])
         try:
-            answers.append(reader.read(by_command=True))
+            counter_answers.append(reader.read(by_command=True))
             while not self._stop_event.wait(
                 COUNTER_POLL_SECONDS if reader.is_cheap else reader.command_interval
             ):
-                answers.append(reader.read(by_command=not reader.is_cheap))
-            answers.append(reader.read(by_command=True))
+                counter_answers.append(reader.read(by_command=not reader.is_cheap))
+            counter_answers.append(reader.read(by_command=True))
         finally:
             reader.close()
 
@@ -199,14 +199,14 @@ def find_log(instance: ServiceInstance) -> str | None:
     return find_instance_log(instance.placement) if find_instance_log else None
 
 
-def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
+def count_complaints(log_text: str, instance: ServiceInstance) -> Mapping[str, int]:
     """Return the number of lines for each kind of complaint in an instance's log."""
     patterns = {**KERNEL_COMPLAINTS, **find_own_diagnosis(instance.service).complaint_patterns}
     counts: dict[str, int] = {}
-    for line in split_lines(text):
-        for name, pattern in patterns.items():
+    for line in split_lines(log_text):
+        for complaint_kind, pattern in patterns.items():
             if pattern.search(line):
-                counts[name] = counts.get(name, 0) + 1
+                counts[complaint_kind] = counts.get(complaint_kind, 0) + 1
     return counts
 
 

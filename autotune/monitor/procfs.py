@@ -93,46 +93,46 @@ class HostSample:
     processes: Mapping[str, ServiceProcesses] = field(default_factory=dict)
 
 
-def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
+def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> HostSample:
     """Return the sample in texts that were read at the same time: files by path, and the output of
     `ss`.
     """
-    stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
-    interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
-    file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
+    stat, memory = (_split_rows(text_by_path.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    interfaces = _split_rows(text_by_path.get("/proc/net/dev", "").replace(":", ": "))
+    file_counts = text_by_path.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
-        uptime=_parse_first_number(texts.get("/proc/uptime", "")),
+        uptime=_parse_first_number(text_by_path.get("/proc/uptime", "")),
         cpu={
             k: parse_uint(v) / TICKS_PER_SECOND
             for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
         },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
-        load=_parse_first_number(texts.get("/proc/loadavg", "")),
+        load=_parse_first_number(text_by_path.get("/proc/loadavg", "")),
         memory={
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
-        | _read_group_memory(texts),
-        tcp=_parse_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
+        | _read_group_memory(text_by_path),
+        tcp=_parse_counters(text_by_path.get("/proc/net/snmp", "") + text_by_path.get("/proc/net/netstat", "")),
         sockets=_count_sockets(
-            texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")
+            text_by_path.get("/proc/net/sockstat", ""), text_by_path.get("/proc/net/sockstat6", "")
         ),
         network={
             name: parse_uint(row[0]) + parse_uint(row[8])
             for name, row in interfaces.items()
             if len(row) >= 9 and is_uint(row[0])
         },
-        link_speeds=_parse_link_speeds(texts),
+        link_speeds=_parse_link_speeds(text_by_path),
         open_files=(parse_uint(file_counts[0]), parse_uint(file_counts[2]))
         if len(file_counts) == 3
         else None,
-        quota_cpu_seconds=_read_quota_cpu(texts),
-        throttled_seconds=_read_throttled_seconds(texts),
+        quota_cpu_seconds=_read_quota_cpu(text_by_path),
+        throttled_seconds=_read_throttled_seconds(text_by_path),
         queues=(
-            *parse_ss(texts.get(SS_COMMAND, "")),
-            *parse_unix_queues(texts.get("/proc/net/unix", "")),
+            *parse_ss(text_by_path.get(SS_COMMAND, "")),
+            *parse_unix_queues(text_by_path.get("/proc/net/unix", "")),
         ),
-        processes=sum_by_service(texts, owners),
+        processes=sum_by_service(text_by_path, owners),
     )
 
 
@@ -206,38 +206,38 @@ def _parse_counters(text: str) -> dict[str, int]:
 
 def _count_sockets(ipv4_text: str, ipv6_text: str) -> dict[str, int]:
     """Return the number of TCP sockets by state: in use, orphaned, in TIME-WAIT."""
-    sockets: Counter[str] = Counter()
+    socket_counts: Counter[str] = Counter()
     for row in (_split_rows(ipv4_text).get("TCP", []), _split_rows(ipv6_text).get("TCP6", [])):
-        for name, value in zip(row[::2], row[1::2], strict=False):
-            if name in ("inuse", "orphan", "tw"):
-                sockets[name] += parse_uint(value)
-    return dict(sockets)
+        for state_name, socket_count in zip(row[::2], row[1::2], strict=False):
+            if state_name in ("inuse", "orphan", "tw"):
+                socket_counts[state_name] += parse_uint(socket_count)
+    return dict(socket_counts)
 
 
-def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
+def _parse_link_speeds(text_by_path: Mapping[str, str]) -> dict[str, float]:
     """Return the speed of each interface in bytes/s, if known. The kernel's files are in Mb/s."""
     return {
         match[1]: speed * 1e6 / 8
-        for path, text in texts.items()
+        for path, text in text_by_path.items()
         if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _parse_first_number(text)) > 0
     }
 
 
-def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
+def _read_quota_cpu(text_by_path: Mapping[str, str]) -> float | None:
     """Return the CPU seconds of this host's control group (cgroup v2, then v1), or ``None`` without a
     quota.
 
     Outside a container, the control group covers the whole machine and has no quota.
     """
-    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
+    rows = _split_rows(text_by_path.get("/sys/fs/cgroup/cpu.stat", ""))
     if _read_single(rows, "nr_periods"):
         return _read_single(rows, "usage_usec") * 1e-6
-    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
-    usage = texts.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
+    rows = _split_rows(text_by_path.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
+    usage = text_by_path.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
     return parse_uint(usage) * 1e-9 if usage and _read_single(rows, "nr_periods") else None
 
 
-def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
+def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
     """Return the memory limit and usage of this host's control group (cgroup v2, then v1); empty
     without a limit.
 
@@ -252,15 +252,15 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
             "total_inactive_file",
         ),
     ):
-        allowed_memory = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
-        used_memory = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
+        allowed_memory = text_by_path.get(f"/sys/fs/cgroup/{limit}", "").strip()
+        used_memory = text_by_path.get(f"/sys/fs/cgroup/{current}", "").strip()
         if (
             is_uint(allowed_memory)
             and is_uint(used_memory)
             and parse_uint(allowed_memory) < _UNLIMITED_BYTES
         ):
             inactive_bytes = _read_single(
-                _split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle
+                _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", "")), idle
             )
             return {
                 "GroupLimit": parse_uint(allowed_memory),
@@ -269,13 +269,13 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     return {}
 
 
-def _read_throttled_seconds(texts: Mapping[str, str]) -> float | None:
+def _read_throttled_seconds(text_by_path: Mapping[str, str]) -> float | None:
     """Return the seconds for which a CPU quota throttled this host (cgroup v2, then v1)."""
     for path, name, unit in (
         ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
         ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),
     ):
-        rows = _split_rows(texts.get(path, ""))
+        rows = _split_rows(text_by_path.get(path, ""))
         if name in rows:
             return _read_single(rows, name) * unit
     return None

@@ -214,25 +214,25 @@ class SampleStream:
         self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._pid_file), timeout=15.0)
 
 
-def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
+def parse_stream(output: str, owners: ProcessOwners) -> StreamResult:
     """Return the samples, CPU time and logs in the output of the sampling command."""
-    sample_text, _, remaining_text = text.partition(f"\n{_TIMES_MARK}\n")
+    sample_text, _, remaining_text = output.partition(f"\n{_TIMES_MARK}\n")
     times, _, logs = remaining_text.partition(f"{_LOGS_MARK}\n")
     samples = []
     for block in sample_text.split(f"{_SAMPLE_MARK}\n")[1:]:
-        files = dict(_split_files(block))
+        text_by_path = dict(_split_files(block))
         # Skip truncated and garbled samples.
         with contextlib.suppress(ValueError, IndexError):
-            if not _REQUIRED_FILES - files.keys():
-                samples.append(build_sample(files, owners))
+            if not _REQUIRED_FILES - text_by_path.keys():
+                samples.append(build_sample(text_by_path, owners))
     cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     file_texts = {
-        name: "\n".join(line[1:] for line in split_lines(text)) for name, text in _split_files(logs)
+        name: "\n".join(line[1:] for line in split_lines(output)) for name, output in _split_files(logs)
     }
     return StreamResult(tuple(samples), cpu_seconds, file_texts)
 
 
 def _split_files(block: str) -> Iterator[tuple[str, str]]:
     for section in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
-        name, _, content = section.partition(" <==\n")
-        yield name, content
+        file_name, _, content = section.partition(" <==\n")
+        yield file_name, content

@@ -112,10 +112,10 @@ class Host(TargetModel):
         # Otherwise, a host without an address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
-        name, _, port = self.address.rpartition(":")
-        if port.isdigit() and name and ":" not in name:
+        host_part, _, port_part = self.address.rpartition(":")
+        if port_part.isdigit() and host_part and ":" not in host_part:
             raise error_at_key(
-                "address", f"address: contains a port; write `address: {name}, port: {port}`"
+                "address", f"address: contains a port; write `address: {host_part}, port: {port_part}`"
             )
         _check_ip_address("address", self.address)
         return self
@@ -410,29 +410,29 @@ class SloSpec(TargetModel):
                 raise unknown_key_error(key)
         if not percentiles:
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
-        first, *further = percentiles
-        if further:
+        percentile_key, *further_percentiles = percentiles
+        if further_percentiles:
             raise error_at_key(
-                further[0], f"only one percentile is allowed, and {first} is already given"
+                further_percentiles[0], f"only one percentile is allowed, and {percentile_key} is already given"
             )
-        percent = Decimal(first[1:])
+        percent = Decimal(percentile_key[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
-            raise error_at_key(first, "the percentile must be at least p50 and below p100")
+            raise error_at_key(percentile_key, "the percentile must be at least p50 and below p100")
         try:
-            limit_seconds = parse_duration(value[first])
+            limit_seconds = parse_duration(value[percentile_key])
         except ValueError as error:
-            raise error_at_key(first, f"{first}: {error}") from None
+            raise error_at_key(percentile_key, f"{percentile_key}: {error}") from None
         if limit_seconds <= 0:
-            raise error_at_key(first, f"{first}: the limit must be above 0")
+            raise error_at_key(percentile_key, f"{percentile_key}: the limit must be above 0")
         if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
             raise error_at_key(
-                first, f"{first}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[first]}"
+                percentile_key, f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[percentile_key]}"
             )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
-        return {"quantile": quantile, "limit": value[first], "errors": errors}
+        return {"quantile": quantile, "limit": value[percentile_key], "errors": errors}
 
     @model_serializer(mode="wrap")
     def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -594,6 +594,6 @@ class Target(TargetModel):
         """Return the objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
-        word = self.minimize or self.maximize
-        name = word if isinstance(word, str) else "value"
-        return CommandGoal(maximize=self.minimize is None, name=name, unit=self.unit or "")
+        stated_name = self.minimize or self.maximize
+        value_name = stated_name if isinstance(stated_name, str) else "value"
+        return CommandGoal(maximize=self.minimize is None, name=value_name, unit=self.unit or "")

@@ -131,33 +131,33 @@ def _scale_amount(number: str, unit: float) -> float:
     return amount
 
 
-def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
-    """Return ``value`` in the first unit of ``names`` in which its number is at least 1, or else in
+def _format_in_units(value: float, units: Mapping[str, float], *unit_names: str) -> str:
+    """Return ``value`` in the first unit of ``unit_names`` in which its number is at least 1, or else in
     the last unit.
 
     Parsing the result returns exactly ``value``.
     """
-    for name in names:
-        if value >= units[name] or name == names[-1]:
+    for unit_name in unit_names:
+        if value >= units[unit_name] or unit_name == unit_names[-1]:
             break
     # The units are powers of ten, so the division only moves the decimal point.
-    amount = Decimal(repr(value)) / Decimal(repr(units[name]))
+    amount = Decimal(repr(value)) / Decimal(repr(units[unit_name]))
     plain_number = format(amount, "f")
-    return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{name}"
+    return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{unit_name}"
 
 
 def format_duration(seconds: float) -> str:
     """Return text such as ``50ms`` or ``45m``, as the inverse of ``parse_duration``."""
-    for name in ("h", "m"):
-        if seconds and seconds % DURATION_UNITS[name] == 0 and seconds < 2**53:
-            return f"{seconds / DURATION_UNITS[name]:.0f}{name}"
+    for unit_name in ("h", "m"):
+        if seconds and seconds % DURATION_UNITS[unit_name] == 0 and seconds < 2**53:
+            return f"{seconds / DURATION_UNITS[unit_name]:.0f}{unit_name}"
     return _format_in_units(seconds, DURATION_UNITS, "s", "ms")
 
 
 def format_size(count: int) -> str:
     """Return text such as ``64MB``, as the inverse of ``parse_size``."""
-    name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
-    return f"{count // int(SIZE_UNITS[name])}{name}"
+    unit_name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
+    return f"{count // int(SIZE_UNITS[unit_name])}{unit_name}"
 
 
 def format_rate(per_second: float) -> str:

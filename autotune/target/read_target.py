@@ -137,9 +137,9 @@ class TargetFile:
     def path(self) -> Path:
         return self.document.path
 
-    def for_bed(self, name: str) -> TargetFile:
+    def for_bed(self, bed_name: str) -> TargetFile:
         """Return the target file with the hosts of a test bed. Errors still refer to this file."""
-        return replace(self, target=build_bed_target(self.target, name))
+        return replace(self, target=build_bed_target(self.target, bed_name))
 
 
 def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
@@ -180,10 +180,10 @@ def _add_user_services(target: Target) -> Target:
     """Return the target with the services from the user's files that its tiers use. Raises
     TargetError.
     """
-    names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
-    paths = {name: path for name, path in find_user_files().items() if name in names}
+    service_names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
+    paths_by_service = {name: path for name, path in find_user_files().items() if name in service_names}
     user_services = {
-        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()
+        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths_by_service.items()
     }
     return (
         target.model_copy(update={"services": {**target.services, **user_services}})
@@ -222,8 +222,8 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
     def build_tier(keys: Mapping[str, Any]) -> Tier:
-        name = keys.get("runtime", DEFAULT_RUNTIME)
-        runtime = name if name in RUNTIME_NAMES else DEFAULT_RUNTIME
+        runtime_name = keys.get("runtime", DEFAULT_RUNTIME)
+        runtime = runtime_name if runtime_name in RUNTIME_NAMES else DEFAULT_RUNTIME
         return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
@@ -286,15 +286,15 @@ def _build_error(
         return _build_unknown_key_error(document, location, model)
     if problem["type"] == "missing":
         return _build_missing_key_error(document, location)
-    message, name = _format_problem(problem), _find_last_key(location)
-    if name and not message.startswith((f"{name}:", f"'{name}'")):
-        message = f"{name}: {message}"
+    message, key = _format_problem(problem), _find_last_key(location)
+    if key and not message.startswith((f"{key}:", f"'{key}'")):
+        message = f"{key}: {message}"
     return document.build_error(location, message, hint=_select_hint(problem, location, model))
 
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:
     """Return the location of a problem in the document, without pydantic's additional steps."""
-    *steps, last = [step for step in problem["loc"] if step != "[key]"] or [""]
+    *steps, last_step = [step for step in problem["loc"] if step != "[key]"] or [""]
     location: list[str | int] = []
     value: Any = document.root
     for step in steps:
@@ -302,7 +302,7 @@ def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | 
             value = value[step]
             location.append(step)
     is_named = problem["type"] in ("missing", "extra_forbidden")
-    return [*location, last] if is_named or _contains_step(value, last) else location
+    return [*location, last_step] if is_named or _contains_step(value, last_step) else location
 
 
 def _contains_step(value: Any, step: str | int) -> bool:
@@ -419,8 +419,8 @@ def _find_text_hint(problem: ErrorDetails, location: Location) -> str | None:
     if error_type == "string_type" and isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
     if error_type == "literal_error" and isinstance(value, str):
-        names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        if nearest_name := find_nearest_name(value, names):
+        allowed_names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        if nearest_name := find_nearest_name(value, allowed_names):
             return f"did you mean {nearest_name!r}?"
     return None
 

@@ -35,7 +35,7 @@ def target_to_tree(target: Target) -> dict[str, Any]:
     )
     load = tree.get("load", {})
     excluded_keys = {
-        other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
+        excluded_key for key in _EXCLUDED_LOAD_KEYS if load.get(key) for excluded_key in _EXCLUDED_LOAD_KEYS[key]
     }
     return (
         {**tree, "load": {k: v for k, v in load.items() if k not in excluded_keys}}
@@ -102,7 +102,7 @@ class TargetDifference:
     invalidates_readings: bool
 
     def __str__(self) -> str:
-        return f"{self.path}: {_format_brief(self.old)} → {_format_brief(self.new)}"
+        return f"{self.path}: {_format_brief_value(self.old)} → {_format_brief_value(self.new)}"
 
 
 def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
@@ -141,11 +141,11 @@ def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bo
     )
 
 
-def _format_brief(value: Any) -> str:
+def _format_brief_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return f"[{', '.join(_format_brief(item) for item in value)}]"
+        return f"[{', '.join(_format_brief_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_format_brief(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_format_brief_value(item)}' for key, item in value.items())}}}"
     return format_value(value)

@@ -209,9 +209,9 @@ def load_yaml(
 def _find_missing_file_hint(path: Path, start_hint: str) -> str:
     """Return the hint for a file that does not exist."""
     files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
-    names = {file.stem: file for file in files}
-    nearest_name = find_nearest_name(path.stem, names)
-    return f"did you mean {str(names[nearest_name])!r}?" if nearest_name else start_hint
+    files_by_name = {file.stem: file for file in files}
+    nearest_name = find_nearest_name(path.stem, files_by_name)
+    return f"did you mean {str(files_by_name[nearest_name])!r}?" if nearest_name else start_hint
 
 
 def read_text(
@@ -354,12 +354,12 @@ class _TreeBuilder:
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        entries: dict[str, tuple[Node, Node]] = {}
-        merged_entries: dict[str, tuple[Node, Node]] = {}
+        nodes_by_key: dict[str, tuple[Node, Node]] = {}
+        merged_nodes: dict[str, tuple[Node, Node]] = {}
         for key_node, item in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
                 for source in self._list_merge_sources(item):
-                    merged_entries = {**self._merge_entries(source), **merged_entries}
+                    merged_nodes = {**self._merge_entries(source), **merged_nodes}
                 continue
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
@@ -367,11 +367,11 @@ class _TreeBuilder:
                     key_node, message, "quote text that starts with a brace or bracket"
                 )
             key = str(key_node.value)
-            if key in entries:
-                line, _ = _find_mark_position(entries[key][0].start_mark)
+            if key in nodes_by_key:
+                line, _ = _find_mark_position(nodes_by_key[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
-            entries[key] = (key_node, item)
-        return {**merged_entries, **entries}
+            nodes_by_key[key] = (key_node, item)
+        return {**merged_nodes, **nodes_by_key}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
@@ -424,9 +424,9 @@ def _parse_number(text: str, tag_name: str) -> int | float | None:
     return number if abs(number) < 2**63 else None
 
 
-def _format_end_position(before: str) -> LineColumn:
-    """Return the line and column (from 1) after the text ``before``."""
-    lines = before.split("\n")
+def _format_end_position(preceding_text: str) -> LineColumn:
+    """Return the line and column (from 1) after the text ``preceding_text``."""
+    lines = preceding_text.split("\n")
     return len(lines), len(lines[-1]) + 1
 
 

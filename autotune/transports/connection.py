@@ -145,10 +145,10 @@ def _build_connection(
             "channel_timeout": host.connect_timeout,
         },
     )
-    files = find_known_hosts(host, options)
+    known_hosts_files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
-    name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
-    policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
+    known_hosts_name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
+    policy = _HostKeyPolicy(host.name, known_hosts_name, alias or connection.host, known_hosts_files)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
@@ -173,17 +173,17 @@ def _build_gateway(
         return False if command == "none" else str(command)
     (*previous_jumps, last_jump) = jump_hosts.split(",")
     (user, _, address) = last_jump.strip().rpartition("@")
-    (name, colon, port) = address.rpartition(":")
-    if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
-    name = name.strip("[]")
-    if host.jump_host is None and name in (*visited_hosts, host.address):
+    (jump_address, colon, port) = address.rpartition(":")
+    if not (colon and is_uint(port) and (jump_address.endswith("]") or ":" not in jump_address)):
+        (jump_address, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
+    jump_address = jump_address.strip("[]")
+    if host.jump_host is None and jump_address in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.
         return False
     jump_host = replace(
         host,
         name=f"{host.name} (jump host {last_jump.strip()})",
-        address=name,
+        address=jump_address,
         user=user or None,
         port=int(port) if port else None,
         jump_host=",".join(previous_jumps) or None,
@@ -216,18 +216,18 @@ class _HostKeyPolicy:
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a host certificate from a known authority. Without one, check the host key like ssh."""
-        offered_key, entries = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
+        offered_key, known_keys = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
-            host_keys.reject_revoked(self.host, certificate.authority, entries)
+            host_keys.reject_revoked(self.host, certificate.authority, known_keys)
             refusal = certificate.find_rejection(self.principal, self.find_authorities())
             if refusal is None:
-                host_keys.reject_revoked(self.host, offered_key, entries)
+                host_keys.reject_revoked(self.host, offered_key, known_keys)
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            host_keys.check_host_key(self.host, self.name, offered_key, entries, self.files[0])
+            host_keys.check_host_key(self.host, self.name, offered_key, known_keys, self.files[0])
         except HostKeyRejected as error:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
@@ -238,11 +238,11 @@ class _HostKeyPolicy:
         """
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        entries = {entry.key.kind for entry in self.find_known_keys() if not entry.is_authority}
-        if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
-            entries |= {"rsa-sha2-512", "rsa-sha2-256"}
+        known_kinds = {entry.key.kind for entry in self.find_known_keys() if not entry.is_authority}
+        if "ssh-rsa" in known_kinds:  # the same key, signed with SHA-2 (RFC 8332)
+            known_kinds |= {"rsa-sha2-512", "rsa-sha2-256"}
         key_types = security.key_types
-        ordered_kinds = sorted(key_types, key=lambda kind: kind not in entries)
+        ordered_kinds = sorted(key_types, key=lambda kind: kind not in known_kinds)
         certificate_kinds = (
             [kind + CERTIFICATE_SUFFIX for kind in key_types] if self.find_authorities() else []
         )

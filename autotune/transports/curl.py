@@ -115,8 +115,8 @@ def send_request(
     config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
     body, _, status_line = command_result.stdout.rpartition("\n")
-    status, _, rest = status_line.partition(" ")
-    seconds, _, location = rest.partition(" ")
+    status, _, timing_text = status_line.partition(" ")
+    seconds, _, location = timing_text.partition(" ")
     if not command_result.ok or not is_uint(status):
         return (
             command_result.stderr.strip() or f"curl exited with status {command_result.returncode}"

@@ -101,14 +101,14 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     missing.
     """
     rows = [line.split() for line in split_lines(output)]
-    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
-    if not numbers.get("cpus") or "memory" not in numbers:
+    numbers_by_key = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
+    if not numbers_by_key.get("cpus") or "memory" not in numbers_by_key:
         return None
     return HostFacts(
-        cpus=min([float(numbers["cpus"]), *_parse_cpu_quotas(rows)]),
-        memory=min([numbers["memory"] * 1024, *_parse_memory_limits(rows)]),
-        nofile=numbers.get("unit_files" if units else "files", DEFAULT_MAX_DESCRIPTORS),
-        somaxconn=numbers.get("somaxconn", 0),
+        cpus=min([float(numbers_by_key["cpus"]), *_parse_cpu_quotas(rows)]),
+        memory=min([numbers_by_key["memory"] * 1024, *_parse_memory_limits(rows)]),
+        nofile=numbers_by_key.get("unit_files" if units else "files", DEFAULT_MAX_DESCRIPTORS),
+        somaxconn=numbers_by_key.get("somaxconn", 0),
     )
 
 
@@ -176,8 +176,8 @@ def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValue
     paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
     root_result = transport.run(["sh"], input=script, sudo=True)
-    answer = root_result if root_result.ok else transport.run(["sh"], input=script)
-    return parse_kernel_values(answer.stdout)
+    shell_result = root_result if root_result.ok else transport.run(["sh"], input=script)
+    return parse_kernel_values(shell_result.stdout)
 
 
 def parse_kernel_values(output: str) -> KernelValues:

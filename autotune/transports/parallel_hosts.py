@@ -79,16 +79,16 @@ def _defer_signals() -> Iterator[list[int]]:
     pending_signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STOP_SIGNALS}
         handlers = {
-            number: old_handler for number, old_handler in handlers.items() if callable(old_handler)
+            signal_number: old_handler for signal_number, old_handler in handlers.items() if callable(old_handler)
         }
-    for number in handlers:
-        signal.signal(number, lambda number, _: pending_signals.append(number))
+    for signal_number in handlers:
+        signal.signal(signal_number, lambda signal_number, _: pending_signals.append(signal_number))
     try:
         yield pending_signals
     finally:
-        for number, old_handler in handlers.items():
-            signal.signal(number, old_handler)
+        for signal_number, old_handler in handlers.items():
+            signal.signal(signal_number, old_handler)
     if pending_signals:
         signal.raise_signal(pending_signals[0])

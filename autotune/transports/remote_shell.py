@@ -102,11 +102,11 @@ class MarkedStream:
             self._find_end(piece)
 
     def _find_start(self, piece: bytes) -> bytes:
-        before, mark, rest = (bytes(self.before) + piece).partition(self._start)
+        before, mark, output_after_mark = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
         # Limit memory use, because a profile may print endlessly.
         self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
-        return rest
+        return output_after_mark
 
     def _find_end(self, piece: bytes) -> None:
         search_start = max(0, len(self.output) - len(self._end))

@@ -243,10 +243,10 @@ class SshTransport:
         ``AutotuneError`` if an existing file cannot be read.
         """
         argv = ["env", "LC_ALL=C", "cat", "--", path]
-        answer = self._transfer(argv, None, sudo=sudo)
-        command_result = answer.decode(argv)
+        raw_result = self._transfer(argv, None, sudo=sudo)
+        command_result = raw_result.decode(argv)
         if command_result.ok:
-            return answer.stdout
+            return raw_result.stdout
         if command_result.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
         raise self._build_file_error(f"{path} cannot be read", command_result)

@@ -41,18 +41,18 @@ def read_ssh_settings(host: SshHost) -> Config:
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
-    lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
+    setting_lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
     settings = [
         (key, value)
-        for key, value in lines
+        for key, value in setting_lines
         if key in _USED_KEYS and (key, value) not in _UNSET_VALUES
     ]
     identity_files = [value for key, value in settings if key == "identityfile"]
     # Omit the default keys, so that the agent's keys come first.
     if len(identity_files) > 1 and _DEFAULT_IDENTITIES.issuperset(identity_files):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
-    text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
-    return Config(ssh_config=SSHConfig.from_text(text))
+    config_text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
+    return Config(ssh_config=SSHConfig.from_text(config_text))
 
 
 def _read_without_ssh(host: SshHost) -> Config:
@@ -60,8 +60,8 @@ def _read_without_ssh(host: SshHost) -> Config:
     directive differently.
     """
     path = Path(host.config_file or "~/.ssh/config").expanduser()
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    if _UNSUPPORTED_PATTERN.search(text):
+    config_text = path.read_text(errors="replace") if path.is_file() else ""
+    if _UNSUPPORTED_PATTERN.search(config_text):
         raise HostUnreachable(
             f"{host.name}: reading {path} requires the program ssh, which is not installed",
             hint="install the OpenSSH client, such as Debian's openssh-client",

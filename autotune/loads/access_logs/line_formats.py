@@ -227,19 +227,19 @@ def _find_agent(record: Mapping[str, Any]) -> bytes | None:
         parent = _find_nested_value(record, keys[:-1])
         # If a record contains all headers but no user agent, the client sent none.
         if isinstance(parent, dict) and (keys[-1] in parent or "headers" in keys):
-            value = parent.get(keys[-1])
-            if isinstance(value, dict):
+            agent_value = parent.get(keys[-1])
+            if isinstance(agent_value, dict):
                 continue
-            agent = _encode_scalar(value)[:_MAX_AGENT_LENGTH]
+            agent = _encode_scalar(agent_value)[:_MAX_AGENT_LENGTH]
             return b"" if agent == b"-" else agent
     return None
 
 
-def _find_field(record: Mapping[str, Any], name: str) -> bytes:
+def _find_field(record: Mapping[str, Any], field_name: str) -> bytes:
     """Return the first scalar value under the known JSON keys of a field, or empty bytes."""
-    for keys in _JSON_FIELDS[name]:
-        if text := _encode_scalar(_find_nested_value(record, keys)):
-            return text
+    for keys in _JSON_FIELDS[field_name]:
+        if scalar := _encode_scalar(_find_nested_value(record, keys)):
+            return scalar
     return b""
 
 

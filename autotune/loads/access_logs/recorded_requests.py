@@ -82,9 +82,9 @@ class RecordedRequests:
     def format_request_file(self, logs: Sequence[str]) -> str:
         """Return the text of a `requests:` file."""
         requests = self.requests
-        names = ", ".join(json.dumps(log)[:200] for log in logs[:9])
+        log_names = ", ".join(json.dumps(log)[:200] for log in logs[:9])
         lines = [
-            f"# from-log: {self.used_count} requests for {len(requests)} pages, {names}",
+            f"# from-log: {self.used_count} requests for {len(requests)} pages, {log_names}",
             *(f"# {line}" for line in self.describe_sample()),
             *(f"# left out: {line}" for line in self.describe_skipped()),
             "requests:",
@@ -208,8 +208,8 @@ def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[
 
 
 def _matches_request(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
-    texts = (request.path, find_client(request.head), request.agent or b"")
-    return any(expression.match(text) for text in texts)
+    matched_texts = (request.path, find_client(request.head), request.agent or b"")
+    return any(expression.match(text) for text in matched_texts)
 
 
 def _split_page(page: bytes) -> tuple[str, str]:
@@ -242,7 +242,7 @@ def mask_secrets(path: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _is_secret(name: str, word: str) -> bool:
-    text = f"{name}={word}" if name else word
-    return may_contain_secret(text) and (
-        is_secret_assignment(name, word) or bool(find_secrets(text))
+    assignment_text = f"{name}={word}" if name else word
+    return may_contain_secret(assignment_text) and (
+        is_secret_assignment(name, word) or bool(find_secrets(assignment_text))
     )
