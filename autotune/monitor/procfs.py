@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
 from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
@@ -43,6 +43,8 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.stat",
 )
 SS_COMMAND = "ss -ltnH"  # also the key of the command's output among the texts of a sample
+# Lists established connections; also the key of the command's output among the texts of a sample.
+CONNECTIONS_COMMAND = "ss -tnH state established"
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # without a limit, cgroup v1 shows nearly 2⁶³ bytes
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
@@ -54,13 +56,16 @@ class ListenQueue:
     """A listening socket. ``waiting`` is the number of connections that wait to be accepted, and
     ``backlog`` is the maximum, if known.
 
-    For a unix socket, ``accepted_count`` is the number of accepted connections that are still open.
+    For a unix socket, ``accepted_count`` is the number of accepted connections that are still open. For
+    a TCP port, ``unread_count`` is the number of connections with data that no process has read, if the
+    connections of this port were listed. This number includes the waiting connections.
     """
 
     address: str
     waiting: int
     backlog: int | None = None
     accepted_count: int = 0
+    unread_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,9 @@ def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> Host
         quota_cpu_seconds=_read_quota_cpu(text_by_path),
         throttled_seconds=_read_throttled_seconds(text_by_path),
         queues=(
-            *parse_ss(text_by_path.get(SS_COMMAND, "")),
+            *_add_unread_counts(
+                parse_ss(text_by_path.get(SS_COMMAND, "")), text_by_path.get(CONNECTIONS_COMMAND, "")
+            ),
             *parse_unix_queues(text_by_path.get("/proc/net/unix", "")),
         ),
         processes=sum_by_service(text_by_path, owners),
@@ -148,6 +155,29 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
             yield ListenQueue(
                 ":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2])
             )
+
+
+def _add_unread_counts(queues: Iterable[ListenQueue], text: str) -> Iterator[ListenQueue]:
+    """Add the ``unread_count`` from the output of ``CONNECTIONS_COMMAND`` to each queue.
+
+    Of several queues with the same port, only the first queue gets the count.
+    """
+    unread_counts = count_unread_connections(text)
+    for queue in queues:
+        yield replace(queue, unread_count=unread_counts.pop(queue.address, 0))
+
+
+def count_unread_connections(text: str) -> Counter[str]:
+    """Return the number of connections with unread data for each local port, such as ``:8000``.
+
+    Each line of ``CONNECTIONS_COMMAND`` contains Recv-Q (unread bytes), Send-Q, local and peer address.
+    """
+    counts: Counter[str] = Counter()
+    for line in split_lines(text):
+        fields = line.split()
+        if len(fields) >= 4 and is_uint(fields[0]) and parse_uint(fields[0]):
+            counts[":" + fields[2].rpartition(":")[2]] += 1
+    return counts
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
