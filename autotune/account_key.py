@@ -1,7 +1,7 @@
 """The secret key of this user account, which proves that the account created a study or a host's
 backup.
 
-The key is outside of every study, so a foreign study cannot contain it.
+The key is stored outside of studies, so a study from someone else does not contain the key.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a permanent directory of this a
 def create_seal(purpose: str, *contents: bytes) -> str:
     """Return a digest of ``contents`` that only this account can compute (HMAC-SHA-256).
 
-    A digest for one ``purpose`` is not valid for another. Raises AutotuneError if the key cannot be
-    read or stored.
+    A digest for one ``purpose`` is not valid for other purposes. Raises AutotuneError if the key
+    cannot be read or stored.
     """
     return _compute_seal(_load_or_create_key(), purpose, contents)
 
 
 def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
-    """True if this account created the seal. No key is created."""
+    """True if this account created ``seal`` for ``contents``. No key is created."""
     try:
         key = _read_key(find_state_directory())
     except (AutotuneError, OSError):
@@ -41,8 +41,8 @@ def is_valid_seal(seal: str, purpose: str, *contents: bytes) -> bool:
 
 
 def find_state_directory() -> Path:
-    """Return the directory for data that this account keeps outside of studies. The directory may not
-    exist yet.
+    """Return the directory for data that this account stores outside of studies. The directory may be
+    missing.
 
     Raises AutotuneError if the account has no home directory.
     """
@@ -54,7 +54,7 @@ def find_state_directory() -> Path:
 def make_state_directory() -> Path:
     """Return the state directory, and create it if it is missing.
 
-    Raises AutotuneError if another account can change it.
+    Raises AutotuneError if another account can change the directory.
     """
     directory = find_state_directory()
     try:
@@ -73,7 +73,7 @@ def _load_or_create_key() -> bytes:
     staged_path = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
     durable_files.write_file(staged_path, secrets.token_bytes(KEY_BYTES), 0o600)
     try:
-        with contextlib.suppress(FileExistsError):  # another process was faster: use its key
+        with contextlib.suppress(FileExistsError):  # another process has just stored a key
             os.link(staged_path, directory / KEY_FILE)
     finally:
         staged_path.unlink()

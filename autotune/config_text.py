@@ -1,4 +1,4 @@
-"""Configuration files as text. Reading and writing preserves all bytes, even invalid ones.
+"""Configuration files as text. Reading and writing preserves all bytes, even bytes that are not UTF-8.
 
 A byte that is not UTF-8, as in an old Latin-1 comment, is a lone surrogate in the text (PEP 383).
 """
@@ -12,14 +12,12 @@ def decode(content: bytes) -> str:
 
 
 def encode(text: str) -> bytes:
-    """Return the bytes of a text from ``decode``, edited or not."""
+    """Return the bytes of a text that ``decode`` returned, even if the text was edited."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def is_utf8(text: str) -> bool:
-    """True if every byte of the text is UTF-8. Names and addresses must be UTF-8, because other
-    programs could not use them otherwise.
-    """
+    """True if every byte of the text is UTF-8. Other programs can use only UTF-8 names and addresses."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""File writes that are complete or absent, even if the process or the machine stops."""
+"""Write files completely or not at all, even if the process or the machine stops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def write_file(
 ) -> None:
     """Write a new file next to ``path``, then rename it to ``path``.
 
-    With ``keep_owner``, the new file gets the owner of the file that it replaces. With ``sync``,
-    the new file survives a power failure once the function has returned. Readers never see a
-    partial file. Raises OSError.
+    With ``keep_owner``, the new file gets the owner of the replaced file. With ``sync``, the new file
+    survives a power failure after the function has returned. Readers never see a partial file. Raises
+    OSError.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -36,8 +36,8 @@ def write_file(
 
 @contextmanager
 def set_error_path(path: Path) -> Iterator[None]:
-    """Set ``path`` as the file name of every OSError in the ``with`` block. Errors from operations
-    on an open file contain no file name.
+    """Set ``path`` as the file name of an OSError that the ``with`` block raises. Errors from
+    operations on an open file contain no file name.
     """
     try:
         yield
@@ -47,12 +47,12 @@ def set_error_path(path: Path) -> Iterator[None]:
 
 
 def find_orphaned_files(path: Path) -> list[Path]:
-    """Return the staged files that writers of ``path`` did not remove because they were killed."""
+    """Return the staged files for ``path`` that killed processes did not remove."""
     return list(path.parent.glob(f".{path.name}.*.new"))
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync the names in ``directory`` to disk. The content of its files is synced separately."""
+    """Sync the file names in ``directory`` to disk. The content of files is synced separately."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -72,7 +72,7 @@ def _write_new_file(path: Path, content: bytes, mode: int, *, sync: bool) -> Non
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     handle = os.open(path, flags, mode)
     with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, mode)  # the umask may have changed the mode; set it before the content
+        os.fchmod(handle, mode)  # the umask may have changed the mode, which protects the content
         file.write(content)
         file.flush()
         if sync:

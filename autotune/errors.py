@@ -65,8 +65,8 @@ EXIT_CODES = (
 class AutotuneError(Exception):
     """An error that is not a bug of autotune.
 
-    ``message`` describes the failure, ``hint`` the fix. Both are printed without a traceback, and
-    the program exits with ``exit_code``.
+    ``message`` describes the failure, and ``hint`` the fix. autotune prints message and hint without a
+    traceback, and exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL_EXIT_CODE
@@ -86,8 +86,9 @@ class UsageError(AutotuneError):
 class TargetError(AutotuneError):
     """A mistake in a target file. The message starts with ``file:line:column:``.
 
-    ``place`` is the line and column. ``excerpt`` is the line with a caret below the column; it is
-    empty if it might show a secret. ``others`` are further mistakes in the same file.
+    ``place`` is the line and column of the mistake. ``excerpt`` is the line with a caret below the
+    column, or empty if the line might contain a secret. ``others`` are further mistakes in the same
+    file.
     """
 
     exit_code = INVALID_TARGET_EXIT_CODE
@@ -120,11 +121,11 @@ class TargetErrorCollector:
             self._errors += [error, *error.others]
 
     def raise_all(self) -> None:
-        """Raise the first error in the file, with all others attached. Does nothing without errors."""
+        """Raise the first error in the file, if any, with the other errors in its ``others``."""
         if self._errors:
-            first, *further_errors = sorted(self._errors, key=lambda error: error.place)
-            first.others = tuple(further_errors)
-            raise first
+            first_error, *further_errors = sorted(self._errors, key=lambda error: error.place)
+            first_error.others = tuple(further_errors)
+            raise first_error
 
 
 class LockedError(AutotuneError):
@@ -136,19 +137,20 @@ class LockedError(AutotuneError):
 def join_errors(
     errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
 ) -> AutotuneError:
-    """Return one error with the lines of several errors, each line once, preceded by ``first_lines``.
+    """Return one error whose message contains ``first_lines`` and the lines of several errors, without
+    duplicates.
 
-    The joined error has the class of the errors if they share one; otherwise it is an
+    If all errors have the same class, the joined error has this class. Otherwise, it is an
     AutotuneError.
     """
     lines = list(first_lines)
-    first, *further_errors = errors
+    first_error, *further_errors = errors
     if not lines and not further_errors:
-        return first
-    is_one_class = all(type(error) is type(first) for error in further_errors)
-    error_class = type(first) if is_one_class else AutotuneError
-    messages = "\n".join([*lines, first.message, *(error.message for error in further_errors)])
-    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first.hint)
+        return first_error
+    is_one_class = all(type(error) is type(first_error) for error in further_errors)
+    error_class = type(first_error) if is_one_class else AutotuneError
+    messages = "\n".join([*lines, first_error.message, *(error.message for error in further_errors)])
+    return error_class("\n".join(dict.fromkeys(messages.splitlines())), hint=first_error.hint)
 
 
 class RenderError(AutotuneError):

@@ -8,15 +8,15 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-MIN_LOG_SD: Final = 0.005  # lower bound of an sd, because no search measures more precisely
-# The sd of a peak's logarithm between measurements, in addition to the sd of each measurement.
+MIN_LOG_SD: Final = 0.005  # smallest sd of a log peak, because no search measures more precisely
+# The sd of a log peak between measurements, in addition to the sd of each measurement.
 MEASUREMENT_LOG_SD: Final = 0.05
 
 
 def compute_half_width(level: float) -> float:
     """Return the half width of a normal distribution's central interval, in standard deviations.
 
-    ``level`` is the probability of the interval: 0.9 gives 1.645, as in tables.
+    ``level`` is the probability of the interval. For 0.9, the result is 1.645.
     """
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
@@ -25,9 +25,9 @@ SDS_WITHIN_90: Final = compute_half_width(0.90)
 
 
 class InstanceCapacity(NamedTuple):
-    """The capacity of one service instance: the logarithm of requests/s and its sd.
+    """The capacity of one service instance: the logarithm of requests/s, and the sd of the logarithm.
 
-    ``tiers`` are the tiers whose parameters affect this capacity.
+    ``tiers`` are the tiers whose parameters affect the capacity.
     """
 
     log: float
@@ -37,14 +37,14 @@ class InstanceCapacity(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A normal distribution of the quantity's logarithm."""
+    """An estimate of a positive quantity: a normal distribution of its logarithm."""
 
     log_mean: float
     sd: float
 
     @classmethod
     def from_value(cls, value: float, sd: float = 0.0) -> Estimate:
-        """Return the estimate of a known value. ``sd`` is the standard deviation of its logarithm.
+        """Return the estimate for ``value``. ``sd`` is the standard deviation of its logarithm.
 
         Raises ValueError unless ``value`` is positive.
         """
@@ -61,7 +61,7 @@ class Estimate:
 
     @property
     def differs_from_one(self) -> bool:
-        """True if the 90 % interval excludes 1. The two quantities of a ratio then differ."""
+        """True if the 90 % interval excludes 1, so the two quantities of a ratio differ."""
         return abs(self.log_mean) > SDS_WITHIN_90 * self.sd
 
     def ratio_to(self, other: Estimate) -> Estimate:
@@ -69,9 +69,7 @@ class Estimate:
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def widen_by_noise(self, sd: float) -> Estimate:
-        """Return the estimate after adding independent noise, with standard deviation ``sd`` of the
-        logarithm.
-        """
+        """Return the estimate with additional independent noise, whose sd of the logarithm is ``sd``."""
         return Estimate(self.log_mean, hypot(self.sd, sd))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Message, hint and exit status for every outcome of a command."""
+"""Print a message and a hint, and choose the exit status, for every outcome of a command."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ SYSTEM_ERROR_HINTS: dict[int, str | None] = {
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP was received. The signal stops a command as Ctrl-C does, and hosts are
-    restored.
-    """
+    """SIGTERM or SIGHUP was received. Like Ctrl-C, the signal stops a command, and hosts are restored."""
 
 
 def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
-    """Run a command and return its exit status. Prints errors, never a traceback."""
+    """Run a command and return its exit status. Errors are printed without a traceback."""
     try:
         return _run_and_report(action, as_json=as_json, command=command)
     except OutputError as error:
@@ -77,9 +75,10 @@ def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -
 
 
 def _handle_broken_pipe(error: BaseException) -> int:
-    """Return status 0 if the program that reads the output closed the pipe.
+    """Return exit status 0 if the program that reads the output closed the pipe. Otherwise, raise
+    ``error``.
 
-    Typer turns a broken pipe into `exit(1)`. Raises ``error`` for any other reason to exit.
+    Typer converts a broken pipe to `exit(1)`.
     """
     if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
         raise error
@@ -92,8 +91,9 @@ def _raise_interrupted(*_: object) -> None:
 
 
 def _report_error(error: AutotuneError, *, as_json: bool) -> int:
-    """Print all mistakes in a target with their lines. JSON output is one object with the first
-    mistake at its top level.
+    """Print an error. For a mistake in a target, also print all other mistakes, each with its line.
+
+    JSON output is one object with the first mistake at its top level.
     """
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
@@ -131,7 +131,7 @@ def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
         error.message = _simplify_value_message(error.message)
     hint = _find_usage_hint(error)
     if hint and not is_fallback(hint) and hasattr(error, "possibilities"):
-        error.possibilities = []  # Typer's guesses by spelling
+        error.possibilities = []  # drop Typer's own suggestions
     error.show()  # type: ignore[attr-defined]  # all of Typer's usage errors have this method
     if hint:
         echo(f"  hint: {hint}", err=True)
@@ -149,32 +149,32 @@ def _find_usage_hint(error: TyperException) -> str | None:
 
 
 def _simplify_value_message(message: str) -> str:
-    """Return the message about an option's value in the words of the other messages."""
+    """Reword Typer's message about the value of an option, to match autotune's own messages."""
     message = re.sub("Input should be a valid integer.*", "not a whole number", message)
     message = message.replace("Input should be greater than or equal to", "must be at least")
     return message.replace("Input should be less than or equal to", "must be at most")
 
 
 def _find_typed_command(context: Any) -> str:
-    """Return the typed command without the program's name; "" if no command was typed."""
-    names = []
+    """Return the typed command without the program's name; empty if no command was typed."""
+    command_names = []
     while context is not None and context.parent is not None:
-        names.append(context.info_name)
+        command_names.append(context.info_name)
         context = context.parent
-    return " ".join(reversed(names))
+    return " ".join(reversed(command_names))
 
 
 def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
     """Print an operating system error with a hint."""
-    hints = SYSTEM_ERROR_HINTS | dict.fromkeys(
+    hints_by_errno = SYSTEM_ERROR_HINTS | dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT), build_disk_full_hint(command)
     )
-    if error.errno not in hints:
+    if error.errno not in hints_by_errno:
         return _report_bug(as_json=as_json)
     message = (error.strerror or str(error)).lower()
     path = error.filename2 or error.filename
-    text = message if path is None else f"{os.fsdecode(path)}: {message}"
-    return _report_message(text, hints[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
+    error_text = message if path is None else f"{os.fsdecode(path)}: {message}"
+    return _report_message(error_text, hints_by_errno[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
 
 
 def _report_bug(*, as_json: bool) -> int:

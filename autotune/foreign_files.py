@@ -1,5 +1,5 @@
-"""Files in directories that other people may have written to: studies, exports, files next to a
-target.
+"""Read and write files in directories to which other people may have written: studies, exports, and
+directories of targets.
 
 ``root`` is the directory that the user named; ``name`` is a path below it, which may be hostile. No
 link below ``root`` is followed. Only regular files of limited size are read, so no read blocks,
@@ -23,7 +23,7 @@ from typing import BinaryIO
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-# Maximum size of each kind of file, in bytes.
+# Maximum size of each kind of file in bytes
 MAX_SMALL_FILE_BYTES = 1 << 20  # a lock, a list of workers, a seal
 MAX_TARGET_BYTES = 200_000
 MAX_RECORD_BYTES = 1 << 26  # a manifest, a backup, a rendered file, a page
@@ -48,8 +48,8 @@ _FOREIGN_FILE_HINT = "autotune does not write such files: get a new copy, or rem
 
 
 class ForeignFileError(AutotuneError):
-    """A file that autotune refuses to open. ``reason`` is the cause: for example a link, a pipe, a
-    device, or the size.
+    """A file that autotune refuses to open, for example because it is a link, a pipe or a device, or too
+    large.
     """
 
     def __init__(self, path: Path, reason: str, hint: str = _FOREIGN_FILE_HINT) -> None:
@@ -87,8 +87,8 @@ def read_named_file(path: Path, max_bytes: int) -> bytes:
 
 @contextmanager
 def open_file(root: Path, name: str | PurePath, max_bytes: int) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. The caller must limit how much is read. Raises the same
-    errors as ``read_bytes``.
+    """Open a regular file for reading. The caller must read only a limited number of bytes. Raises the
+    errors of ``read_bytes``.
     """
     with _open_parent(root, name) as (parent_descriptor, file_name):
         handle = os.open(file_name, _INSPECT_FLAGS, dir_fd=parent_descriptor)
@@ -136,16 +136,16 @@ def list_names(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
     """
     try:
         with _open_directory(root, name) as directory:
-            names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
+            directory_names = [path.name for path in Path(f"/proc/self/fd/{directory}").iterdir()]
     except FileNotFoundError:
         return ()
-    if len(names) > MAX_FILES:
+    if len(directory_names) > MAX_FILES:
         raise ForeignFileError(root / name, f"contains more than {MAX_FILES} names")
-    return tuple(sorted(names))
+    return tuple(sorted(directory_names))
 
 
 def list_files_below(root: Path, name: str | PurePath = ".") -> tuple[str, ...]:
-    """Return the sorted paths of all regular files below a directory, relative to it.
+    """Return the sorted paths of all regular files below a directory, relative to the directory.
 
     Raises ForeignFileError for anything but files and directories.
     """
@@ -172,7 +172,9 @@ def _list_files_recursively(
 
 @contextmanager
 def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
-    """Open the directory of ``name``, and return it with the last component of the path."""
+    """Open the directory that contains ``name``. Yield its descriptor and the last component of the
+    path.
+    """
     names = _split_path(root, name)
     if not names:
         raise ForeignFileError(root, "is a directory", "give the path of a file in it")
@@ -207,7 +209,7 @@ def _split_path(root: Path, name: str | PurePath) -> tuple[str, ...]:
 
 
 def _open_regular_file(handle: int, path: Path, max_bytes: int) -> BinaryIO:
-    """Open the regular file behind an ``O_PATH`` handle. Anything else raises an error."""
+    """Open the regular file behind an ``O_PATH`` handle. Raises an error if it is not a regular file."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
@@ -253,8 +255,8 @@ def check_ownership(directory: Path) -> None:
 def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None = None) -> Path:
     """Return the path of a file to write below a directory that ``check_ownership`` accepted.
 
-    Raises ForeignFileError if a component of the path is a link. The same error is raised for a
-    file that is not regular, has hard links or exceeds ``max_bytes`` bytes.
+    Raises ForeignFileError if a component of the path is a link. ForeignFileError is also raised for a
+    file that is not regular, has hard links or is larger than ``max_bytes`` bytes.
     """
     try:
         with _open_parent(root, name) as (parent_descriptor, file_name):
@@ -271,8 +273,8 @@ def check_writable_path(root: Path, name: str | PurePath, max_bytes: int | None 
 
 
 def make_directories(root: Path, name: str | PurePath) -> Path:
-    """Create a directory below ``root`` with its parents, accessible to this account only, and sync
-    the names.
+    """Create a directory below ``root`` with its parents, accessible only to this account, and sync its
+    name to disk.
 
     Raises ForeignFileError if a component of the path is a link or a file.
     """

@@ -1,13 +1,12 @@
 """Hints for unknown options and commands.
 
-Unless the typed command itself generates load, a hint names only that command and commands that
-generate no load.
+A hint never suggests another command that generates load.
 """
 
 from __future__ import annotations
 
 LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
-"""Commands that send load to a target."""
+"""Commands that send load to the stack of a target."""
 _TARGET_COMMANDS = LOAD_COMMANDS - {"resume"} | {"check", "plan", "params", "apply", "restore"}
 _STUDY_COMMANDS = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
 _PREVIEW_HINTS = {
@@ -20,7 +19,7 @@ _LONG_FORMS = {short: long for long, short in _SHORT_FORMS.items()}
 
 _FALLBACK_HINT = "`autotune {} --help` lists its options"
 
-# Command names known from other programs, with the equivalent in autotune.
+# Command names known from other programs, with the equivalent command of autotune
 _COMMAND_HINTS = {
     "help": "`autotune --help`, or `autotune COMMAND --help`",
     "version": "`autotune --version`",
@@ -52,15 +51,15 @@ def find_command_hint(command: str) -> str | None:
 
 
 def find_option_hint(option: str, command: str) -> str:
-    """Return the hint for an unknown option of a command. An empty ``command`` means autotune itself."""
-    name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
+    """Return the hint for an unknown option of ``command``, or of autotune if ``command`` is empty."""
+    long_name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
-    return _list_option_hints(command, option).get(name, _FALLBACK_HINT.format(command))
+    return _list_option_hints(command, option).get(long_name, _FALLBACK_HINT.format(command))
 
 
 def is_fallback(hint: str) -> bool:
-    """True if the hint of an option only refers to the help."""
+    """True if the hint for an option only refers to `--help`."""
     return hint.endswith(_FALLBACK_HINT.partition("{}")[2])
 
 
@@ -90,7 +89,7 @@ def _list_option_hints(command: str, option: str) -> dict[str, str]:
 
 
 def build_disk_full_hint(command: str) -> str:
-    """Return the hint for a disk that is full while ``command`` runs."""
+    """Return the hint for a disk that became full while ``command`` ran."""
     retry_hint = (
         "run `autotune resume` or `autotune restore`"
         if command in LOAD_COMMANDS

@@ -1,9 +1,9 @@
 """Mask files: show text that is safe, and replace all other text with placeholders.
 
 In a file with a known syntax, only the words that its service understands are shown
-(`TextOutline`). In other text, everything is shown except text that looks like a secret. A
-placeholder identifies a piece of the file; a deployment fills in that piece from the host's file. A
-piece never spans lines, so a masked file and its original consist of the same number of lines.
+(`TextOutline`). In other text, only text that looks like a secret is masked. A placeholder stands for
+a piece of the file; a deployment replaces the placeholder with the piece from the host's file. A piece
+never spans lines, so a masked file and its original consist of the same number of lines.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from autotune.secret_detection import PLACEHOLDER_PATTERN, find_secrets
 
 Span = tuple[int, int]
 GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # states of a character in an outline
-# No file can fill in this placeholder, because pieces are numbered from 1.
+# No file contains the piece for this placeholder, because pieces are numbered from 1.
 _UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
-# Words in masked pieces. A message may repeat the plain words among them.
+# Words in masked pieces. Messages may repeat plain words, but no other words.
 _SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
 # Possessive repetitions, because the number of ways to split a long word would be exponential.
 _PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Z]?[a-z]++[._-]?+){1,8}+|[A-Z_]+|[\d.]+[a-zA-Z]?")
 _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
-# maximum number of passes that mask secrets; if secrets are left, whole lines are masked
+# maximum number of masking passes; if secrets are left, whole lines are masked
 _MAX_PASSES = 6
-# The punctuation and blanks before the first word of a line.
+# the punctuation and blanks before the first word of a line
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
 _SECTION_HEADER_PATTERN = re.compile(
     r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*"
@@ -43,10 +43,10 @@ _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 @dataclass(frozen=True)
 class TextOutline:
-    """The words of a text: ``visible`` words may be shown, ``hidden`` words may not.
+    """The words of a text: ``visible`` words may be shown, and ``hidden`` words must be masked.
 
-    ``owners`` contains the start, end and name of each directive. All three fields exclude
-    comments.
+    ``owners`` contains the start, end and name of each directive. Words and directives in comments are
+    not included.
     """
 
     visible: tuple[Span, ...] = ()
@@ -54,9 +54,7 @@ class TextOutline:
     owners: tuple[tuple[int, int, str], ...] = ()
 
     def find_owner(self, position: int) -> str:
-        """Return the name of the directive around a position; empty if there is none, as in a
-        comment.
-        """
+        """Return the name of the directive around a position; empty outside of directives."""
         owner_index = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
         return (
             self.owners[owner_index][2]
@@ -69,14 +67,14 @@ Outliner = Callable[[str], TextOutline]
 
 
 def outline_unknown_syntax(_: str) -> TextOutline:
-    """Return the outline of a file with an unknown syntax: none of its words may be shown."""
+    """Return the outline of a file with an unknown syntax: no word may be shown."""
     return TextOutline()
 
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
 def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
-    """Return the spans to mask, in order, without overlaps. The result is empty for text that is
-    already masked.
+    """Return the spans of a text to mask, in order, without overlaps. The result is empty for text that
+    is already masked.
     """
     masks = merge_spans(_find_hidden_spans(text, outliner))
     for _ in range(_MAX_PASSES):
@@ -122,7 +120,7 @@ def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
 
 
 def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
-    """Return the content with its pieces masked. All other bytes are preserved."""
+    """Return the content with its secrets masked. All other bytes are preserved."""
     return encode(mask_secrets(decode(content), outliner))
 
 
@@ -142,22 +140,20 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
     """
     text = decode(content)
     pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
-    secrets = {text[start:end] for start, end in find_secrets(text)}
-    words = {
+    detected_secrets = {text[start:end] for start, end in find_secrets(text)}
+    piece_words = {
         word[0]
         for piece in pieces_of_text
         for word in _SECRET_WORD_PATTERN.finditer(piece)
         if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)
     }
-    return frozenset(secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
-        word for word in words if not _PLAIN_WORD_PATTERN.fullmatch(word)
+    return frozenset(secret for secret in detected_secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
+        word for word in piece_words if not _PLAIN_WORD_PATTERN.fullmatch(word)
     )
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:
-    """Return a message without ``words``, such as those from `find_secret_words`, and without
-    secrets.
-    """
+    """Return a message in which ``words`` (see `find_secret_words`) and other secrets are masked."""
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
     for word in longest_first:
         message = message.replace(word, _WITHHELD_TEXT)
@@ -174,7 +170,7 @@ def has_placeholder(content: bytes) -> bool:
 def restore_secrets(
     content: bytes, original: bytes | None, file_name: str, outliner: Outliner | None = None
 ) -> bytes:
-    """Return the content with its placeholders filled in from ``original``, the file on the host.
+    """Return the content with each placeholder replaced by its piece of ``original``, the host's file.
 
     Raises AutotuneError if ``original`` does not contain the pieces that were masked.
     """
@@ -185,7 +181,7 @@ def restore_secrets(
         placeholder: original_text[start:end]
         for start, end, placeholder in list_placeholders(original_text, outliner)
     }
-    # A digit may follow a placeholder, so the pattern ends with the exact number of pieces.
+    # The pattern ends with the exact number of pieces, because a digit may follow a placeholder.
     pattern = re.compile(f"autotune-masked-[0-9]+-of-{len(text_by_placeholder)}")
     restored_text = pattern.sub(lambda match: text_by_placeholder.get(match[0], match[0]), text)
     labels = _label_placeholders(mask_secrets(original_text, outliner), pattern, outliner)
@@ -199,7 +195,7 @@ def restore_secrets(
 
 
 def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the spans in order, with overlapping spans merged."""
+    """Return the spans in order. Overlapping spans are merged."""
     merged: list[Span] = []
     for start, end in sorted(spans_to_merge):
         if merged and start < merged[-1][1]:
@@ -212,7 +208,7 @@ def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
 def _label_placeholders(
     text: str, placeholder_pattern: re.Pattern[str], outliner: Outliner | None
 ) -> set[tuple[str, str]]:
-    """Return each placeholder with its directive, or with the words before it in its line."""
+    """Return each placeholder with its directive or, without an outliner, with the text before it."""
     if outliner is None:
         lines = (
             (match, text.rfind("\n", 0, match.start()) + 1)
@@ -234,7 +230,7 @@ def _is_fully_masked(text: str) -> bool:
 
 
 def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
-    """Yield the spans that must be masked, some more than once."""
+    """Yield the spans that must be masked. Spans may overlap."""
     detected_spans = _detect_secrets(text)
     if outliner is None:
         yield from (span for span in detected_spans if not _is_fully_masked(text[slice(*span)]))
@@ -256,9 +252,7 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
 
 
 def _detect_secrets(text: str) -> list[Span]:
-    """Return spans that look like secrets. Lines that are already masked, usually most lines, are
-    skipped.
-    """
+    """Return spans that look like secrets. Lines that are already masked are skipped."""
     if PLACEHOLDER_PATTERN.search(text) is None:
         return [*find_secrets(text)]
     lines, starts, origins = [], list[int](), list[int]()
@@ -282,7 +276,7 @@ def _detect_secrets(text: str) -> list[Span]:
 
 
 def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
-    """Yield the spans to mask in hidden words, or in a gap between words, line by line."""
+    """Split hidden words, or a gap between words, into lines. Yield the spans to mask in each line."""
     position = start
     while position < end:
         line_end = text.find("\n", position, end)
@@ -329,20 +323,20 @@ class _OriginalPositions:
 
     starts: Sequence[int]
     places: Sequence[tuple[int, int, bool]]
-    """Start and end in the original text, and whether the part is a masked piece."""
+    """Start and end of each part in the original text. The last value is true for a masked piece."""
 
     def find_original_span(self, start: int, end: int) -> Span:
-        """Return the span of the original text that a span of the masked text represents."""
+        """Return the span of the original text for a span of the masked text."""
         return self._find_original_position(start, is_end=False), self._find_original_position(
             end - 1, is_end=True
         )
 
     def _find_original_position(self, position: int, *, is_end: bool) -> int:
-        number = bisect_right(self.starts, position) - 1
-        start, end, is_piece = self.places[number]
+        part_index = bisect_right(self.starts, position) - 1
+        start, end, is_piece = self.places[part_index]
         if is_piece:
             return end if is_end else start
-        return start + position - self.starts[number] + is_end
+        return start + position - self.starts[part_index] + is_end
 
 
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:

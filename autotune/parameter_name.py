@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ParameterName:
-    """A full name, split into its components. The last component may contain dots, as names of
-    kernel settings do.
+    """A full name, split into its components. The last component may contain dots, as in the names of
+    kernel settings.
 
-    ``tier.service`` alone, without ``parameter``, names a service, or the setting that chooses the
+    Without ``parameter``, ``tier.service`` is the name of a service, or of the setting that chooses the
     service of a tier.
     """
 
@@ -38,7 +38,7 @@ class ParameterName:
 
     @property
     def name_within_tier(self) -> str:
-        """Return ``service.parameter``, which is the same in all tiers."""
+        """Return ``service.parameter``, the part of the name that does not depend on the tier."""
         return str(self).removeprefix(f"{self.tier}.")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""An action that is repeated in a background thread."""
+"""Repeat an action in a background thread."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A package declares an entry point in the group `autotune.services`, `autotune.generators` or
 `autotune.samplers` that refers to a module. The module sets ``CONTRACT``, the version of the
-contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` as
-autotune's own modules do.
+contract that it implements. The module declares ``SERVICES``, ``GENERATORS`` or ``SAMPLERS`` like
+autotune's own modules.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def merge_plugins(kind: str, shipped_entries: Mapping[str, T]) -> dict[str, T]:
-    """Return the shipped entries and the plug-ins' entries. Raises AutotuneError for a name that is
-    already taken.
+    """Return the services, generators or samplers of autotune and of plug-ins, by name.
+
+    Raises AutotuneError for a duplicate name.
     """
     merged_plugins = dict(shipped_entries)
-    for plugin, entries in iterate_plugins(kind):
-        for name, value in entries.items():
-            check_name_free(plugin, kind, name, merged_plugins)
-            merged_plugins[name] = value
+    for plugin, declarations in iterate_plugins(kind):
+        for declared_name, declaration in declarations.items():
+            check_name_free(plugin, kind, declared_name, merged_plugins)
+            merged_plugins[declared_name] = declaration
     return merged_plugins
 
 
-def check_name_free(plugin: str, kind: str, name: str, taken_names: Collection[str]) -> None:
-    """Raise AutotuneError if a plug-in's name is already taken."""
-    if name in taken_names:
+def check_name_free(plugin: str, kind: str, declared_name: str, taken_names: Collection[str]) -> None:
+    """Raise AutotuneError if ``declared_name``, which a plug-in declares, is already taken."""
+    if declared_name in taken_names:
         raise AutotuneError(
-            f"the plug-in {plugin} declares {name!r} in its {kind}, but that name is taken",
+            f"the plug-in {plugin} declares {declared_name!r} in its {kind}, but that name is taken",
             hint="uninstall one of the two packages, or rename the entry",
         )
 

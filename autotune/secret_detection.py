@@ -1,6 +1,7 @@
 """Detection of secrets in any text: by name, by position, and by randomness.
 
-`masking` uses this detection as its second check, or as its only check for text without a known syntax.
+`masking` masks the secrets that this module finds. In files with a known syntax, `masking` also masks
+unknown words.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ORDINARY_NAME_PATTERN = re.compile(
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
 _SECRET_NAME_PATTERN = re.compile(_NAME_REGEX, re.IGNORECASE)
-# Directives that set a value: one of their first arguments is a name, and its value follows.
+# Directives that set a variable or header: one of the first arguments is its name, and the value follows.
 _SETTER_PATTERN = re.compile(
     r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
     r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
@@ -49,7 +50,7 @@ _MAX_PREFIX_LENGTH = 40  # of a name, before the part that suggests a secret
 _NAME_BOUNDARY_PATTERN = re.compile(r"[^\w.\[-]")
 # Values that are patterns to compare with, such as regular expressions, and therefore not secrets.
 _REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
-# HAProxy: values that a header, a parameter or a cookie is compared with, and values of variables.
+# HAProxy: values with which headers, parameters or cookies are compared, and values of variables
 _COMPARISON_PATTERN = re.compile(
     r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
     r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
@@ -58,7 +59,7 @@ _SET_VARIABLE_PATTERN = re.compile(
     r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)"
 )
 _CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
-# Each pattern matches a secret in any position; its group is the secret. Repetitions that can start
+# Patterns of secrets in any position. The group of each pattern is the secret. Repetitions that can start
 # anywhere are bounded, because a scan of a host's file must not take minutes.
 _SECRET_PATTERNS = tuple(
     re.compile(pattern)
@@ -102,8 +103,8 @@ _EXPRESSION_PATTERN = re.compile(
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 
-# Every secret in a component of a URL's path or query contains a match in lower case. Plain
-# alternatives are several times faster than the patterns above.
+# Every secret in a component of a URL's path or query, in lower case, contains a match of this pattern.
+# The pattern is several times faster than the patterns of secrets.
 _POSSIBLE_SECRET_PATTERN = re.compile(
     r"pass|secret|master|credential|private|key|token|jwt|pw|auth|dsn|sign|database_url|hmac"
     r"|akia|gh[pousr]_|xox|sk_|eyj|\$|[^!-~]|[\"']|[a-z0-9+_-]{24}"
@@ -122,14 +123,14 @@ def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def may_contain_secret(text: str) -> bool:
-    """True if a component of a URL may be a secret. This check is much faster than ``find_secrets``."""
+    """True if a component of a URL may contain a secret. The check is much faster than
+    ``find_secrets``.
+    """
     return _POSSIBLE_SECRET_PATTERN.search(text.lower()) is not None
 
 
 def is_secret_assignment(name: str, value: str) -> bool:
-    """True if the name is the name of a secret, and the value may be a secret. ``find_secrets``
-    finds other secrets.
-    """
+    """True if ``name`` is the name of a secret and ``value`` may be a secret."""
     return _is_secret_name(name) and _is_secret(value)
 
 
@@ -210,7 +211,7 @@ def _is_secret_name(name: str) -> bool:
 
 
 def _is_secret(value: str) -> bool:
-    """True if the value is not a variable, a path, a switch or a placeholder."""
+    """True unless the value is a variable, a path, a number, a switch or a placeholder."""
     bare_value = (
         value
         if _CRYPT_HASH_PATTERN.match(value)

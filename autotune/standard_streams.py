@@ -44,7 +44,7 @@ class _CheckedOutput(io.TextIOWrapper):
 
 
 class _LenientErrorOutput(io.TextIOWrapper):
-    """Standard error. Errors while writing to it are ignored, and the command continues."""
+    """Standard error. If text cannot be written to it, the command continues."""
 
     def write(self, text: str, /) -> int:
         with _ignore_write_errors():
@@ -67,9 +67,10 @@ def _ignore_write_errors() -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Open closed standard streams, so that no study file gets their descriptor numbers.
+    """Open closed standard streams, so that no file of a study gets their descriptor numbers.
 
-    If the caller closed them, input is empty, error output is discarded, and output fails on use.
+    A closed standard input is empty, closed standard error discards text, and closed standard output
+    fails on use.
     """
     for descriptor, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -92,7 +93,7 @@ def _wrap_stream(
         return stream  # a test has replaced the stream
     encoding = getattr(stream, "encoding", "utf-8")
     buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
-    # Replace characters that an encoding lacks: Latin-1, for example, does not contain `→`.
+    # Replace characters that the encoding lacks, such as `→` in Latin-1.
     return wrapper_class(buffer, encoding=encoding, errors="replace", line_buffering=True)
 
 

@@ -1,5 +1,5 @@
-"""Strict parsers for numbers, JSON and gzip data from outside. Invalid input raises ValueError, nothing
-else.
+"""Strict parsers for numbers, JSON and gzip data from other programs. Invalid input raises only
+ValueError.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _DECIMAL_PATTERN = re.compile(
 
 
 def parse_uint(text: str, factor: int = 1) -> int:
-    """Return a count given in ASCII digits, times ``factor``. Raises ValueError unless it fits a
-    signed 64-bit number.
+    """Return a number in ASCII digits, times ``factor``. Raises ValueError unless the product fits a
+    signed 64-bit integer.
     """
     if not _UINT_PATTERN.fullmatch(text) or int(text) * factor >= MAX_NUMBER // 2:
         raise ValueError(f"{text[:40]!r} is not a whole number")
@@ -44,8 +44,7 @@ def is_ip_address(text: str) -> bool:
 def split_lines(text: str) -> list[str]:
     """Return the lines of a program's output. Lines end with LF or CR LF.
 
-    `str.splitlines` is not used, because it also splits at separators that names and values may
-    contain.
+    `str.splitlines` also splits at separators that names and values may contain, so it is not used.
     """
     if not text:
         return []
@@ -60,7 +59,7 @@ def parse_file_mode(text: str) -> int:
 
 
 def parse_decimal(text: str) -> float:
-    """Return a number as programs print it, finite and below ``MAX_NUMBER``. Raises ValueError."""
+    """Return a decimal number. Raises ValueError for other text, or above ``MAX_NUMBER``."""
     if not _DECIMAL_PATTERN.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a number")
     number = float(text)
@@ -75,7 +74,9 @@ def is_decimal(text: str) -> bool:
 
 
 def decompress_gzip(content: bytes, max_bytes: int) -> bytes:
-    """Return the content of gzip data. Raises ValueError above ``max_bytes``, or for invalid data."""
+    """Return the content of gzip data. Raises ValueError for invalid data, or if the content is larger
+    than ``max_bytes``.
+    """
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)  # 16 selects the gzip format
     try:
         plain_content = decompressor.decompress(content, max_bytes + 1)

@@ -1,8 +1,7 @@
-"""Output to the terminal: results, progress and errors all pass through here.
+"""Print results, progress and errors to the terminal, without escape sequences.
 
-A host's file, log line or shell error may contain escape sequences. A terminal executes these
-sequences, which can clear the screen, or copy text to the clipboard (OSC 52). This module removes
-the sequences.
+A host's file, log line or shell error may contain escape sequences. A terminal executes escape
+sequences, which can clear the screen, or copy text to the clipboard (OSC 52).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 StyledLine = tuple[str, str]
-"""A line, and its Rich style; empty for none."""
+"""A line and its Rich style, which is empty for plain text."""
 
 # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) with their content, CSI sequences, other escapes.
-# A control string without an end must not hide the following lines, which may be from autotune.
+# The match of a control string without an end stops at the end of the line, so later lines are kept.
 _ESCAPE_SEQUENCE_PATTERN = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
@@ -52,19 +51,19 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    """Write text and flush it, for readers that follow the stream."""
+    """Write text and flush the stream, so that readers see the text at once."""
     stream.write(make_printable(text) + end)
     stream.flush()
 
 
 def find_terminal_width(default: int | None = None) -> int | None:
-    """Return the width of the terminal on standard output; ``default`` if it is not a terminal."""
+    """Return the width of the terminal on standard output, or ``default`` without a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else default
 
 
 def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[StyledLine]:
-    """Yield lines broken between words to ``width`` columns, aligned with the text of the first
-    line.
+    """Break lines between words to ``width`` columns. Continuation lines are aligned with the text of
+    the line.
     """
     for line, style in lines:
         if width is None or len(line) <= width:
@@ -77,7 +76,7 @@ def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[Style
 
 
 def print_lines(lines: Iterable[StyledLine]) -> None:
-    """Print results, in their styles if standard output is a terminal."""
+    """Print lines, with their styles if standard output is a terminal."""
     if not sys.stdout.isatty():
         echo("".join(f"{line}\n" for line, _ in lines), end="")
         return
@@ -87,8 +86,8 @@ def print_lines(lines: Iterable[StyledLine]) -> None:
 
 
 def print_patch(lines: Iterable[StyledLine]) -> None:
-    """Print lines for programs such as `patch`. Unless standard output is a terminal, the bytes are
-    unchanged.
+    """Print lines for programs such as `patch`. No bytes are removed unless standard output is a
+    terminal.
     """
     if sys.stdout.isatty():
         print_lines(lines)
@@ -104,7 +103,7 @@ def print_patch(lines: Iterable[StyledLine]) -> None:
 
 
 def create_console(stream: TextIO) -> Console:
-    """Return a Rich console, which obeys NO_COLOR and TERM. Pass it only results of ``style_text``."""
+    """Return a Rich console, which obeys NO_COLOR and TERM. Print only results of ``style_text``."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)

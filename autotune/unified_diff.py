@@ -1,4 +1,4 @@
-"""Differences between files or trees: hunks, and diffs for `patch -p1`."""
+"""Compute differences between files or trees: hunks, and diffs for `patch -p1`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines of a file, and the lines that replace them.
+    """Lines of a file, with the lines that replace them.
 
     ``start_line`` is the number of the first ``removed`` line. If no line is removed, ``added``
     lines are inserted before line ``start_line``. Lines include their ends, and contain no masked
@@ -64,7 +64,7 @@ def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
     diff, line_shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         removed_count, added_count = len(hunk.removed), len(hunk.added)
-        # In a diff, an empty range has the number of the line before it.
+        # In a diff, the number of an empty range is the number of the line before the range.
         start, start_new = (
             hunk.start_line - (removed_count == 0),
             hunk.start_line + line_shift - (added_count == 0),
@@ -81,17 +81,17 @@ def _with_newline(line: str) -> str:
 
 
 def split_lines(content: bytes) -> list[str]:
-    """Return the lines of a file with their ends. Only a line feed ends a line, as for ``sed``."""
+    """Return the lines of a file, including line ends. Only a line feed ends a line, as in ``sed``."""
     return re.findall(r"[^\n]*\n|[^\n]+", config_text.decode(content))
 
 
 def find_hunks(
     before: bytes, after: bytes, shown_before: bytes, shown_after: bytes
 ) -> tuple[Hunk, ...] | None:
-    """Return the hunks that turn one file into another, with the text of their masked versions.
+    """Return the hunks that turn one file into another, with the text of the masked files.
 
-    Returns ``None`` if a masked version has a different number of lines than its file, or if
-    changed lines contain bytes that are not UTF-8.
+    Returns ``None`` if masking changed the number of lines, or if changed lines contain bytes that are
+    not UTF-8.
     """
     old, new = split_lines(before), split_lines(after)
     shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)
@@ -108,7 +108,7 @@ def find_hunks(
 def _list_differences(
     old: Sequence[str], new: Sequence[str]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the ranges of lines that differ: start and end in the old file, then in the new one."""
+    """Yield the ranges of lines that differ: start and end in the old file and in the new file."""
     prefix_length = 0
     while prefix_length < min(len(old), len(new)) and old[prefix_length] == new[prefix_length]:
         prefix_length += 1

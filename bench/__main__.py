@@ -25,9 +25,7 @@ BENCHES = (
 
 
 def main(name: str | None = None, *arguments: str) -> None:
-    """Run the benchmark called ``name`` with the given arguments, or all benchmarks without
-    arguments.
-    """
+    """Run the benchmark ``name`` with the given arguments, or else all benchmarks without arguments."""
     if name is not None and name not in BENCHES:
         sys.exit(f"there is no benchmark {name!r}; there is: {', '.join(BENCHES)}")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the same as in autotune's command line

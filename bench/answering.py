@@ -1,10 +1,9 @@
-"""A stack with a known optimum as a user's benchmark command, and the target that calls the
-command.
+"""A benchmark command that measures a stack with a known optimum, and a target for this command.
 
     python -m bench.answering FAMILY NAME SEED < question
 
-The command answers one question of the `command:` protocol with a noisy measurement, as an external
-simulator would. FAMILY and NAME have the same meaning as in `python -m bench search`.
+The command reads one question of the `command:` protocol and prints a noisy measurement, as a user's
+simulator would. FAMILY and NAME select the stack, as in `python -m bench search`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from autotune.space.dimension import Dimension
 from bench.stacks import Stack, random_stack, web_stack
 from bench.variants import VARIANTS
 
-CALLS = "calls"  # contains a line for each call, so that each call gets different noise
+CALLS = "calls"  # name of a file with a line per call; the number of lines selects the noise of a call
 REPOSITORY = Path(__file__).parents[1]
 
 
 def stack_of(family: str, name: str) -> Stack:
-    """Return a benchmark stack by its family and name."""
+    """Return the stack ``name`` of a family of benchmark stacks."""
     if family == "web":
         return web_stack(name)
     if family == "random":
@@ -37,7 +36,7 @@ def stack_of(family: str, name: str) -> Stack:
 
 
 def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]:
-    """Return the answer to one call. Missing parameters have their baseline values."""
+    """Return the command's answer to question ``told``. Missing parameters have their baseline values."""
     known = {d.name: d for d in stack.space.dimensions}
     settings = {**stack.space.baseline, **{n: known[n].clip(v) for n, v in told.items()}}
     peak = stack.measure(settings, np.random.default_rng((seed, call, 9)))
@@ -45,8 +44,9 @@ def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]
 
 
 def target(directory: Path, family: str, name: str, seed: int, trials: int, *, warm: bool) -> Path:
-    """Write a target whose command is this module with a stack, and return its path. JSON is valid
-    YAML.
+    """Write a target that measures a stack with this module, and return the path of the target.
+
+    The target is written as JSON, which is valid YAML.
     """
     space = stack_of(family, name).space
     advised = [space.preset_settings("recommended", way) for way in space.deployments]

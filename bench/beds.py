@@ -1,10 +1,10 @@
-"""Studies on several test beds in virtual time: their speed, and the correctness of their claims.
+"""The speed of studies on several test beds, and the correctness of their claims, in virtual time.
 
 python -m bench beds [STUDIES [BEDS …]]
 
-Everything except the measurement is the real code: the order of a study, the search (with
-predictions for running trials), offsets, and the claim over all beds. Beds differ in peak and speed
-by up to 20 %, and some fail.
+Only the measurements are simulated. The schedule, the search (with predictions for running trials), the
+offsets and the claim over all beds are computed by autotune's own code. Beds differ in peak and speed by
+up to 20 %, and some beds fail.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ UNEQUAL = 0.2
 
 @dataclass
 class Bed:
-    """A test bed. ``level`` is the factor of its peaks relative to the stack, and ``pace`` the factor of
-    its measurement time. The bed fails after ``fails`` measurements.
+    """A test bed, whose peaks are ``level`` times those of the stack.
+
+    Its measurements take ``pace`` times as long as usual. The bed fails after ``fails`` measurements.
     """
 
     name: str
@@ -69,24 +70,24 @@ class Bed:
 
 @dataclass(frozen=True)
 class Study:
-    """A finished study. ``curve`` contains the virtual time of each finished trial, with the best
-    true peak until then.
+    """A finished study. ``curve`` contains the virtual time at the end of each trial, in seconds, and
+    the best true peak until then.
     """
 
     state: State
     verdict: Verdict
     curve: tuple[tuple[float, float], ...]
-    asking: float  # mean CPU seconds of a suggestion
+    asking: float  # mean CPU seconds per suggestion
 
 
 class Simulation:
-    """A study whose beds measure a formula, with events in the order of virtual time."""
+    """A study in virtual time, whose beds measure a formula."""
 
     def __init__(self, stack: Stack, beds: Sequence[Bed], *, kind: str, trials: int, seed: int):
         self.stack, self.rng = stack, np.random.default_rng((seed, 78))
         self.beds = {bed.name: bed for bed in beds}
-        # The time budget is never reached, because beds are compared by their time for the same number
-        # of trials.
+        # Studies end after a number of trials, and their durations are compared. So the time budget is
+        # large enough for any study.
         self.budget = Budget.model_construct(trials=trials, time=SECONDS * (trials + 40) * 4)
         self.searcher = Searcher(
             optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials,
@@ -116,9 +117,7 @@ class Simulation:
                 self.beds[waiting].now = at
 
     def _next(self, bed: Bed) -> Trial | None:
-        """Return the next trial of this bed, or ``None`` if nothing is left to measure now or at
-        all.
-        """
+        """Return the next trial of ``bed``, or ``None`` if the bed must wait or the study is complete."""
         while True:
             step = select_next_step(self.state, self.stack.space, self.budget, bed.now, bed.name)
             if isinstance(step, WaitStep | ConcludeStep):
@@ -212,8 +211,9 @@ def alike(count: int) -> list[Bed]:
 
 
 def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
-    """Return beds whose levels and paces differ by up to a fifth. The share ``failing`` of them
-    fails.
+    """Return ``count`` beds whose levels and paces are between 0.8 and 1.2.
+
+    The first bed never fails. Each other bed fails with the probability ``failing``.
     """
     rng = np.random.default_rng((seed, 79))
     return [
@@ -228,8 +228,9 @@ def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
 
 
 def tried(studies: Sequence[Study], seconds: float) -> float:
-    """Return the mean log of the best true peak tried within ``seconds``. A study without a trial
-    until then counts with its first peak.
+    """Return the mean log of the best true peak that was tried within ``seconds``.
+
+    For a study that finished no trial within ``seconds``, the first peak is used.
     """
     bests = [[peak for at, peak in one.curve if at <= seconds] or [one.curve[0][1]]
              for one in studies]  # fmt: skip
@@ -242,12 +243,11 @@ def time_of_one(alone: Sequence[Study]) -> float:
 
 
 def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> float | None:
-    """Return the speed-up of ``count`` beds over one bed, divided by ``count``; ``None`` if they
-    never reach the result of one bed.
+    """Return the speed-up of ``count`` beds over one bed, divided by ``count``.
 
-    The speed-up is the ratio of the times until the mean result equals that of one bed at the end
-    of its search. Means over studies are compared, because a single study may find a good
-    configuration by luck.
+    The speed-up is the ratio of the times that one bed and several beds need for the final result of
+    one bed. Results are means over studies, because a single study may find a good configuration by
+    luck. If several beds never reach the result, ``None`` is returned.
     """
     seconds = time_of_one(alone)
     goal = tried(alone, seconds)
@@ -257,7 +257,7 @@ def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> 
 
 
 def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str:
-    """Return the efficiency as text, with its 80 % bootstrap interval over studies."""
+    """Return the efficiency of several beds as text, with an 80 % bootstrap interval over studies."""
     rng, drawn = np.random.default_rng(1), []
     for _ in range(DRAWS):
         rows = rng.integers(len(alone), size=len(alone))
@@ -269,7 +269,7 @@ def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str
 
 
 def regret(stacks: Sequence[Stack], studies: Sequence[Study], seconds: float) -> float:
-    """Return the mean regret in percent after ``seconds``."""
+    """Return the mean regret of the studies after ``seconds``, in percent."""
     highest = np.mean([log(best(stack)[0]) for stack in stacks])
     return float(100 * (1 - exp(tried(studies, seconds) - highest)))
 
@@ -311,7 +311,7 @@ def _row(
 
 
 def _claims(count: int) -> None:
-    """Print the share of false claims and the coverage of intervals, with two unequal beds."""
+    """Print the share of false claims and the coverage of intervals in studies on two unequal beds."""
     idle = without_effect()
     said = [study(idle, unequal(2, seed), kind="random", trials=12, seed=seed).verdict
             for seed in range(count)]  # fmt: skip

@@ -1,6 +1,4 @@
-"""Search methods without autotune's model: an engineer with a diagnosis, one factor at a time, and
-FLAML.
-"""
+"""Search methods that do not use autotune's model, such as an engineer's recipe and FLAML."""
 
 from __future__ import annotations
 
@@ -16,17 +14,18 @@ from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 from bench.stacks import Stack, _at, _drawn, _neighbours, _unit
 
-ASKED_AGAIN = 100  # maximum number of requests to FLAML for a new configuration
+ASKED_AGAIN = 100  # number of suggestions after which FLAML has no new configuration
 QUARTER = 0.25
-GAIN = 1.01  # a peak that is higher by at least this factor is an improvement
+GAIN = 1.01  # ratio of peaks above which a change is an improvement
 _MOVE = re.compile(r"([^=]+?)(?:([+-])|=(.*))")
 
 Suggest = Callable[[Sequence[Settings], Sequence[float | None]], Settings]
 
 
 def ofat(stack: Stack, seed: int) -> Suggest:
-    """Change one factor of the best configuration at a time, important factors first: by a quarter
-    of the range up or down, or to another choice.
+    """Change one parameter of the best configuration at a time, starting with important parameters.
+
+    Each change is a quarter of the parameter's range up or down, or another choice.
     """
     rng = np.random.default_rng((seed, 7))
     space = stack.space
@@ -51,9 +50,10 @@ def ofat(stack: Stack, seed: int) -> Suggest:
 
 
 def engineer(stack: Stack, seed: int) -> Suggest:
-    """Follow the diagnosis of the best configuration: one recommended change at a time, by a
-    quarter of the range. Diagnose again after an improvement. Without further recommendations,
-    change one factor at a time.
+    """Follow the recommendations of diagnoses.
+
+    One parameter at a time is changed by a quarter of its range. Each improvement is diagnosed again.
+    After the last recommendation, the search continues as in ``ofat``.
     """
     one_at_a_time, made = ofat(stack, seed), set[str]()
 
@@ -70,7 +70,7 @@ def engineer(stack: Stack, seed: int) -> Suggest:
 
 
 def _leading(peaks: Sequence[float | None]) -> int:
-    """Return the index of the best peak so far; a later peak must be clearly higher."""
+    """Return the index of the best peak. A later peak is better if it is ``GAIN`` times as high."""
     best = 0
     for number, peak in enumerate(peaks):
         if (peak or 0.0) > GAIN * (peaks[best] or 0.0):
@@ -115,9 +115,7 @@ def near(stack: Stack, seed: int) -> Suggest:
 
 
 def flaml(stack: Stack, seed: int) -> Suggest:
-    """Search with FLAML's CFO from the best preset: local search with random directions and
-    restarts.
-    """
+    """Search from the best preset with FLAML's CFO, a local search with random directions."""
     from flaml import CFO, tune  # type: ignore[import-not-found]
 
     space = stack.space
@@ -141,8 +139,10 @@ def flaml(stack: Stack, seed: int) -> Suggest:
             )
 
     def suggested() -> tuple[str, dict[str, Any]] | None:
-        """Return a new suggestion. CFO returns ``None`` instead of a repeated configuration, so it
-        is called again, as in FLAML's own loop.
+        """Return a new suggestion of CFO.
+
+        CFO returns ``None`` instead of a configuration that was tried already. It is then called
+        again, as FLAML itself does.
         """
         for name in map(str, islice(names, ASKED_AGAIN)):
             if config := cfo.suggest(name):

@@ -1,16 +1,15 @@
-"""Peak search: error and seconds under load of established methods and of autotune's method.
+"""Errors and durations of searches for the peak, with established methods and with autotune's method.
 
 ``python -m bench capacity [--runs 300] [--seed 1] [--columns NAME] [--methods NAME]``. In each column,
 every method measures the same servers with the same seeds. Cells contain the median and the 90th
-percentile of the absolute error in %, and the median seconds under load. Each reading costs one second
-more than its length, for the warm-up. For all methods, a reading in which more than half of the requests
-violate the SLO after a second is cut short. Each method starts with a guess: the true peak divided by
-the column's ratio, within 20 %.
+percentile of the absolute error in %, and the median seconds under load. The warm-up for a reading takes
+one more second. A reading stops after a second if more than half of its requests have violated the SLO.
+Each method starts with a guess: the true peak divided by the column's ratio, within 20 %.
 
-autotune's search is shown as in a study (each search passes its ``Noise`` to the next one) and cold
-(as the first search of a study). The coverage of its 90 % interval and its bias in % are shown as
-well. In columns with CPU steal in half of the readings, an additional row repeats failed readings
-instead of correcting them.
+autotune's search is shown twice: as part of a study, in which each search uses the ``Noise`` of the
+previous search, and cold, as the first search of a study. The coverage of its 90 % intervals and its
+bias in % are also shown. In columns with CPU steal in half of the readings, another row shows a search
+that repeats failed readings instead of correcting them.
 """
 
 from __future__ import annotations
@@ -38,9 +37,11 @@ RETAKING = "ours, retaking failures"
 
 @dataclass(frozen=True)
 class Column:
-    """One case. ``ratio`` is the true peak divided by the guess. ``drift`` is the gain of log
-    capacity in 100 s of load. ``live`` servers are simulated request by request. ``stormy`` and
-    ``lost`` have the same meaning as in `servers.Bench`.
+    """A column of the table: servers, and the quality of the guess.
+
+    ``ratio`` is the true peak divided by the guess. ``drift`` is the increase of log capacity in
+    100 s of load. ``live`` servers are simulated request by request. For ``stormy`` and ``lost``, see
+    `servers.Bench`.
     """
 
     name: str
@@ -67,12 +68,12 @@ class Column:
         )
 
     def guess(self, seed: int, run: int) -> float:
-        """Return the peak that is expected before the search."""
+        """Return the peak in requests/s that a method expects before its search."""
         jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
         return self.server.peak(SLO) / self.ratio * exp(jitter)
 
     def truth(self, probe: Bench) -> float:
-        """Return the true peak; with drift, the true peak in the middle of the search."""
+        """Return the true peak in requests/s, with drift in the middle of the search."""
         return self.server.peak(SLO) * exp(self.drift * probe.spent / 200.0)
 
 
@@ -107,8 +108,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The log errors and the seconds under load of a method in a column. ``hits`` are true for
-    intervals that contain the true peak.
+    """The log errors and the seconds under load of a method's searches.
+
+    A value of ``hits`` is true if the interval of a search contains the true peak.
     """
 
     errors: tuple[float, ...]
@@ -116,9 +118,7 @@ class Outcome:
     hits: tuple[bool, ...] = ()
 
     def __str__(self) -> str:
-        """Return ``median / p90 / load`` and, for a method with intervals, their coverage and the
-        bias.
-        """
+        """Return the text of a cell, which includes coverage and bias if the method has intervals."""
         error = 100.0 * np.abs(np.expm1(self.errors))
         p90, load = np.quantile(error, 0.9), np.median(self.loads)
         cell = f"{np.median(error):6.2f} /{p90:6.2f} /{load:6.1f}"
@@ -129,7 +129,7 @@ class Outcome:
 
 
 def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
-    """Return the outcome of an established method over ``runs`` seeds."""
+    """Return the outcome of ``runs`` searches with the established method ``name``."""
     errors, loads = [], []
     for run in range(runs):
         probe = column.probe(seed, run)
@@ -140,8 +140,9 @@ def peers(column: Column, name: str, runs: int, seed: int) -> Outcome:
 
 
 def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = False) -> Outcome:
-    """Return the outcome of autotune's search over ``runs`` seeds. In a ``study``, each search
-    starts with the noise that the previous one learned.
+    """Return the outcome of ``runs`` searches with autotune's method.
+
+    If ``study`` is true, each search starts with the noise that was learned in the previous search.
     """
     errors, loads, hits = [], [], []
     noise = Noise()
@@ -158,7 +159,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
 
 
 def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
-    """Return a reading. A failed reading with CPU steal is repeated, and the steal is not recorded."""
+    """Repeat a reading until it passes or has no CPU steal, and return it without the steal."""
     reading = probe(rate, seconds)
     while reading.stolen and not SLO.is_met(reading):
         reading = probe(rate, seconds)
@@ -167,7 +168,7 @@ def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
 
 @dataclass(frozen=True)
 class Row:
-    """One method in one column. autotune's methods are ``STUDY``, ``COLD`` and ``RETAKING``."""
+    """A method in a column. The rows of autotune are ``STUDY``, ``COLD`` and ``RETAKING``."""
 
     column: Column
     method: str
@@ -184,9 +185,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Screening:
-    """Searches of configurations with ``low`` to ``high`` times the incumbent's capacity, with this
-    ``noise``.
-    """
+    """Searches of configurations whose capacity is ``low`` to ``high`` times that of the incumbent."""
 
     noise: float
     low: float
@@ -196,8 +195,8 @@ class Screening:
     study: bool = False
 
     def __call__(self) -> str:
-        """Return the share of configurations that are screened out, and their median seconds under
-        load.
+        """Return a text with the share of configurations that are screened out, and the median seconds
+        under load.
         """
         column, noise = Column("screening", noise=self.noise), Noise()
         costs = []
@@ -253,7 +252,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def screenings(runs: int, seed: int) -> list[Screening]:
-    """Return cases of bad, slightly worse, slightly better and clearly better configurations."""
+    """Return cases whose configurations are bad, slightly worse, slightly better or clearly better."""
     return [
         Screening(noise, low, high, runs, seed, study=study)
         for noise in (0.03, 0.08)

@@ -1,11 +1,12 @@
 """The search spaces of the shipped targets `local` and `lab`, with every parameter.
 
-Parameters in the simulated chain have the effect of the model. About half of the others have no
-effect. Some have a weak optimum near the default, and some do harm far from it. The seed selects
-them regardless of the catalogue. A parameter's loss reduces the capacity of its tier.
+Parameters in the simulated chain have the effect that the model computes. All other parameters get a
+random effect, which depends only on the seed. About half of them have no effect. A quarter have a weak
+optimum near the default, and a quarter do harm far from the default. A harmful value reduces the
+capacity of the parameter's tier.
 
-A parameter that is safe according to the catalogue may therefore do harm, and a decisive one may
-lack any effect.
+Effects do not depend on the catalogue's classes, so a parameter that is classed as safe may do harm, and
+a parameter that is classed as decisive may have no effect.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit
 
 TARGETS = Path(__file__).parents[1] / "targets"
-INERT, MILD = 0.5, 0.75  # cumulative shares of the parameters that are not in the model
-# CPUs of load balancer, web, cache and store, and memory of each host.
+INERT, MILD = 0.5, 0.75  # cumulative probabilities of no effect and of a weak effect
+# CPUs of the hosts of load balancer, web, cache and store, and memory of each host in bytes.
 HARDWARE: Mapping[str, tuple[tuple[float, float, float, float], int]] = {
     "even": ((2, 4, 2, 2), 8 * GIB),
     "thin-lb": ((0.5, 8, 2, 2), 8 * GIB),
@@ -53,9 +54,7 @@ class Problem:
     slo: Slo
 
     def chain(self, settings: Settings) -> StationChain:
-        """Return the simulated chain, with each station's rate reduced by the losses from its
-        tier's other parameters.
-        """
+        """Return the simulated chain, in which random effects reduce the rates of stations."""
         modelled, active = (
             build_chain(self.topology, settings),
             self.space.active_parameters(settings),
@@ -84,8 +83,8 @@ class Problem:
 
 
 def _effect(rng: np.random.Generator, dimension: Dimension) -> Callable[[float], float] | None:
-    """Return a log loss as a function of the position in the range (0 to 1); ``None`` for a
-    parameter without effect.
+    """Return a random function from a parameter's position in its range (0 to 1) to a loss of log
+    rate, or ``None`` for a parameter without effect.
     """
     kind, weight, shift = rng.random(), rng.uniform(), rng.normal(0, 0.1)
     now = _unit(dimension, dimension.baseline)
@@ -112,7 +111,7 @@ def problem(name: str, seed: int) -> Problem:
         for host in file.target.tiers[tier].hosts:
             facts[host] = replace(DEFAULT_FACTS, cpus=count, memory=memory)
     facts = {host: facts.get(host, DEFAULT_FACTS) for host in file.target.hosts}
-    if len(set(facts)) < len(TIERS):  # all tiers are on one host, whose resources limit each tier
+    if len(set(facts)) < len(TIERS):  # all tiers share one host
         facts = {host: replace(DEFAULT_FACTS, cpus=max(cpus), memory=memory) for host in facts}
     space, model = build_space(file, facts), build_topology(file, facts)
     hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}
@@ -126,8 +125,9 @@ def problem(name: str, seed: int) -> Problem:
 
 
 def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:
-    """Return each station's log capacity, with its tier and the next tier, for whose responses it
-    waits.
+    """Return the log capacity of each station, and the tiers on which the capacity depends.
+
+    A station waits for responses from the next tier, so it depends on its own tier and the next tier.
     """
     kept = at.repaired(settings)
     if kept is None:
@@ -163,8 +163,9 @@ def presets(space: SearchSpace) -> list[Settings]:
 
 @cache
 def best(at: Stack) -> float:
-    """Return the highest peak, found by hill climbing from the two best presets. Each effect has a
-    single maximum.
+    """Return the highest peak, found by hill climbing from the two best presets.
+
+    Hill climbing suffices, because each effect has a single maximum.
     """
     ranked = sorted(presets(at.space), key=lambda settings: -(at.peak(settings) or 0.0))
     return max(_climb(at, settings)[0] for settings in ranked[:2])

@@ -1,15 +1,14 @@
-"""Fewest changes: how many confirmed changes of whole studies are effective, and the gain that they
-keep.
+"""The number of changes that complete studies confirm, and how many of them are necessary.
 
     python -m bench changes [--seeds 3] [--first 1000] [--stacks local/even,…] [--measurements 30,80]
 
-Each study of a shipped target with all parameters (`bench.catalogue`) consists of presets, search,
-finals, the simplified winner and the proof. Its time suffices for the given number of measurements.
-A change is effective if reverting it alone costs at least a thousandth of the confirmed
-configuration's capacity. For ``needed``, changes that cost less are reverted one after the other,
-and the rest is counted. If two changes can replace each other, neither is effective, but one of
-them is needed. ``kept`` is the share of the original winner's gain that the confirmed configuration
-keeps. ``ahead`` is its gain over the best of the baseline and the presets.
+Each study searches the space of a shipped target with all parameters (`bench.catalogue`). It measures
+presets, searches, measures finalists, simplifies the winner and proves the gain, in the time of the given
+number of measurements. A change is effective if the configuration loses at least a thousandth of its
+capacity without the change. To count the needed changes, changes that cost less are reverted one after
+the other. If two changes have the same effect, neither of them is effective, but one is needed. ``kept``
+is the share of the winner's gain that is left after simplification. ``ahead`` is the confirmed
+configuration's gain over the best preset or baseline.
 """
 
 from __future__ import annotations
@@ -32,16 +31,17 @@ from bench.stacks import Stack
 from bench.studies import SECONDS, study
 
 EFFECTIVE = 0.001
-KEPT, PRECISION = 0.97, 0.9  # minimum values of the requirement
+KEPT, PRECISION = 0.97, 0.9  # required share of kept gain, and required share of effective changes
 WORSE = 0.01
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """The result of a study: the numbers of changes in the winner (``before``) and in the confirmed
-    configuration (``changes``). ``effective`` and ``needed`` count the latter. ``kept`` is the
-    share of the winner's gain that is left, ``gain`` the confirmed log gain, and ``ahead`` the log
-    gain over the best preset.
+    """The result of a study.
+
+    The winner has ``before`` changes before it is simplified, and ``changes`` afterwards, of which
+    ``effective`` are effective and ``needed`` are needed. ``kept`` is the share of the winner's gain
+    that is left, ``gain`` the confirmed log gain, and ``ahead`` the log gain over the best preset.
     """
 
     before: int
@@ -79,8 +79,9 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
 
 
 def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int:
-    """Return the number of changes that remain after each change with a negligible cost is
-    reverted, in ascending order of cost.
+    """Return the number of changes that remain if changes without a noticeable loss are reverted.
+
+    Changes with small ``losses`` are reverted first.
     """
     left, height = len(losses), _log(stack, settings)
     for name in sorted(losses, key=lambda name: losses[name]):
@@ -91,7 +92,7 @@ def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int
 
 
 def changes(stack: Stack, settings: Settings) -> list[str]:
-    """Return the parameters that these settings change and that have an effect."""
+    """Return the active parameters whose values differ from the baseline."""
     active = stack.space.active_parameters(settings)
     return [n for n, v in stack.space.baseline.items() if n in active and settings[n] != v]
 

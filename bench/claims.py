@@ -1,8 +1,8 @@
-"""The claims of studies compared with the truth: without any effect, with effects, and under drift.
+"""The correctness of studies' claims on stacks with and without effects, and under drift.
 
 python -m bench claims [STUDIES [NOISE …]]
 
-NOISE: `as expected`, `twice`, `storms`, `correlated` or `drift`; without one, all of them in turn.
+NOISE is `as expected`, `twice`, `storms`, `correlated` or `drift`. By default, all kinds are simulated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from bench.stacks import NOISE, Stack, best, number, random_stack
 from bench.studies import Study, study
 
 TRIALS = 12
-SMALL_GAINS = (0.03, 0.06, 0.12, 0.25)  # true gains, from the size of the noise upwards
-UPPER_HALF = 32.0  # middle of a logarithmic range from 1 to 1000
+SMALL_GAINS = (0.03, 0.06, 0.12, 0.25)  # true gains; the smallest is about as large as the noise
+UPPER_HALF = 32.0  # the middle of a parameter's logarithmic range from 1 to 1000
 Weather = Callable[[np.random.Generator], Iterator[float]]
 
 
@@ -39,7 +39,7 @@ def without_effect() -> Stack:
 
 
 def one_effect(gain: float) -> Stack:
-    """Return a stack in which one parameter adds this gain in the upper half of its range."""
+    """Return a stack whose peak grows by ``gain`` if one parameter is in the upper half of its range."""
     idle = without_effect()
     name = idle.space.dimensions[0].name
 
@@ -50,14 +50,16 @@ def one_effect(gain: float) -> Stack:
 
 
 def twice(rng: np.random.Generator) -> Iterator[float]:
-    """Yield noise that doubles the sd of a measurement compared with the expectation of a study."""
+    """Yield additional noise, with which the sd of a measurement is twice as large as usual."""
     while True:
         yield rng.normal(0, NOISE * 3**0.5)
 
 
 def storms(rng: np.random.Generator) -> Iterator[float]:
-    """Yield log losses: one measurement in ten starts a series of two to four that each lose a
-    quarter.
+    """Yield changes of log peaks due to disturbances.
+
+    A disturbance begins at a measurement with a probability of 10 %. It takes away a quarter of the
+    peak in two to four consecutive measurements.
     """
     while True:
         if rng.random() < 0.1:
@@ -66,7 +68,7 @@ def storms(rng: np.random.Generator) -> Iterator[float]:
 
 
 def correlated(rng: np.random.Generator) -> Iterator[float]:
-    """Yield an autoregressive process with the same sd as the noise."""
+    """Yield values of an autoregressive process with the same sd as the noise."""
     level = 0.0
     while True:
         level = 0.7 * level + rng.normal(0, NOISE * (1 - 0.7**2) ** 0.5)
@@ -117,7 +119,7 @@ def _claims(name: str, weather: Weather | None, count: int) -> None:
 
 
 def _small_gain(gain: float, found: Sequence[tuple[Stack, Study]]) -> None:
-    """Print by how much reported improvements exceed the true gain if the true gain is small."""
+    """Print by how much the gains that studies report exceed a small true gain."""
     errors = [
         100 * (one.verdict.gain.ratio - _true_gain(stack, one, one.verdict.best))
         for stack, one in found
@@ -136,9 +138,7 @@ def _small_gain(gain: float, found: Sequence[tuple[Stack, Study]]) -> None:
 
 
 def _drift(count: int) -> None:
-    """Print the regret of the winner without drift, and if peaks drift up or down by a fifth during
-    the study.
-    """
+    """Print the regrets of winners without drift, and with drift by a fifth up or down per study."""
     for change in (0.0, log(1.2), log(0.8)):
         regrets = []
         for index in range(count):
@@ -171,7 +171,7 @@ def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
 
 
 def _shown(stack: Stack, one: Study, winner: int) -> float:
-    """Return the log error of the winner's peak in reports."""
+    """Return the log error of the peak that a report shows for the winner."""
     state = replace(one.state, verdict=one.verdict)
     peak = pool_peaks([trial.peak for trial in list_repeats(state, winner) if trial.peak])
     true = stack.peak(state.find_trial(winner).settings)
@@ -184,7 +184,7 @@ def _true_gain(stack: Stack, one: Study, winner: int) -> float:
 
 
 def regret(stack: Stack, one: Study) -> float:
-    """Return the regret of the winner, in percent of the optimum."""
+    """Return the regret of a study's winner, in percent of the optimum."""
     number_ = one.verdict.best
     settings = stack.space.baseline if number_ is None else one.state.find_trial(number_).settings
     return 100 * (1 - (stack.peak(settings) or 0.0) / best(stack)[0])

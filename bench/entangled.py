@@ -1,9 +1,9 @@
-"""Stacks with joint effects of parameters in several tiers, over the catalogue's real search space.
+"""Stacks whose parameters have joint effects across tiers, with a search space from the catalogue.
 
-`products`: the effect of a value depends on values in other tiers. `cliffs`: beyond a sum of two
-parameters, most capacity is lost, as when memory or connections run out. `moving`: the optimum
-depends on the load that the stack sustains. Structure and presets are random, and no effect is
-additive.
+There are three kinds of stacks. In `products`, the effect of a value depends on values in other tiers.
+In `cliffs`, most capacity is lost if the sum of two parameters is too large, as when memory or
+connections run out. In `moving`, the optimum depends on the load that the stack sustains. Structures
+and presets are random, and no effects are additive.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Array = npt.NDArray[np.float64]
 
 KINDS = ("products", "cliffs", "moving")
 TIERS = ("lb", "web", "cache", "db")
-DECISIVE, OTHERS = 3, 1  # parameters per tier: known to matter, and all others
-STEEP = 0.35  # share of a tier's rate that remains beyond a cliff
+DECISIVE, OTHERS = 3, 1  # important parameters and other parameters per tier
+STEEP = 0.35  # share of a tier's rate that is left beyond a cliff
 SHARPNESS = 5.0
-REACH = 2.0  # maximum log change of the load for which optima move
+REACH = 2.0  # maximum log change of the load that moves optima
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem in which the log rate of a tier is ``base`` minus a quadratic form of the distances
-    to ``optimum``.
+    """A problem in which a tier's log rate falls with the distance of parameters from ``optimum``.
 
-    ``moves`` is the shift of each optimum when the load grows by a factor of e. ``cliffs`` contains
-    a tier, two parameters, and the sum beyond which most of the tier's rate is lost.
+    The log rate of a tier is ``base`` minus a quadratic form of these distances. ``moves`` contains the
+    shift of each optimum if the load grows by a factor of e. Each cliff consists of a tier, two
+    parameters, and the sum of their values beyond which the tier loses most of its rate.
     """
 
     space: SearchSpace
@@ -50,9 +50,7 @@ class Problem:
     cliffs: tuple[tuple[int, int, int, float], ...]
 
     def rates(self, settings: Settings) -> Array | None:
-        """Return the requests/s that each tier sustains, or ``None`` if the rules cannot be
-        satisfied.
-        """
+        """Return the requests/s that each tier sustains, or ``None`` for infeasible settings."""
         try:
             kept = self.space.build_candidate(settings).settings
         except InfeasibleRule:
@@ -76,8 +74,9 @@ class Problem:
         return None if rates is None else _total(rates)
 
     def advise(self, settings: Settings, _: float) -> tuple[str, ...]:
-        """Return the three best changes of the narrowest tier's parameters, each by a tenth of its
-        range.
+        """Return the changes that a diagnosis would recommend.
+
+        They are the three best changes of parameters in the narrowest tier, by a tenth of a range.
         """
         rates = self.rates(settings)
         if rates is None:
@@ -94,8 +93,9 @@ class Problem:
         return tuple(move for move in ranked[:3] if gains[move] > 0.01)
 
     def parts(self, settings: Settings) -> Parts:
-        """Return each tier's log rate, with the tiers on which it appears to depend: the tier
-        itself and the next one.
+        """Return the log rate of each tier, and the tiers on which it seems to depend.
+
+        A tier seems to depend on itself and on the next tier.
         """
         rates = self.rates(settings)
         if rates is None:
@@ -150,13 +150,13 @@ def _drawn(kind: str, space: SearchSpace, rng: np.random.Generator) -> Problem:
 
 
 def _cliff(rng: np.random.Generator, optimum: Array) -> tuple[int, int, int, float]:
-    """Return a cliff slightly beyond the optimum."""
+    """Return a random cliff slightly beyond the optimum."""
     one, other = (int(i) for i in rng.choice(len(optimum), 2, replace=False))
     return int(rng.integers(len(TIERS))), one, other, float(optimum[[one, other]].sum() + 0.08)
 
 
 def _deciding(space: SearchSpace, rng: np.random.Generator) -> tuple[Dimension, ...]:
-    """Return numeric parameters without conditions. Rules may still connect some of them."""
+    """Return random numeric parameters of each tier, which must not have conditions."""
     chosen: list[Dimension] = []
     for tier in TIERS:
         own = [d for d in space.tunable_dimensions
@@ -181,8 +181,6 @@ def stack(name: str, seed: int) -> Stack:
 
 @cache
 def best(at: Stack, known: tuple[str, int]) -> float:
-    """Return the highest peak, found by hill climbing from the optimum of the formula and the best
-    presets.
-    """
+    """Return the highest peak, found by hill climbing from the formula's optimum and from two presets."""
     optimal: Mapping[str, object] = _optimal(problem(*known))
     return max(_climb(at, optimal)[0], *(_climb(at, preset)[0] for preset in presets(at.space)[:2]))

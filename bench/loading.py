@@ -1,10 +1,10 @@
-"""Loading many pairs into a store: pairs/s, and the memory of the loader and of the store.
+"""Loading a data set into a store: pairs/s, and the memory of the loader and of the store.
 
 python -m bench loading [PAIRS]
 
-A private Redis on loopback is filled in the same way as in a study. The result is extrapolated to
-the 100 million pairs of the reference measurements, from the pairs/s of the second half and the
-bytes per pair.
+A private Redis on loopback is filled with PAIRS pairs in the same way as in a study. Time and memory
+are extrapolated to 100 million pairs, as in the reference measurements, from the pairs/s of the second
+half and the bytes per pair.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 @contextmanager
 def _redis() -> Iterator[tuple[ServiceInstance, int]]:
-    """Yield an empty store, and the ID of its process, which stops with this process."""
+    """Yield an empty store and its process ID. The store stops when this process ends."""
     programs = {name: shutil.which(name) or name for name in ("redis-server", "redis-cli")}
     port = free_port()
     with tempfile.TemporaryDirectory() as directory:

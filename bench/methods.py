@@ -1,8 +1,7 @@
-"""Established methods for finding a peak, each with ``probe(rate, seconds)`` and a guess of the
-peak.
+"""Established methods of searching for the peak of a server.
 
-If a method needs a bracket, it spans a factor of 4 on either side of the guess. All methods treat a
-reading as either a pass or a failure.
+A method takes readings with ``probe(rate, seconds)`` and starts from a guess of the peak. Brackets span
+a factor of 4 on either side of the guess. A reading either passes or fails.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ Probe = Callable[[float, float], Reading]
 Method = Callable[[Probe, Slo, float], float]
 
 _REACH = 4.0
-_WIDTH = 1.02  # ratio of a bracket's ends at which a search stops
+_WIDTH = 1.02  # ratio of a bracket's bounds at which a search stops
 
 
 def ramp(probe: Probe, slo: Slo, guess: float) -> float:
-    """Increase the rate by 10 % every 5 s until a failure, starting at half the guess (or less,
-    until a reading passes).
+    """Increase the rate by 10 % every 5 s until a reading fails.
+
+    The first rate is half the guess. The first rate is halved until its reading passes.
     """
     rate = guess / 2.0
     while not slo.is_met(probe(rate, 5.0)):
@@ -33,12 +33,12 @@ def ramp(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def bisection(probe: Probe, slo: Slo, guess: float) -> float:
-    """Bisect with eight readings of 5 s."""
+    """Bisect the bracket with readings of 5 s."""
     return _bisect(guess / _REACH, guess * _REACH, lambda rate: slo.is_met(probe(rate, 5.0)))
 
 
 def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
-    """Bisect, and measure each rate until two readings of 5 s agree."""
+    """Bisect the bracket, and repeat readings of 5 s at each rate until two of them agree."""
 
     def majority(rate: float) -> bool:
         votes = [slo.is_met(probe(rate, 5.0)), slo.is_met(probe(rate, 5.0))]
@@ -48,8 +48,9 @@ def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def exponential(probe: Probe, slo: Slo, guess: float) -> float:
-    """Search in the same way as Nighthawk: double the rate from half the guess until a failure,
-    then bisect, with readings of 10 s.
+    """Search as Nighthawk does, with readings of 10 s.
+
+    The first rate is half the guess. The rate is doubled until a reading fails, and then bisected.
     """
     low, high = 0.0, guess / 2.0
     while slo.is_met(probe(high, 10.0)):
@@ -58,14 +59,17 @@ def exponential(probe: Probe, slo: Slo, guess: float) -> float:
 
 
 def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
-    """Search with MLRsearch of FD.io CSIT (PyPI): trials of 1 to 5 s, 15 s in total at a bound."""
+    """Search with the MLRsearch package of FD.io CSIT.
+
+    Its trials take 1 to 5 s. A bound needs trials of 15 s in total.
+    """
     import MLRsearch as mlr  # noqa: N813 - the package has this name
 
     class Measurer(mlr.AbstractMeasurer):
         def measure(self, intended_duration: float, intended_load: float) -> Any:
             got = probe(float(intended_load), intended_duration)
             sent = max(1, int(intended_load * intended_duration))
-            # A reading that was cut short has failed, and its fraction counts for the whole trial.
+            # If a reading was cut short, the violation fraction is assumed for the whole trial.
             lost = round(sent * got.violation_fraction)
             return mlr.MeasurementResult(
                 intended_duration=intended_duration,
@@ -87,7 +91,7 @@ def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
     )
     config = mlr.Config()
     config.goals = [goal]
-    config.min_load = guess / 16.0  # in this order, because each value is checked against the other
+    config.min_load = guess / 16.0  # before max_load, because each assignment is validated
     config.max_load = guess * 8.0
     config.warmup_duration = None
     found = mlr.MultipleLossRatioSearch(config).search(Measurer(), debug=lambda _: None)

@@ -1,11 +1,10 @@
-"""Minimal diff: how well the ablation separates the changes that cause a winner's gain from the
-others.
+"""The precision and the recall with which the ablation finds the changes that cause a winner's gain.
 
     python -m bench minimal [SEEDS] [MEASUREMENTS]
 
-A winner is the stack's optimum, with every parameter that has no effect set to a random value. To
-find the truly active changes, changes are reverted in order of their exact losses, smallest first,
-as long as 95 % of the gain is kept.
+A winner is a stack's optimum, in which parameters without effect have random values. The true changes
+are found with the exact peaks: the changes with the smallest losses are reverted, one after the other, as
+long as 95 % of the gain is kept.
 """
 
 from __future__ import annotations
@@ -61,8 +60,9 @@ def modelled(name: str) -> Stack:
 def reduced(
     stack: Stack, seed: int, most: int = MAX_MEASUREMENTS
 ) -> tuple[int, int, float, float, int]:
-    """Return the number of changes, the number of active changes, the precision, the recall, and
-    the number of measurements.
+    """Run an ablation of at most ``most`` measurements.
+
+    Return the numbers of changes and of true changes, precision, recall, and number of measurements.
     """
     rng = np.random.default_rng((seed, 5))
     baseline, winner = stack.space.baseline, _moved(stack, rng)
@@ -85,7 +85,7 @@ def reduced(
     full = height(frozenset()) or 0.0
     exact = {n: full - _or_nothing(height(frozenset({n}))) for n in changes}
     truth = set(changes) - _needless(changes, full - (1.0 - KEPT_GAIN_SHARE) * gain, height)
-    # A possible prediction of a model: the truth within a tenth of the gain.
+    # Predictions as from a model: the exact losses with errors of about a tenth of the gain.
     guess = {
         n: PredictedEffect(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()
     }
@@ -101,8 +101,9 @@ def reduced(
 def _needless(
     changes: Sequence[str], least: float, height: Callable[[RevertedChanges], float | None]
 ) -> RevertedChanges:
-    """Return the changes that can be reverted, smallest loss first, while the log peak is above
-    ``least``.
+    """Return the changes that can be reverted without a log peak below ``least``.
+
+    The change with the smallest loss is reverted first.
     """
     reverted: RevertedChanges = frozenset()
     while left := [reverted | {name} for name in changes if name not in reverted]:
@@ -114,12 +115,12 @@ def _needless(
 
 
 def _or_nothing(height: float | None) -> float:
-    """Return the log peak, or that of a negligible load if there is no peak."""
+    """Return ``height``, or a very low log peak for settings that fail."""
     return NOTHING if height is None else height
 
 
 def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
-    """Return the optimum, with random values for parameters without effect, as after a search."""
+    """Return the optimum of a stack with random values for parameters that have no effect."""
     _, winner = best(stack)
     moved = dict(winner)
     for dimension in stack.space.dimensions:

@@ -1,8 +1,7 @@
-"""Time until a browser has drawn a report of 500 trials, compared with a page that contains only
-Plotly.
+"""The time until a browser has drawn a report, compared with a page that contains only Plotly.
 
-``python -m bench page --trials 500 --runs 5``; needs Chromium. Times depend on this machine, so
-compare only the ratio of the medians. Both pages are drawn alternately in the same run.
+``python -m bench page --trials 500 --runs 5`` needs Chromium and draws the two pages alternately. Times
+depend on the machine, so compare only the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
-LONGEST = 120.0  # maximum seconds for a page
+LONGEST = 120.0  # maximum seconds until a page is drawn
 TELL = """<script>const asked = setInterval(() => {
   if (document.documentElement.dataset.drawn) {
     clearInterval(asked);
@@ -43,7 +42,7 @@ plotlyLoaded().then(() => Plotly.newPlot("plot", [])).then(() => {{
 
 
 class Pages(HTTPServer):
-    """A server of pages by name. Each page reports when it was drawn, in ms since its request."""
+    """A server of pages. Each page reports the time when it was drawn, in ms after its request."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -72,7 +71,7 @@ def seconds_until_drawn(server: Pages, name: str) -> float:
     browser = shutil.which("chromium") or sys.exit("chromium is not installed: scripts/setup --dev")
     url = f"http://127.0.0.1:{server.server_address[1]}/{name}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # With a debugging port, the browser keeps the page open until it is killed.
+        # With a debugging port, the browser does not exit until it is killed.
         argv = [browser, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", url]
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -85,9 +84,7 @@ def seconds_until_drawn(server: Pages, name: str) -> float:
 
 
 def pages(trials: int) -> dict[str, bytes]:
-    """Return a report of ``trials`` trials, and a page that contains only Plotly. Both report when
-    they are drawn.
-    """
+    """Return a report of ``trials`` trials, and a page that contains only Plotly."""
     with tempfile.TemporaryDirectory() as scratch:
         study = open_study(grown(lab_study(Path(scratch)), Path(scratch) / "grown", trials))
         report = write_page(study, Path(scratch) / "report.html").read_text()

@@ -1,12 +1,11 @@
-"""Run another tuner on the same problem, in its own interpreter. This module imports nothing from
-autotune.
+"""Run another tuner in a separate interpreter, without importing anything from autotune.
 
     PEER_PYTHON -m bench.peer smac3|opentuner < problem
 
-``problem`` is JSON with these keys: ``parameters`` as in a target, the ``command`` and its
+``problem`` is JSON with these keys: ``parameters`` as in a target, ``command`` with its working
 ``directory``, the ``first`` configurations, the maximum number of ``calls``, and a ``seed``. The
-last line of output is the configuration that the tuner selects. Conditions of parameters are passed
-to tuners that support them.
+last line of output is the configuration that the tuner selects. SMAC3 also gets the conditions of
+parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Problem = Mapping[str, Any]
 
 
 def asked(problem: Problem, parameters: Mapping[str, Any], trial: int) -> float:
-    """Return the value that the command prints for these parameters, or 0 if they cannot be used."""
+    """Return the metric that the command prints for ``parameters``, or 0 if the trial fails."""
     question = json.dumps({"schema": 1, "trial": trial, "parameters": dict(parameters)})
     done = subprocess.run(
         problem["command"], cwd=problem["directory"], input=question, text=True, check=True,
@@ -32,9 +31,7 @@ def asked(problem: Problem, parameters: Mapping[str, Any], trial: int) -> float:
 
 
 def smac3(problem: Problem) -> dict[str, Any]:
-    """Run SMAC3's facade for expensive functions with mixed kinds of parameters, which uses random
-    forests.
-    """
+    """Run SMAC3's ``HyperparameterOptimizationFacade``, which uses random forests."""
     from ConfigSpace import (  # type: ignore[import-not-found]
         AndConjunction,
         Categorical,
@@ -98,7 +95,7 @@ def _plain(value: Any) -> Any:
 
 
 def opentuner(problem: Problem) -> dict[str, Any]:
-    """Run OpenTuner's ensemble of techniques, which supports neither conditions nor noise."""
+    """Run OpenTuner's ensemble of techniques, which ignores conditions and noise."""
     import argparse
 
     import opentuner as peer  # type: ignore[import-not-found]

@@ -1,14 +1,13 @@
-"""Regret after a number of trials of autotune, SMAC3 and OpenTuner, all through the `command:`
-interface.
+"""Regret of autotune, SMAC3 and OpenTuner after the same number of trials with a benchmark command.
 
     python -m bench peers [--seeds 20] [--trials 30] [--interpreter PYTHON] [--tuners ours,smac3,…]
 
-All tuners use the same command, ``bench.answering``, and start with the current and the recommended
+All tuners call the same command, ``bench.answering``, and start with the current and the recommended
 configurations. The budget is a number of configurations. autotune may call the command a few more
-times to prove its result; the calls of each tuner are counted. SMAC3 and OpenTuner need an
-interpreter in which they are installed (``python -m venv V && V/bin/pip install .[peers]``). It is
-given by ``--interpreter`` or ``BENCH_PEERS``; without it, their rows are left out. Regret is
-printed in percent as median/90th percentile.
+times to prove its result, so the calls of each tuner are printed. The option ``--interpreter`` or
+``BENCH_PEERS`` selects a Python interpreter with SMAC3 and OpenTuner (``python -m venv V && V/bin/pip
+install .[peers]``). Without an interpreter, their rows are omitted. Regrets are printed in percent, as
+median and 90th percentile.
 """
 
 from __future__ import annotations
@@ -37,7 +36,10 @@ FIRST_SEED = 3000
 def chosen(
     tuner: str, declared: Mapping[str, Any], place: Path, interpreter: str | None
 ) -> Settings:
-    """Return the settings that this tuner selects. Raises CalledProcessError if the tuner fails."""
+    """Run a tuner and return the settings that it selects.
+
+    Raises ``CalledProcessError`` if the tuner fails.
+    """
     if tuner == OURS:
         argv = [sys.executable, "-m", "autotune", "run", "target.yaml", "--yes", "--json"]
         found = json.loads(_ran(argv, place, ""))
@@ -66,7 +68,7 @@ def _ran(argv: Sequence[str], place: Path, told: str) -> str:
 def tried(
     tuner: str, case: tuple[str, str], seed: int, trials: int, interpreter: str | None
 ) -> tuple[float, int]:
-    """Return the regret in percent, and the number of calls of the command."""
+    """Return the regret of a tuner in percent, and the number of its calls of the command."""
     stack = stack_of(*case)
     with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
         place = Path(directory)

@@ -1,10 +1,10 @@
-"""The cost of probes: their share of one core on this host, by number of watched processes.
+"""The CPU cost of probes on this host, by number of watched processes.
 
     python -m bench.probes
 
-Idle processes in a separate session represent a service's workers, because the cost of reading
-about a process does not depend on its work. Two costs are printed: the cost on the watched machine
-(`times` of the stream), and the CPU time of this process during the same period.
+Idle processes in a separate session represent the workers of a service, because the cost of probing a
+process does not depend on the work of the process. The CPU time of the probes on the watched machine
+(`times` of the stream) and that of this process are printed, as shares of a core.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECONDS = 6
 
 @contextmanager
 def workers(count: int, directory: Path) -> Iterator[None]:
-    program = directory / "nginx"  # processes are recognised by the names of their programs
+    program = directory / "nginx"  # probes recognise a service by the name of its program
     program.symlink_to(str(shutil.which("sleep")))
     script = 'i=0; while [ "$i" -lt "$1" ]; do "$2" 60 & i=$((i + 1)); done; wait'
     argv = ["sh", "-c", script, "sh", str(count), str(program)]

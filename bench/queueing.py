@@ -1,12 +1,10 @@
-"""Stacks whose presets are wrong by construction: queueing formulas over the catalogue's real
-search space.
+"""Stacks whose presets are far from the optimum, built from queueing formulas and the catalogue.
 
-Each workload has a property that guides do not expect. Requests wait for I/O, memory is short, the
-database is the bottleneck, clients use TLS handshakes or a connection for each request, or the
-cache is small. Workloads are random, and the best preset is 35 to 70 % below the optimum. Every
-part is a station with a capacity in requests/s. The stack sustains a soft minimum of these
-capacities. Parameters outside the formulas have no effect, a weak effect, or do harm far from their
-default, as in `bench.catalogue`.
+Each workload has a property that authors of guides do not expect. Requests wait for I/O, memory is
+short, the database is the bottleneck, TLS handshakes are expensive, each request opens a connection, or
+the cache is small. Workloads are random, and the best preset is 35 to 70 % below the optimum. Every
+component is a station with a capacity in requests/s. The stack sustains a soft minimum of these
+capacities. Parameters that are not in the formulas have random effects, as in `bench.catalogue`.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ from bench.stacks import Parts, Stack, _climb, _drawn, _unit
 
 TARGET = Path(__file__).parent / "queueing.yaml"
 KINDS = ("io-wait", "memory", "database", "tls", "churn", "small-cache", "mixed")
-LACKING = (35.0, 70.0)  # distance of the best preset from the optimum, in percent
+LACKING = (35.0, 70.0)  # minimum and maximum distance of the best preset from the optimum, in percent
 SHARPNESS = 4.0
-UNKNOWN = 0.3  # factor for the effects of `bench.catalogue`, for parameters outside the formulas
+UNKNOWN = 0.3  # factor by which the effects of `bench.catalogue` are multiplied
 GIB, MIB = 2**30, 2**20
 CLASSES = ("right", "wrong")
-CHURNING = 4  # maximum requests per connection of a load with many new connections
-DECISIVE = 3  # number of parameters with a wrong class in `wrong`
+CHURNING = 4  # a load with fewer requests per session has the trait CHURN
+DECISIVE = 3  # number of parameters that are wrongly classed if the classes are "wrong"
 KERNEL = ("net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_tw_reuse",
           "net.ipv4.ip_local_port_range", "net.ipv4.tcp_fin_timeout")  # fmt: skip
-# Parameters in the formulas, by the last part of their names. All others get random effects.
+# Last parts of the names of parameters in the formulas. All other parameters get random effects.
 KNOWN = frozenset((
     "worker_processes", "worker_connections", "backlog", "somaxconn", "keepalive_timeout",
     "ssl_session_cache", "ssl_session_timeout", "upstream_keepalive", "access_log_buffer",
@@ -56,11 +54,12 @@ KNOWN = frozenset((
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload: times in seconds of CPU or waiting, sizes in MB, per request unless stated
-    otherwise.
+    """The hardware and the needs of a workload.
+
+    Times are in seconds, and sizes in MB. Times, counts and sizes without a comment are per request.
     """
 
-    lb: float = 2  # number of CPUs of each tier
+    lb: float = 2  # CPUs of the load balancer; the next three fields are the CPUs of the other tiers
     web: float = 4
     cache: float = 2
     db: float = 4
@@ -68,18 +67,18 @@ class Workload:
     db_memory: float = 8192
     cache_memory: float = 8192
     php: float = 0.004
-    waits: float = 0.005  # time waiting for systems outside of the stack
-    rss: float = 30  # size of a child process
-    code: float = 60  # size of compiled scripts; their number follows
+    waits: float = 0.005  # seconds per request of waiting for systems outside of the stack
+    rss: float = 30  # MB of a child process of PHP-FPM
+    code: float = 60  # MB of compiled scripts; ``scripts`` is the number of scripts
     scripts: float = 3000
     gets: float = 10
-    dataset: float = 60  # size of the data that the cache should contain
-    always: float = 1  # database queries that do not depend on the cache
-    on_miss: float = 4  # additional queries if every get misses
+    dataset: float = 60  # MB of data that the cache should contain
+    always: float = 1  # queries per request that do not depend on the cache
+    on_miss: float = 4  # additional queries per request if every get misses
     query: float = 0.0004
-    pages: float = 1500  # size of the data that the buffer pool should contain
-    reads: float = 2  # pages that a query reads
-    disk: float = 8000  # reads per second
+    pages: float = 1500  # MB of data that the buffer pool should contain
+    reads: float = 2  # pages per query
+    disk: float = 8000  # pages that the disk can read per second
     writes: float = 0.2
     log: float = 200
     temporary: float = 2
@@ -94,7 +93,7 @@ class Workload:
 
 
 def drawn(kind: str, rng: np.random.Generator) -> Workload:
-    """Return a random workload of a kind; ``mixed`` combines weaker properties of three kinds."""
+    """Return a random workload of a kind. ``mixed`` combines weaker properties of three other kinds."""
     if kind == "mixed":
         chosen = rng.choice([k for k in KINDS if k != "mixed"], 3, replace=False)
         load = _hardware(rng)
@@ -135,14 +134,14 @@ def _traits(kind: str, rng: np.random.Generator, milder: float = 1.0) -> dict[st
 
 @dataclass(frozen=True)
 class Problem:
-    """A search space with a workload, and the random ``effects`` of parameters outside the formulas."""
+    """A search space and a workload. ``effects`` are those of parameters that are not in the formulas."""
 
     space: SearchSpace
     load: Workload
     effects: Mapping[str, Callable[[float], float]]
 
     def stations(self, settings: Settings) -> dict[str, float]:
-        """Return the requests/s that each part sustains; empty for a configuration that fails."""
+        """Return the requests/s that each station sustains, or no stations if the settings fail."""
         try:
             kept = self.space.build_candidate(settings).settings
         except InfeasibleRule:
@@ -167,7 +166,7 @@ class Problem:
         return total(rates)
 
     def advise(self, settings: Settings, _: float) -> tuple[str, ...]:
-        """Return the changes that the catalogue recommends for the true cause."""
+        """Return the changes that the catalogue recommends for the true bottleneck."""
         rates = self.stations(settings)
         if not rates:
             return ()
@@ -176,7 +175,7 @@ class Problem:
         return list_recommended_changes(Bottleneck(tier, service, "", Resource(resource), "", 1.0))
 
     def parts(self, settings: Settings) -> Parts:
-        """Return the observable log capacities of the parts: CPUs, and PHP's workers."""
+        """Return the log capacities that probes can observe: those of CPUs and of PHP's workers."""
         rates = self.stations(settings)
         return {part: (log(rates[part]), tiers) for part, tiers in SEEN.items() if rates}
 
@@ -188,7 +187,7 @@ SEEN: Mapping[str, tuple[str, ...]] = {
 
 
 def total(rates: Mapping[str, float]) -> float:
-    """Return the requests/s that the stack sustains: the soft minimum of its stations."""
+    """Return the requests/s that the stack sustains, the soft minimum of the stations' ``rates``."""
     return float((np.array([*rates.values()]) ** -SHARPNESS).sum() ** (-1 / SHARPNESS))
 
 
@@ -222,7 +221,7 @@ def _spilt(load: Workload, s: Settings) -> float:
 
 
 def _database(load: Workload, s: Settings, queries: float) -> tuple[dict[str, float], float]:
-    """Return the stations of the database, and the seconds that a query takes."""
+    """Return the capacities of the database's stations, and the seconds per query."""
     pooled = s["db.mariadb.thread_handling"] == "pool-of-threads"
     threads = (
         float(s["db.mariadb.thread_pool_size"]) if pooled else float(s["web.php_fpm.max_children"])
@@ -316,7 +315,7 @@ def _stations(load: Workload, s: Settings) -> dict[str, float]:
 
 
 def _cause(load: Workload, s: Settings, narrowest: str) -> tuple[str, str, str]:
-    """Return the tier, service and resource that limit the narrowest part."""
+    """Return the tier, the service and the resource that limit the narrowest station."""
     tier, _, part = narrowest.partition(".")
     if tier == "web":
         starved = _swapped(load, s) > 0
@@ -336,9 +335,7 @@ def _cause(load: Workload, s: Settings, narrowest: str) -> tuple[str, str, str]:
 
 @cache
 def problem(kind: str, seed: int) -> Problem:
-    """Return a random problem in which the best preset is as far below the optimum as ``LACKING``
-    requires.
-    """
+    """Return a random problem whose best preset is below the optimum by a distance within ``LACKING``."""
     for attempt in range(500):
         rng = np.random.default_rng((seed, KINDS.index(kind), attempt))
         load = drawn(kind, rng)
@@ -349,8 +346,9 @@ def problem(kind: str, seed: int) -> Problem:
 
 
 def _lacking(at: Problem) -> float:
-    """Return a quick estimate, in percent, of the distance between the best preset and the optimum,
-    without random effects and rules. It is 100 if the baseline itself fails.
+    """Return a quick estimate of the distance between the best preset and the optimum, in percent.
+
+    The estimate ignores random effects and rules. If the baseline fails, 100 is returned.
     """
 
     def rough(settings: Settings) -> float:
@@ -365,8 +363,8 @@ def _lacking(at: Problem) -> float:
 
 
 def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> Problem:
-    """Return the problem for a workload's hosts, with random effects of parameters outside the
-    formulas.
+    """Return the problem for a workload's hosts. If ``effects`` is true, parameters that are not in the
+    formulas have random effects.
     """
     file = read_target(TARGET)
     kernel = {key: value for key, value in DEFAULT_FACTS.kernel_values.items() if key in KERNEL}
@@ -388,18 +386,18 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
 
 
 def _traits_of(load: Workload) -> frozenset[LoadTrait]:
-    """Return the traits of this load that a target would declare."""
+    """Return the load traits that a target of this workload would declare."""
     of_load = {LoadTrait.TLS: load.handshake > 0, LoadTrait.CHURN: load.requests < CHURNING}
     return frozenset(trait for trait, present in of_load.items() if present)
 
 
 def presets(space: SearchSpace) -> list[Settings]:
-    """Return the baseline, and the presets from guides, tools and publications."""
+    """Return the baseline and all presets."""
     return [space.baseline, *(space.preset_settings(kind) for kind in PRESET_NAMES)]
 
 
 def misled(at: Problem, seed: int) -> SearchSpace:
-    """Return the space with the most important parameters wrongly classed as unimportant."""
+    """Return the search space, in which the most important parameters are classed as unimportant."""
     stack = Stack("", at.space, at.peak, frozenset())
     top, optimum = _climb(stack, max(presets(at.space), key=lambda p: at.peak(p) or 0.0))
     losses = {
@@ -420,9 +418,7 @@ def misled(at: Problem, seed: int) -> SearchSpace:
 
 @cache
 def stack(name: str, seed: int) -> Stack:
-    """Return the stack called ``name``: a kind or, for `misclassified`, a kind with its classes
-    such as `tls/wrong`.
-    """
+    """Return the stack ``name``, such as `tls` or, with wrongly classed parameters, `tls/wrong`."""
     kind, _, classes = name.partition("/")
     at = problem(kind, seed)
     space = misled(at, seed) if classes == "wrong" else at.space
@@ -434,15 +430,17 @@ def stack(name: str, seed: int) -> Stack:
 
 @cache
 def best(at: Stack) -> float:
-    """Return the highest peak, found by hill climbing over the parameters of the formulas, then
-    over all parameters.
+    """Return the highest peak, found by hill climbing.
+
+    Parameters in the formulas are changed first, and then all parameters.
     """
     return _climb(at, _highest(at, draws=300, climbs=3)[1])[0]
 
 
 def _highest(at: Stack, draws: int, climbs: int, least: float = 0.05) -> tuple[float, Settings]:
-    """Return the best settings of the parameters in the formulas, found from the best preset and
-    the best of ``draws`` random points.
+    """Return the highest peak and its settings if only parameters in the formulas are changed.
+
+    Hill climbing starts from the best preset, and from the ``climbs`` best of ``draws`` random points.
     """
     rng, space = np.random.default_rng(1), at.space
     deciding = tuple(d for d in space.tunable_dimensions if d.name.rpartition(".")[2] in KNOWN)

@@ -1,7 +1,7 @@
-"""The same servers, simulated request by request: first come, first served.
+"""The servers of `bench.servers`, but with simulated requests, which are served in order of arrival.
 
-``bench.servers`` draws counts from a formula. In this module, violations come in bursts during busy
-periods, and a reading starts with the queue that its warm-up left.
+Unlike with counts from a formula, violations come in bursts during busy periods, and a reading starts
+with the requests that are queued at the end of its warm-up.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from bench.servers import Bench
 
 
 class LiveBench(Bench):
-    """A server under test whose requests are simulated one by one. The load starts ``overhead``
-    seconds before the reading counts.
+    """A server under test whose requests are simulated one by one.
+
+    The load starts ``overhead`` seconds before a reading.
     """
 
     def __call__(self, rate: float, seconds: float) -> Reading:
-        """Return one reading."""
+        """Simulate a reading of at most ``seconds``."""
         capacity = self.capacity()
         waited = self._late(rate, self.overhead + seconds, capacity)
         counted = waited[1][waited[0] >= self.overhead]
@@ -41,9 +42,7 @@ class LiveBench(Bench):
         )
 
     def _late(self, rate: float, seconds: float, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return Poisson arrival times within ``seconds``, and a mask of the requests that exceed
-        the limit.
-        """
+        """Return the arrival times of requests in seconds, and a mask of those that exceed the SLO."""
         n = self.rng.poisson(rate * seconds)
         arrivals = np.sort(self.rng.random(n)) * seconds
         cv, mean = self.server.cv, self.server.service / capacity

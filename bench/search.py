@@ -1,36 +1,37 @@
-"""Regret of every sampler after a number of trials, on stacks with a known optimum.
+"""The regret of samplers after a number of trials, on stacks with a known optimum.
 
     python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
                            [--at 15,30]
 
 Regret is the distance between the configuration that a study would choose and the optimum, in percent:
-mean, median and 90th percentile over stacks and seeds. All samplers have the same number of calls and
-the same final choice. The leaders of a model of all trials are measured once more, and the best preset
-wins unless another configuration is probably better. For ``with pairs``, the first two are then measured
-alternately until it is decided which one is better, as in a study before its proof. Presets come first
-and count as trials, except on `catalogue`, where only suggestions count. ``tried`` is the mean regret of
-the best configuration tried so far: the search lost this much, and the choice lost the rest. ``over
-preset`` is the median gain over the best preset. ``worse`` is the share of studies whose choice is more
-than a point worse than that preset.
+mean, median and 90th percentile over stacks and seeds. All samplers have the same number of trials and
+the same final choice: a model of all trials selects leaders, which are measured once more. The best
+preset is chosen unless another configuration is probably better. For ``with pairs``, the two best
+configurations are then measured alternately until one of them is clearly better, as in a study before its
+proof. Presets are tried first and count as trials, except on `catalogue`, where only suggestions count.
+``tried`` is the mean regret of the best configuration that was tried. The rest of the regret is due to
+the choice. ``over preset`` is the median gain over the best preset. ``worse`` is the share of studies
+whose choice is worse than the best preset by more than a point.
 
-Families: `web` (formulas), `random` (random structure) and `model` (the simulated chain), with 16 to 19
-parameters each; `catalogue` (`bench.catalogue`): the spaces of the shipped targets, with 49 and 125
-parameters. ``--parts`` selects what a trial reveals about the parts of a stack: `none`, as for a
-command; `seen`, with 15 % noise; `spoilt`, with a third missing, an additional error for each part, one
-in ten completely wrong, and 30 % wrong diagnoses.
+The families `web` (formulas), `random` (random structure) and `model` (the simulated chain) have 16 to 19
+parameters. The family `catalogue` (`bench.catalogue`) has the spaces of shipped targets, with 49 and 125
+parameters. ``--parts`` selects what a trial reveals about the components of a stack. `none` is nothing,
+as with a benchmark command. `seen` are the capacities with 15 % noise. With `spoilt`, a third of the
+capacities are missing, a tenth are completely wrong, each component has an additional error, and 30 % of
+the diagnoses are wrong.
 
-`presets-wrong` (`bench.queueing`): the best preset is 35 to 70 % below the optimum. `misclassified`: in
-addition, the three most important parameters are wrongly classed as unimportant. `entangled`
-(`bench.entangled`): joint effects across tiers, cliffs, and optima that move with the load. In these
-families, presets count as trials. ``half`` is the median number of trials until the best configuration
-tried closes half of the gap between the best preset and the optimum. ``80 %`` is the share of studies
-that close 80 % of the gap.
+In the family `presets-wrong` (`bench.queueing`), the best preset is 35 to 70 % below the optimum. In
+`misclassified`, the three most important parameters are also classed as unimportant. The family
+`entangled` (`bench.entangled`) has joint effects across tiers, cliffs, and optima that depend on the
+load. In these families, presets count as trials. ``half`` is the median number of trials after which half
+of the gap between the best preset and the optimum is closed. ``80 %`` is the share of studies that close
+80 % of the gap.
 
-`engineer` follows the diagnosis in steps of a quarter of the range, then changes one factor at a time.
-`ofat` changes one factor at a time from the start. `near` changes one to four random parameters.
-`tpe-own` is TPE whose choice is its best measurement. `flaml` needs FLAML to be installed. Each row
-except the first ends with the difference between its regret and that of the first row, paired by study,
-with half the width of the 90 % interval. Seeds below 1000 were used to develop the samplers; this
+The sampler `engineer` follows the diagnosis in steps of a quarter of a range, and then changes one
+parameter at a time. `ofat` always changes one parameter at a time. `near` changes one to four random
+parameters. `tpe-own` is TPE, but chooses the configuration with the best measurement. `flaml` requires
+FLAML. Each row except the first ends with the mean difference to the regrets of the first row, paired by
+study, and half the width of a 90 % interval. The samplers were developed with seeds below 1000, so the
 benchmark uses other seeds.
 """
 
@@ -87,8 +88,8 @@ FAMILIES = {
 WITH_GAP = (PRESETS_WRONG, MISCLASSIFIED, ENTANGLED)
 AT = dict.fromkeys(FAMILIES, (15, 30, 60))
 AT |= {"catalogue": (12, 20, 30), **dict.fromkeys(WITH_GAP, (10, 15, 20, 30))}
-OWN_CHOICE = "-own"  # suffix of samplers whose choice is their best measurement
-CLOSED = (0.5, 0.8)  # shares of the gap between the best preset and the optimum
+OWN_CHOICE = "-own"  # suffix of samplers that choose the configuration with the best measurement
+CLOSED = (0.5, 0.8)  # shares of the gap between best preset and optimum for ``half`` and ``80 %``
 NONE, SEEN, SPOILT = PARTS = ("none", "seen", "spoilt")
 NOISE_OF_PARTS, MISSING, WRONG, WILD = 0.15, 1 / 3, 0.3, 0.1
 FINALISTS, PLAUSIBLE = 4, 2.0
@@ -96,9 +97,7 @@ FINALISTS, PLAUSIBLE = 4, 2.0
 
 @dataclass(frozen=True)
 class Case:
-    """A stack to search, the information that a trial gives about its parts, and the seed of all
-    random numbers.
-    """
+    """A stack to search, what a trial reveals about its components, and the seed of random numbers."""
 
     family: str
     name: str
@@ -133,18 +132,20 @@ class Case:
 
     @property
     def at(self) -> tuple[int, ...]:
-        """Return the numbers of trials after which the choice is evaluated."""
+        """Return the numbers of trials after which the regret is computed."""
         more = len(self.presets) if self.family == "catalogue" else 0
         return tuple(more + count for count in AT[self.family])
 
 
 @dataclass(frozen=True)
 class Run:
-    """The result of one study. ``regrets``, ``paired`` and ``tried`` are the regrets at each
-    evaluation: of the choice, of the choice with pairs, and of the best configuration tried.
-    ``preset`` is the regret of the best preset, ``failed`` the share of failed trials, and
-    ``seconds`` the time per suggestion. ``closed`` contains the numbers of trials after which each
-    share of the gap was closed.
+    """The result of one study.
+
+    Regrets are in percent and computed after the trials ``Case.at``: ``regrets`` for the choice,
+    ``paired`` for the choice with pairs, and ``tried`` for the best configuration that was tried.
+    ``preset`` is the regret of the best preset, ``failed`` the share of failed trials, and ``seconds``
+    the time per suggestion. ``closed`` contains the numbers of trials after which the shares ``CLOSED``
+    of the gap were closed.
     """
 
     regrets: tuple[float, ...]
@@ -170,7 +171,7 @@ def stack_of(family: str, name: str) -> Stack:
 
 
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
-    """Return the changes that the bottleneck of the simulated stack suggests."""
+    """Return the changes that a diagnosis of the simulated stack recommends."""
     made = build_chain(variant.topology, {**variant.space.baseline, **settings})
     return list_recommended_changes(find_bottleneck(variant.topology, made, peak, variant.slo))
 
@@ -186,7 +187,7 @@ def _stations(variant: Variant, settings: Settings) -> dict[str, tuple[float, tu
 
 @dataclass
 class Probes:
-    """The information that each trial gives in addition to its peak, as notes of an outcome."""
+    """Notes that a trial has in addition to its peak: capacities of components, and a diagnosis."""
 
     case: Case
     rng: np.random.Generator = field(init=False)
@@ -225,7 +226,7 @@ class Probes:
 
 
 def searched(kind: str, case: Case) -> Run:
-    """Run one study on one stack."""
+    """Run the study ``case`` with the sampler ``kind``."""
     stack, space, known = case.stack, case.stack.space, case.presets
     rng, probes = np.random.default_rng((case.seed, 3)), Probes(case)
     other = OTHERS[kind](stack, case.seed) if kind in OTHERS else None
@@ -269,9 +270,7 @@ def searched(kind: str, case: Case) -> Run:
 
 
 def _closed(case: Case, tried: Sequence[Settings], preset: float) -> tuple[float, ...]:
-    """Return the numbers of trials after which the best configuration tried closed each share of
-    the gap.
-    """
+    """Return the numbers of trials after which each share of the gap was closed."""
     if case.family not in WITH_GAP:
         return ()
     best = np.minimum.accumulate([_regret(case, settings) for settings in tried])
@@ -280,7 +279,7 @@ def _closed(case: Case, tried: Sequence[Settings], preset: float) -> tuple[float
 
 
 def _regret(case: Case, settings: Settings) -> float:
-    """Return the true distance between these settings and the optimum, in percent."""
+    """Return the true distance between the peak of ``settings`` and the optimum, in percent."""
     return 100 * (1 - (case.stack.peak(settings) or 0.0) / case.best)
 
 
@@ -291,8 +290,9 @@ pairs.
 
 
 def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Choice:
-    """Choose in the same way as a study: measure the leaders and the best preset once more, and
-    choose the preset in case of doubt.
+    """Choose a configuration as in a study.
+
+    The leaders and the best preset are measured once more. The preset is chosen in case of doubt.
     """
     peaks = {number: peak for number, peak in posterior.peaks.items() if number > 0}
     if not peaks:
@@ -357,7 +357,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 def _line(
     kind: str, family: str, parts: str, runs: Sequence[Run], first: Sequence[Run] = ()
 ) -> None:
-    """Print a row. ``first`` contains the runs of the first row, on the same cases."""
+    """Print a row of the table. ``first`` contains the results of the first row for the same cases."""
     regrets, preset = np.array([run.regrets for run in runs]), np.array([r.preset for r in runs])
     cells = " ".join(
         f"@{at} {values.mean():5.1f} ({np.median(values):4.1f}/{np.quantile(values, 0.9):4.1f})"
@@ -378,9 +378,7 @@ def _line(
 
 
 def _gap(runs: Sequence[Run]) -> str:
-    """Return the median trial at which half of the gap was closed, and the shares of studies that
-    closed 80 % of it, as text.
-    """
+    """Return the columns ``half`` and ``80 %`` as text."""
     if not runs[0].closed:
         return ""
     half, most = np.array([run.closed for run in runs]).T

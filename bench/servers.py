@@ -1,9 +1,9 @@
-"""Servers with a known peak. The counts in their readings are drawn from a queueing formula.
+"""Servers with a known peak, whose violation counts are drawn from a queueing formula.
 
-Below saturation, the wait has the stationary distribution of M/M/c (Erlang C, exponential tail).
-Its tail is stretched by ``(1 + cv**2) / 2`` for more variable service times. The service time is
-added to the wait. Above saturation, the backlog grows as long as the reading lasts. The true peak
-is the solution of the stationary formula without noise.
+A response time is a waiting time plus a service time. Below saturation, waiting times have the stationary
+distribution of M/M/c (Erlang C, exponential tail). The tail is stretched by ``(1 + cv**2) / 2`` for more
+variable service times. Above saturation, the backlog grows as long as a reading takes. The true peak is
+computed from the stationary distribution without noise.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 from autotune.measure import Reading, Slo
 
 Array = NDArray[np.float64]
-_PARTS = 64  # number of points in the distribution of service times
+_PARTS = 64  # a sixteenth of the number of service times that represent their distribution
 STOLEN = 0.06  # share of CPU time that is stolen in a disturbed reading
-_MOMENTS = 24  # number of points in a reading
+_MOMENTS = 24  # number of moments of a reading for which the backlog is computed
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server with ``workers`` and a mean service time of ``service`` seconds. ``cv`` is the
-    coefficient of variation of the service time, which is exponential for 1.0 and otherwise
-    log-normal. ``abrupt`` servers fail most requests immediately in an overload.
+    """A server with ``workers`` and a mean service time of ``service`` seconds.
+
+    ``cv`` is the coefficient of variation of service times. They are exponential if ``cv`` is 1.0, and
+    otherwise log-normal. In an overload, most requests to an ``abrupt`` server fail immediately.
     """
 
     workers: int = 8
@@ -42,7 +43,7 @@ class Server:
 
     @cached_property
     def services(self) -> Array:
-        """Return equally likely service times in seconds."""
+        """Return service times in seconds, which are equally likely."""
         u = (np.arange(_PARTS * 16) + 0.5) / (_PARTS * 16)
         if self.cv == 1.0:
             return np.asarray(-self.service * np.log1p(-u))
@@ -52,13 +53,12 @@ class Server:
     def late(self, use: float, limit: float, seconds: float | None) -> float:
         """Return the probability that a request takes longer than ``limit`` at utilisation ``use``.
 
-        It applies to a reading of ``seconds`` from an idle start, or to the long run if ``seconds``
-        is ``None``.
+        The server is idle at the beginning of a reading of ``seconds``. If ``seconds`` is ``None``, the
+        probability is that of a stationary state.
         """
         if seconds is None and use >= 1.0:
             return 1.0
-        # Within ``seconds``, no queue reaches the stationary state of a utilisation above this
-        # limit.
+        # Near saturation, ``seconds`` are too short for a stationary state, so the use is capped.
         cap = 1.0 if seconds is None else 1.0 - 0.5 / sqrt(self.saturation * seconds)
         settled = min(use, cap)
         tail = self.saturation * (1.0 - settled) * 2.0 / (1.0 + self.cv**2)
@@ -73,9 +73,7 @@ class Server:
         return max(fraction, 0.9) if self.abrupt and use > 1.0 else fraction
 
     def peak(self, slo: Slo) -> float:
-        """Return the true peak in requests/s: the highest rate whose long-run violations are
-        allowed.
-        """
+        """Return the true peak, the highest requests/s that meet the SLO in the stationary state."""
         low, high = 0.0, 1.0
         for _ in range(50):
             middle = (low + high) / 2.0
@@ -89,10 +87,9 @@ class Bench:
     """A server under test, which counts its readings and their seconds under load.
 
     ``noise`` is the sd of log capacity between readings, ``disturbed`` the share of readings with
-    30 % less capacity, and ``drift`` the gain of log capacity over 100 s of load. With ``cut``, a
-    reading in which more than half of the requests violate the SLO stops after a second, as with a
-    careful generator. In the share ``stormy`` of the readings, the share ``STOLEN`` of the CPU time
-    is stolen, which costs the share ``lost`` of the capacity.
+    30 % less capacity, and ``drift`` the increase of log capacity over 100 s of load. If ``cut`` is true,
+    a reading stops after a second if more than half of its requests have violated the SLO. CPU time is
+    stolen in the share ``stormy`` of readings, whose capacity falls by the share ``lost``.
     """
 
     server: Server
@@ -110,7 +107,7 @@ class Bench:
     count: int = field(default=0, init=False)
 
     def __call__(self, rate: float, seconds: float) -> Reading:
-        """Return one reading."""
+        """Take a reading of at most ``seconds``."""
         use = rate / (self.server.saturation * self.capacity())
         truncated = False
         fraction = self.server.late(use, self.slo.limit, seconds)
@@ -129,7 +126,7 @@ class Bench:
         )
 
     def capacity(self) -> float:
-        """Return the capacity during the next reading, relative to the server's."""
+        """Draw the capacity during the next reading, as a multiple of the server's usual capacity."""
         gain = self.drift * self.spent / 100.0 - self.noise * self.rng.standard_normal()
         capacity = exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
         self.stolen = STOLEN if self.stormy and self.rng.random() < self.stormy else 0.0
@@ -150,7 +147,7 @@ def _erlang_c(workers: int, use: float) -> float:
 
 
 def _normal_quantile(u: Array) -> Array:
-    """Return standard normal quantiles."""
+    """Return the standard normal quantiles of the probabilities ``u``."""
     from statistics import NormalDist
 
     inverse = NormalDist().inv_cdf

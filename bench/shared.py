@@ -1,12 +1,11 @@
-"""Many workers on one PostgreSQL: the time for a request of the next trial and for records, and the
-size of a trial.
+"""Many workers with one PostgreSQL: the times to request a trial and to record it, and its size on disk.
 
 python -m bench shared [WORKERS [TRIALS [SECONDS]]]
 
-Stores, database, order of a study, records and rendered files of `targets/lab.yaml` are real. A
-worker is a thread with its own connections, store and journal. A measurement is a wait of SECONDS.
-The cost of the model is measured separately, because no other worker waits for it. Most of the
-TRIALS are recorded before the workers join; the workers of a process share one copy of them. After
+The workers use autotune's own store, schedule, records and rendered files of `targets/lab.yaml`. A worker
+is a thread with its own connections, store and journal. Instead of measuring, a worker waits for SECONDS.
+The cost of the model is measured separately, because no other worker waits for it. Most of the TRIALS are
+recorded before the workers join, and all workers of a process share the state of these trials. After
 SIGTERM, the benchmark removes everything that it created.
 """
 
@@ -62,9 +61,9 @@ from tests.study.database import running
 from tests.study.simulated import Silent
 
 WORKERS, TRIALS, SECONDS = 128, 2000, 30.0
-# Number of processes, measurements per thread, and changes per configuration.
+# The numbers of processes, of measurements per thread, and of changes per configuration.
 PROCESSES, TURNS, CHANGES = 2, 3, 4
-SWITCHED = 0.0005  # seconds until Python switches to another thread
+SWITCHED = 0.0005  # maximum seconds until Python switches to another thread
 HARDWARE = "lab/even"
 FIRST = {"event": "study", "started": "", "shared": True}
 TABLES = text(
@@ -72,13 +71,14 @@ TABLES = text(
     " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY size DESC"
 )
 T = TypeVar("T")
-Times = list[tuple[float, float]]  # wall-clock seconds, and CPU seconds of the worker
-Found = tuple[list[tuple[Times, Times]], float]  # times per worker, and MB of the process
+Times = list[tuple[float, float]]  # wall-clock seconds and CPU seconds of each call
+Found = tuple[list[tuple[Times, Times]], float]  # times per worker, and MB of a process
 
 
 class Early:
-    """The state that was recorded before the workers joined, one copy for all workers of a process.
-    A real worker has its own machine, where this state takes about 25 MB for 2,000 trials.
+    """The state of trials before the workers joined, which all workers of a process share.
+
+    On a machine with a single worker, this state takes about 25 MB for 2,000 trials.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Early:
 
 
 class Trials:
-    """Random configurations, and the records of their measurements."""
+    """Random configurations, and records of their measurements."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng((seed, 7))
@@ -123,7 +123,7 @@ class Trials:
         return Proposal(Suggestion(0, searched), len(state.trials))
 
     def outcome(self, store: SharedStore, trial: Trial) -> Callable[[], None]:
-        """Return a function that records the results of a measurement."""
+        """Return a function that records the outcome of ``trial``."""
         settings = trial.settings
         peak = self.stack.measure(settings, self.rng) or 1.0
         deployed = DeployResult(self.files(settings), {}, settings)
@@ -143,7 +143,7 @@ class Trials:
 
 
 class Worker:
-    """A worker of a study, without its measurements and its model."""
+    """A worker that neither measures trials nor computes a model."""
 
     def __init__(self, store: SharedStore, bed: str, trials: int) -> None:
         self.made, self.store = Trials(int(bed) + 1), store
@@ -155,9 +155,9 @@ class Worker:
         self.budget = Budget.model_construct(trials=trials, time=1e9)
 
     def ask(self, proposal: Proposal) -> Trial | None:
-        """Return the next trial after recording it, and prepare its measurement."""
-        # In a study with many beds, the suggestion is computed during the previous measurement, so
-        # one decision is enough.
+        """Record and return the next trial, and prepare its measurement."""
+        # With several beds, suggestions are computed during the previous measurements, so a worker
+        # needs only one decision.
         ahead = len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
         step, trial = self.store.run_decision(partial(self._decide, proposal if ahead else None))
         if isinstance(step, SuggestStep):
@@ -176,7 +176,7 @@ class Worker:
 def work(
     url: str, place: Path, trials: int, seconds: float, bed: str, early: Early, start: Any
 ) -> tuple[Times, Times]:
-    """Return the times of one worker's requests (which read and claim trials) and records."""
+    """Run a worker, and return the times of its requests for trials and of its records."""
     asks: Times = []
     tells: Times = []
     with closing(StudyDatabase(url)) as storage, closing(early.open(place / bed, storage)) as store:
@@ -209,8 +209,9 @@ def group(
     start: Any,
     results: Any,
 ) -> None:
-    """Run the workers of a process, and put their times and the memory in MB, or an error, into
-    ``results``.
+    """Run the workers of a process, and send their times and the memory in MB to ``results``.
+
+    If a worker fails, the error is sent instead.
     """
     early = Early()
 
@@ -218,11 +219,10 @@ def group(
         try:
             return act(bed, early, start)
         except BaseException:
-            start.abort()  # other workers must not wait for a failed worker
+            start.abort()  # so that no worker waits for the failed worker
             raise
 
-    # Each thread represents a machine, so a computing thread must not delay a thread that waits for
-    # a response.
+    # Threads represent workers on different machines, so a busy thread must not delay the others.
     sys.setswitchinterval(SWITCHED)
     try:
         with ThreadPoolExecutor(len(beds)) as pool:
@@ -234,7 +234,7 @@ def group(
 
 
 def fill(storage: StudyDatabase, trials: int, place: Path) -> None:
-    """Record trials of a bed that has left the study."""
+    """Record ``trials`` as trials of a bed that has left the study."""
     made, space = Trials(0), catalogue.problem(HARDWARE, 0).space
     with closing(SharedStore(place, storage, storage.find_study("bench"))) as store:
         store.join_beds({"early": {}})
@@ -263,9 +263,9 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 @contextmanager
 def opened(workers: int) -> Iterator[tuple[Path, str, StudyDatabase]]:
-    """Yield a directory and a private PostgreSQL. Both are removed at the end, even after SIGTERM."""
+    """Yield a directory and a private PostgreSQL, which are removed at the end, even after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    # The default durability applies: each record is on disk.
+    # With the default durability, each commit waits for the disk.
     options = ("listen_addresses=", f"max_connections={4 * workers + 20}")
     try:
         with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
@@ -300,7 +300,10 @@ def _print(
 
 
 def at_once(url: str, place: Path, workers: int, trials: int, seconds: float) -> list[Found]:
-    """Run all workers, and return the result of each process. Raises the first error of a process."""
+    """Run all workers at the same time, and return the result of each process.
+
+    Raises the first error of a process.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.shared"])
     results, start = context.Queue(), context.Barrier(workers)
@@ -339,7 +342,7 @@ def size(storage: StudyDatabase) -> int:
 
 
 def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
-    """Print the size of the records per trial, including Optuna's tables with all outcomes."""
+    """Print the disk space per trial of autotune's records, and of Optuna's tables with outcomes."""
     study = storage.find_study("bench")
     space = catalogue.problem(HARDWARE, 0).space
 
@@ -357,7 +360,7 @@ def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
 
 
 def _print_model(storage: StudyDatabase, trials: int) -> None:
-    """Print the CPU seconds of a worker's model if 100 trials were added since its last suggestion."""
+    """Print the CPU seconds of a suggestion if 100 trials were added since the previous suggestion."""
     records = storage.read_records(storage.find_study("bench"))
     state = replay_records(records)
     early = State(state.trials[: trials - 100], is_shared=True)

@@ -1,25 +1,23 @@
-"""Regret over time: autotune's whole study, and TPE with bisection or with autotune's measurement.
+"""Regret over time of autotune's complete study, and of TPE with bisection or autotune's measurements.
 
     python -m bench spending [--seeds 20] [--minutes 30] [--jobs N]
 
-All methods measure the simulated stacks of ``autotune.simulate`` with the same noise (5 %, 3 % of
-the readings disturbed). Every second counts, including ramps, warm-up and deployments. A deployment
-takes as long as in a study of lab hosts. All methods warm up each deployment.
+All methods measure the simulated stacks of ``autotune.simulate`` with the same noise (5 %, and 3 % of the
+readings disturbed). The time includes ramps, warm-ups and deployments. A deployment takes as long as in a
+study of lab hosts. All methods warm up the stack after each deployment.
 
-"ours" is ``autotune run`` without configuration files: its time includes warm-up, screening, the
-drift reference, finalists and the proof. "TPE + ours" is the same with Optuna's TPE as the sampler.
-The other peer is plain TPE from Optuna. Each of its trials is a bisection with readings of 5 s. The
-bracket spans a factor of 4 on either side of the best peak so far (at first, of the baseline's true
-peak). Its choice is its best trial.
+The method "ours" is ``autotune run`` without configuration files, including screening, drift references,
+finalists and the proof. "TPE + ours" is a study with Optuna's TPE as the sampler. "TPE + bisection" uses
+Optuna alone: each trial is a bisection with readings of 5 s, and the best trial is chosen. The bracket
+spans a factor of 4 on either side of the best peak so far, or at first of the baseline's true peak.
 
-"ours, all precise" measures every configuration as precisely as close rivals. The presets of the
-stacks called ``io-wait`` are wrong by large factors. For these stacks, the time until the choice is
-within 10 % of the optimum is compared.
+"ours, all precise" measures every configuration as precisely as close rivals. The presets of ``io-wait``
+stacks are wrong by large factors. For these stacks, the time until the choice is within 10 % of the
+optimum is compared.
 
 Regret is the distance between the choice at a given time and the optimum, in percent, as the median over
-seeds. autotune starts with the current and the recommended configurations, and the peer with its own.
-The "told" peer starts with the same configurations as autotune. "Cold" autotune starts without
-recommended configurations.
+seeds. "ours" starts with the current and the recommended configurations, as does "TPE + bisection, told".
+"ours, cold" starts without recommended configurations, and "TPE + bisection" with random ones.
 """
 
 from __future__ import annotations
@@ -69,22 +67,22 @@ from bench.variants import VARIANTS, Variant
 STACKS = ("wide", "thin-lb", "slow-store", "poor-cache", "io-wait", "io-wait-short")
 FIRST_SEED = 2000
 TENTHS = 10
-TRIALS = 300  # more than the time allows, so that time is the budget
+TRIALS = 300  # more trials than the time allows, so that only time is limited
 MAX_RATE = 1e5  # requests/s
 HALF = 0.5
 CLOSE_REGRET = 10.0  # percent
-# Seconds without load per measurement, for files, reloads and all other work, as in a study of the
-# shipped lab (453 s in 71 measurements).
+# Seconds per measurement without load, for files, reloads and other work. A study of the shipped lab
+# needed 453 s for 71 measurements.
 DEPLOYING = 6.4
-CACHE = "cache."  # the parameters with this prefix need a restart
+CACHE = "cache."  # parameters with this prefix need a restart
 
 
 @dataclass(frozen=True)
 class Course:
-    """The regret in percent at each tenth of the time, and the number of configurations tried.
+    """The regrets of a study at each tenth of its time, in percent, and the number of configurations.
 
-    ``reached_seconds`` is the time from which the choice stays within 10 % of the optimum, at most the
-    time of the study.
+    After ``reached_seconds``, the choice stays within 10 % of the optimum. If it does not, the value is
+    the time of the study.
     """
 
     regrets: tuple[float, ...]
@@ -105,7 +103,7 @@ class Silent:
 
 @dataclass
 class Model(Fleet):
-    """A simulated stack as a fleet and a meter, which refuses the same settings as real software."""
+    """A simulated stack as a fleet and a meter. It refuses the settings that real software refuses."""
 
     stack: SimulatedStack
     variant: Variant
@@ -143,7 +141,7 @@ class Model(Fleet):
     def find_bottleneck(
         self, settings: Settings, watched: Sequence[WatchedReading]
     ) -> Bottleneck | None:
-        """Return the bottleneck that the probes of a real stack would show."""
+        """Return the bottleneck that a diagnosis of a real stack would find."""
         settings = {**self.variant.space.baseline, **settings}
         readings = [one.reading for one in watched]
         return diagnose_search(self.variant.topology, settings, readings, self.variant.slo)
@@ -158,14 +156,14 @@ class Model(Fleet):
 
 
 def modelled(name: str, seed: int) -> Model:
-    """Return a variant of the simulated stack with the noise of this seed."""
+    """Return the variant ``name`` of the simulated stack, with noise from ``seed``."""
     variant = VARIANTS[name]
     noise = NoiseModel(seed, NOISE, 0.0, DISTURBED)
     return Model(SimulatedStack(variant.topology, variant.slo, noise), variant)
 
 
 def space_of(name: str, *, warm: bool) -> SearchSpace:
-    """Return the variant's space, without recommendations unless ``warm``."""
+    """Return the search space of a variant, without recommended values unless ``warm`` is true."""
     space = VARIANTS[name].space
     bare = (replace(d, recommended=None) for d in space.dimensions)
     return space if warm else replace(space, dimensions=tuple(bare))
@@ -180,7 +178,7 @@ def ours(
     sampler: str = "auto",
     precise: bool = False,
 ) -> Course:
-    """Run a study with ``autotune.study.study_loop``, and judge it by its journal at each time."""
+    """Run a study with ``autotune.study.study_loop``, and compute its regrets from its journal."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     budget = Budget.model_construct(trials=TRIALS, time=seconds)
     limits = build_search_limits(MAX_RATE)
@@ -209,7 +207,7 @@ def ours(
 def _reached_seconds(
     records: Sequence[Any], name: str, space: SearchSpace, seed: int, seconds: float
 ) -> float:
-    """Return the time from which the choice stays within 10 % of the optimum."""
+    """Return the seconds after which the choice stays within 10 % of the optimum."""
     state, reached = State(), seconds
     for record in records:
         state = apply_record(state, record)
@@ -240,8 +238,10 @@ def _states(records: Any, seconds: float) -> list[State]:
 
 
 def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
-    """Return the settings that a study would choose in this state: according to the finals if they
-    have started, or else to the model. In case of doubt, the best preset is chosen.
+    """Return the settings that a study would choose if it ended in this state.
+
+    The choice depends on the finals if they have started, or else on the model. The best preset is
+    chosen in case of doubt.
     """
     if state.posterior is None and ranking.find_reference(state) is not None:
         searcher = _searcher(space, seed)
@@ -253,7 +253,7 @@ def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
 
 
 def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
-    """Run Optuna's TPE with bisection. The peak of a failed configuration is 0."""
+    """Run Optuna's TPE with bisections. The peak of a configuration that fails is 0."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -285,15 +285,14 @@ def _bisected(model: Model, settings: Settings, guess: float) -> float:
         deployed = model.deploy(settings)
     except DeployFailed:
         return 0.0
-    # Both methods need a warm stack. They wait for a stable hit rate only if the cache was
-    # restarted.
+    # As in a study, the warm-up waits for a stable hit rate only if the cache was restarted.
     lookups = model.count_cache_lookups if deployed.restarted_instances else lambda: None
     run_warm_up(probe, lookups, guess, max_rate=MAX_RATE)
     return bisection(probe, model.stack.slo, guess)
 
 
 def _at(chosen: Chosen, seconds: float) -> list[Settings]:
-    """Return the settings chosen at each tenth of the time."""
+    """Return the settings that are chosen at each tenth of the time."""
     times = [seconds * (tenth + 1) / TENTHS for tenth in range(TENTHS)]
     return [[settings for since, settings in chosen if since <= at][-1] for at in times]
 
@@ -305,7 +304,7 @@ def _regret(name: str, settings: Settings) -> float:
 
 @cache
 def _stack(name: str) -> Stack:
-    """Return the same object each time, so that its optimum is computed only once."""
+    """Return the stack of a variant. It is cached, so that its optimum is computed only once."""
     return stack_of("model", name)
 
 
@@ -324,7 +323,7 @@ RATIOS = ((OURS, PRECISE), (OURS, TPE_OURS), (OURS, PLAIN), (OURS, TOLD), (OURS_
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    """Print, for each stack and over all, the regret of each method at every tenth, and the ratios."""
+    """Print the regrets of all methods at each tenth of the time, and ratios of methods."""
     parser = argparse.ArgumentParser(description="Regret against load-time.")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=30.0, help="of load, in virtual time")

@@ -1,11 +1,11 @@
-"""Stacks with a known optimum for the search benchmarks: formulas instead of servers.
+"""Stacks for benchmarks of the search, which are formulas with a known optimum.
 
-There are two families, so that the search is not tuned to one formula. ``web_stack`` consists of a
-load balancer, web servers of two kinds, a cache and a database on given hardware. Its tiers are in
-series, worker counts can be too low or too high, and limits of memory and descriptors make a
-configuration fail. ``random_stack`` has the same properties, but a random structure, optimum and
-failing region. Both contain parameters without effect, and parameters that matter only under one
-choice.
+There are two families, so that the search is not tuned to one formula. A ``web_stack`` consists of a
+load balancer, web servers of two kinds, a cache and a database on given hardware. A request needs all
+tiers. Numbers of workers can be too low or too high. Configurations that need too much memory or too many
+descriptors fail. A ``random_stack`` has the same properties, but a random structure, optimum and failing
+region. Both families have parameters without effect, and parameters that are active only with one choice
+of another parameter.
 
 A measurement has 5 % noise. In 3 % of the measurements, a disturbance reduces the result to 0.45 to
 0.8 of the true value.
@@ -33,23 +33,23 @@ Parts = Mapping[str, tuple[float, tuple[str, ...]]]
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """A stack with a known optimum. ``peak`` returns the true peak in requests/s, or ``None`` if
-    the configuration fails.
+    """A stack with a known optimum.
+
+    ``peak`` returns the true peak of settings in requests/s, or ``None`` if the settings fail.
     """
 
     name: str
     space: SearchSpace
     peak: Callable[[Settings], float | None]
     active: frozenset[str]
-    # Returns the changes that a diagnosis would recommend at a measured peak, if the stack supports
-    # a diagnosis.
+    # Returns the changes that a diagnosis would recommend after measuring the given peak.
     advise: Callable[[Settings, float], tuple[str, ...]] = lambda *_: ()
-    # Returns the true log capacity of each part that probes would show, with the tiers on which it
-    # depends.
+    # Returns the true log capacity of each component that probes would measure, and the tiers on which
+    # the capacity depends.
     parts: Callable[[Settings], Parts] = lambda _: {}
 
     def measure(self, settings: Settings, rng: np.random.Generator) -> float | None:
-        """Return one noisy measurement, or ``None`` for a configuration that fails."""
+        """Return a noisy measurement of the peak, or ``None`` for settings that fail."""
         true = self.peak(settings)
         noise, disturbed = rng.normal(0, NOISE), rng.random() < DISTURBED
         share = rng.uniform(0.45, 0.8)
@@ -91,8 +91,10 @@ def _parameter(name: str, stock: Value, *, restart: bool) -> Parameter:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The hardware of a stack: CPUs per tier, memory of a web host in MB, descriptors of the load
-    balancer, and the latency of a cache miss in seconds.
+    """The hardware of a stack.
+
+    This is the number of CPUs per tier, the memory of a web host in MB, the number of file descriptors of
+    the load balancer, and the latency of a cache miss in seconds.
     """
 
     lb: float
@@ -121,7 +123,7 @@ def _saturating(value: float, half: float) -> float:
 
 
 def _crowding(workers: float, cpus: float, cost: float) -> float:
-    """Return the share of CPU work that remains if there are more workers than CPUs."""
+    """Return the share of capacity that is left if more workers than CPUs compete for them."""
     return 1.0 / (1.0 + cost * max(0.0, log(workers / max(cpus, 0.5)) - 1.0) ** 2)
 
 
@@ -168,7 +170,7 @@ def web_stack(name: str) -> Stack:
 
 
 def _parts(rates: np.ndarray | None, of: Mapping[str, tuple[str, ...]]) -> Parts:
-    """Return the log capacity of each part with its tiers; empty for a configuration that fails."""
+    """Return the log capacity of each component and its tiers, or nothing for settings that fail."""
     if rates is None:
         return {}
     return {p: (log(r), tiers) for (p, tiers), r in zip(of.items(), rates, strict=True)}
@@ -214,8 +216,9 @@ def _web_tiers(hw: Hardware, s: Mapping[str, Value]) -> np.ndarray | None:
 
 @cache
 def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float = 0.2) -> Stack:
-    """Return a random stack. A quarter of its parameters have no effect, and the share ``failing``
-    of the space fails.
+    """Return a random stack, in which a quarter of the parameters have no effect.
+
+    Settings in the share ``failing`` of the search space fail.
     """
     rng = np.random.default_rng(10_000 + seed)
     dimensions, effects = [], []
@@ -282,8 +285,9 @@ def _total(rates: np.ndarray | None) -> float | None:
 def _effect(
     rng: np.random.Generator, dimension: Dimension, optimum: float, spread: float
 ) -> Callable[[float], float]:
-    """Return the loss of log peak as a function of the position in the range: a valley, a slope
-    that levels off, or a value per choice.
+    """Return a random function from a parameter's position in its range (0 to 1) to a loss of log peak.
+
+    The function is a valley, a slope that levels off, or a table with a loss for each choice.
     """
     weight = float(rng.choice([0.15, 0.4, 1.0, 2.0], p=[0.3, 0.3, 0.25, 0.15]))
     if dimension.choices:
@@ -306,7 +310,7 @@ def _unit(dimension: Dimension, value: Value) -> float:
 
 @cache
 def best(stack: Stack) -> tuple[float, dict[str, Value]]:
-    """Return the peak and the settings of the optimum, found by hill climbing from many points."""
+    """Return the highest peak and its settings, found by hill climbing from many points."""
     rng = np.random.default_rng(1)
     starts = [*stack.presets, *(_drawn(stack.space, rng) for _ in range(300))]
     found = sorted(((stack.peak(s) or 0.0, i, s) for i, s in enumerate(starts)), reverse=True)
@@ -314,8 +318,9 @@ def best(stack: Stack) -> tuple[float, dict[str, Value]]:
 
 
 def _climb(stack: Stack, start: Settings, least: float = 0.004) -> tuple[float, dict[str, Value]]:
-    """Climb one parameter after the other, in steps that shrink to the fraction ``least`` of its
-    range.
+    """Climb from ``start`` by changing one parameter after the other.
+
+    Steps shrink until they are the fraction ``least`` of a range.
     """
     here, height, step = dict(start), stack.peak(start) or 0.0, 0.25
     while step > least:

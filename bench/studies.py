@@ -1,5 +1,6 @@
-"""Whole studies on a formula: the real order of a study, the real sampler and claim, in memory and
-without waiting.
+"""Complete studies of simulated stacks, in memory and without waiting.
+
+The schedule, the sampler and the verdict are computed by autotune's own code.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from bench.search import Probes
 from bench.stacks import Stack
 
 SECONDS = 30.0  # seconds of load per measurement
-SAID_SD = 0.03  # sd that a measurement reports, which is below the actual noise
+SAID_SD = 0.03  # sd of the log peak that a measurement reports; the actual noise is larger
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,10 @@ def study(
     probes: Probes | None = None,
     weather: Iterator[float] | None = None,
 ) -> Study:
-    """Run a study of ``trials`` configurations. ``drift`` is the log change of all peaks during the
-    study. ``probes`` observe the stack's parts, and ``weather`` is added to each log peak.
+    """Run a study of ``trials`` configurations.
+
+    ``drift`` is the change of all log peaks during the study. ``probes`` observe the components of the
+    stack. A value of ``weather`` is added to the log peak of each measurement.
     """
     rng = np.random.default_rng((seed, 77))
     budget = Budget.model_construct(trials=trials, time=time or SECONDS * trials * 2)

@@ -1,9 +1,9 @@
 """Simulated stacks on different hardware, for search benchmarks.
 
-Each variant is a topology with a space of 19 parameters, with the catalogue's names. Some matter
-only under one choice, some hardly matter, and part of the space cannot be used (because of memory,
-connections, or settings that the software refuses). The true peak of any settings can be computed
-in half a millisecond.
+Each variant is a topology with a search space of 19 parameters of the catalogue. Some parameters are
+active only with one choice of another parameter, and some hardly matter. Settings fail if they need too
+much memory or too many connections, or if the software refuses them. The true peak of any settings can be
+computed in half a millisecond.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class Variant:
-    """A topology to search. ``true_peak`` is for the evaluation, and ``peak`` for the search."""
+    """A topology with its search space. Searches use ``peak``, and evaluations use ``true_peak``."""
 
     name: str
     topology: ChainTopology
     slo: Slo = field(default_factory=Slo)
-    searched: frozenset[str] = frozenset()  # names of the parameters to search; empty for all
+    searched: frozenset[str] = frozenset()  # names of the parameters to search, or all if empty
 
     @cached_property
     def space(self) -> SearchSpace:
-        """Return the flat search space, without rules, so that part of it fails."""
+        """Return the search space without conditions and rules, so that settings can fail."""
         every = _dimensions(self.topology)
         few = (replace(d, conditions=()) for d in every if d.name in self.searched)
         return SearchSpace(tuple(few) if self.searched else every, (), {})
 
     def true_peak(self, settings: Settings) -> float:
-        """Return the requests/s without noise, or 0.0 if no rate meets the objective. Missing
-        settings have their baseline values.
+        """Return the peak in requests/s without noise, or 0.0 if no rate meets the objective.
+
+        Missing settings have their baseline values.
         """
         return build_chain(self.topology, {**self.space.baseline, **settings}).compute_peak(
             self.slo
@@ -56,10 +57,10 @@ class Variant:
         noise: float = 0.05,
         outliers: float = 0.03,
     ) -> float | None:
-        """Return a peak as a search would measure it, or ``None`` for settings that cannot be used.
+        """Return a noisy peak in requests/s, or ``None`` for settings that fail.
 
-        ``noise`` is the sd of its logarithm. The share ``outliers`` of the measurements shows only
-        0.45 to 0.8 of the true peak. The random numbers do not depend on the settings.
+        ``noise`` is the sd of the log peak. In the share ``outliers`` of measurements, the peak is only
+        0.45 to 0.8 of the true peak. Random numbers do not depend on the settings.
         """
         scatter, disturbed = rng.normal(0.0, noise), rng.random() < outliers
         left = rng.uniform(0.45, 0.8)
@@ -131,7 +132,7 @@ def _variant(
     return Variant(name, ChainTopology(lb, web, cache, store, data), slo or Slo(), searched)
 
 
-# Parameters whose best values change by factors if processes wait for a store, and some that hardly
+# Parameters whose optima change by large factors if processes wait for a store, and some that hardly
 # matter.
 IO_WAIT_PARAMETERS = frozenset({
     "lb.nginx.worker_processes", "lb.nginx.upstream_keepalive", "web.php_fpm.pm",

@@ -1,13 +1,13 @@
-"""Studies of several processes on one PostgreSQL, each with a test bed, compared with a single bed.
+"""Studies of several worker processes with a test bed each, compared with studies on a single bed.
 
 python -m bench workers [STUDIES [BEDS [TRIALS]]]
 
-All code is that of `autotune worker`, including its model. The beds are simulated stacks in a
-virtual time that all processes share, so that decisions and records are in the order of virtual
-time. The capacities of unequal beds differ by up to a fifth. Configurations are compared by their
-capacity without noise. The single bed tries TRIALS configurations. Each bed measures the baseline
-first, so several beds save less time in short studies. One study per CPU runs concurrently, because
-usually only one process of a study is active.
+The processes run the code of `autotune worker`, including the model, with one PostgreSQL. The beds are
+simulated stacks in a virtual time that all processes share, so that decisions and records are in the
+order of virtual time. The capacities of unequal beds differ by up to a fifth. Configurations are compared
+by their capacities without noise. The single bed tries TRIALS configurations. Each bed measures the
+baseline first, so several beds save less time in short studies. One study runs per CPU, because usually
+only one process of a study is active.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from tests.modelled import noisy
 from tests.study.simulated import Silent
 
 STUDIES, BEDS = 20, 8
-Levels = Callable[[int], list[float]]  # capacity of each bed, by seed
+Levels = Callable[[int], list[float]]  # returns the capacity of each bed for a seed
 BARS = {"equal": 0.9, "unequal": 0.8}
 
 
 class Order:
-    """The order of all processes' beds, managed in one process. Each call contains the bed's time."""
+    """The barrier of the beds of all processes. Calls contain the virtual time of the calling bed."""
 
     def __init__(self, beds: Sequence[str]) -> None:
         self._turns = BedBarrier(beds)
@@ -80,14 +80,14 @@ def _clock(at: list[float]) -> StudyClock:
 
 
 class Ordering(BaseManager):
-    """The process that manages the order."""
+    """The manager of the process that contains the common ``Order``."""
 
 
 Ordering.register("order", Order)
 
 
 class SharedTurns(BedBarrier):
-    """The barrier of a worker, which calls the process that manages the order."""
+    """The barrier of a worker, which calls the common ``Order`` in another process."""
 
     def __init__(self, order: Any) -> None:
         super().__init__(())
@@ -120,7 +120,7 @@ def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> 
 
 
 def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> None:
-    """Run the same code as `autotune worker`."""
+    """Run a worker of a study with the code of `autotune worker`."""
     silent: Any = Silent()
     with closing(StudyDatabase(url)) as storage:
         environment = prepare_joining_beds(study, storage, read_target(target), bed)
@@ -131,7 +131,7 @@ def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> No
 def measured(
     url: str, storage: StudyDatabase, place: Path, levels: Sequence[float], seed: int, trials: int
 ) -> Study:
-    """Run a study with a process for each bed, and remove its files at the end."""
+    """Run a study with a process for each bed, and remove the study's files at the end."""
     file = target(place, levels, seed, trials)
     study = create_shared_study(
         beds.prepare(file, tuple(file.target.beds)), storage, place / "none"
@@ -150,8 +150,9 @@ def measured(
 
 
 def ended(processes: Sequence[BaseProcess], name: str) -> None:
-    """Wait until all processes have exited. Raises RuntimeError if one failed, because the others
-    would wait for it.
+    """Wait until all processes have exited.
+
+    Raises ``RuntimeError`` as soon as a process has failed, because the others would wait for it.
     """
     try:
         for process in processes:
@@ -169,7 +170,7 @@ def ended(processes: Sequence[BaseProcess], name: str) -> None:
 
 
 def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnvironment) -> Study:
-    """Return the tried configurations, with the virtual times of the beds that measured them."""
+    """Return the recorded study, whose curve contains capacities without noise."""
     state, slo = State(), model.file.target.slo.objective
     tried: list[tuple[float, float]] = []
     for record in records:
@@ -192,7 +193,7 @@ def unequal(count: int, seed: int) -> list[float]:
 def each_kind(
     url: str, place: Path, kinds: Mapping[str, Levels], trials: int, seed: int
 ) -> dict[str, Study]:
-    """Return the studies of one seed, one of each kind."""
+    """Run a study of each kind with the same seed."""
     with closing(StudyDatabase(url)) as storage:
         return {
             kind: measured(url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials)
@@ -218,7 +219,7 @@ def main(arguments: Sequence[str] = ()) -> None:
                     by_kind[kind].append(study)
                 for kind in BARS:
                     _print(kind, by_kind["alone"], by_kind[kind], count)
-        except BaseException:  # after SIGTERM, the other threads stop with their processes
+        except BaseException:  # stop the processes of other threads, too, for example after SIGTERM
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
@@ -226,7 +227,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _print(kind: str, alone: Sequence[Study], several: Sequence[Study], count: int) -> None:
-    """Print the results of the studies so far."""
+    """Print the results of the finished studies of a kind."""
     seconds = time_of_one(alone)
     share = exp(tried(several, seconds / count) - tried(alone, seconds))
     print(

@@ -59,7 +59,7 @@ def manual() -> str:
 
 
 def _roff(text: str, *, escape: bool = True) -> str:
-    """Return text that roff prints literally: no line is a request, no character an escape."""
+    """Return a source that roff prints as ``text``, without interpreting any of it."""
     if escape:
         text = text.replace("\\", r"\e").replace("-", r"\-")
     return "\n".join(rf"\&{line}" if line[:1] in (".", "'") else line for line in text.splitlines())
@@ -79,7 +79,7 @@ def help_of(words: Iterable[str]) -> str:
 
 
 def commands() -> list[list[str]]:
-    """Return every command as a list of words, including those of groups."""
+    """Return the words of every command, such as ``["lab", "up"]``, but not the groups themselves."""
     found: list[list[str]] = []
     root = get_command(app)
     for name, command in getattr(root, "commands", {}).items():
@@ -89,7 +89,7 @@ def commands() -> list[list[str]]:
 
 
 def write() -> None:
-    """Write the page and the man page."""
+    """Write ``docs/cli.md`` and the man page."""
     FILE.write_text(text(), encoding="utf-8")
     MANUAL.write_text(manual(), encoding="utf-8")
 

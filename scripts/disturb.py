@@ -1,10 +1,10 @@
-"""Run a command, and stop its processes or keep CPUs busy at times that a seed determines.
+"""Run a command while its processes are stopped or all CPUs kept busy, at times that a seed determines.
 
     scripts/disturb.py SEED COMMAND...
 
-Three disturbances alternate: the kernel's freezer stops all processes of the command without their
-knowledge, one of its processes is stopped, or other processes keep every CPU busy. Needs root.
-Exits with the status of the command.
+The disturbances are chosen at random: the kernel's freezer stops all processes of the command, a signal
+stops one of them, or other processes keep every CPU busy. The script needs root, and exits with the
+status of the command.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ BUSY = "import sys, time; end = time.monotonic() + float(sys.argv[1])\nwhile tim
 def frozen(group: Path, seconds: float) -> None:
     file, *states = FILES[group.parent]
     for state, wait in zip(states, (seconds, 0), strict=True):
-        # In cgroup v2, lab hosts have separate groups.
+        # With cgroup v2, lab hosts are not in the group of the command.
         for path in (group, *V2.glob("autotune-lab-*")):
-            with contextlib.suppress(FileNotFoundError):  # the lab was removed in the meantime
+            with contextlib.suppress(FileNotFoundError):  # a lab was removed meanwhile
                 (path / file).write_text(state)
         time.sleep(wait)
 
@@ -36,7 +36,7 @@ def stopped(group: Path, seconds: float) -> None:
     with contextlib.suppress(OSError, IndexError), contextlib.ExitStack() as stack:
         pid = int(random.choice((group / "cgroup.procs").read_text().split()))
         stack.callback(os.close, handle := os.pidfd_open(pid))
-        # A process that a test stopped must not continue.
+        # Processes that a test has stopped must stay stopped.
         if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             signal.pidfd_send_signal(handle, signal.SIGSTOP)
             time.sleep(seconds)
@@ -54,12 +54,12 @@ group = (V1 if V1.is_dir() else V2) / f"autotune-disturbed-{os.getpid()}"
 group.mkdir()
 process = subprocess.Popen(["sh", "-c", JOIN, "sh", group, *sys.argv[2:]])
 signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which cleans up
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the command itself cleans up
 while process.poll() is None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(random.uniform(2.0, 6.0))
         break
     random.choice((frozen, stopped, contended))(group, random.uniform(1.0, 5.0))
-with contextlib.suppress(OSError):  # busy: a process of the command is still running
+with contextlib.suppress(OSError):  # a process of the command is still running
     group.rmdir()
 sys.exit(process.returncode)

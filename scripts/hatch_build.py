@@ -1,6 +1,6 @@
-"""Build hooks: the wheel contains Plotly's JavaScript without the rest of Plotly, and project URLs.
+"""Build hooks, which add Plotly's JavaScript and the project's URLs to the wheel.
 
-For a release, AUTOTUNE_URL sets the URL.
+The environment variable AUTOTUNE_URL sets the project's URL for a release.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ PAGES = {"Source": "", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issue
 
 
 class PlotlyHook(BuildHookInterface):  # type: ignore[type-arg]  # of its configuration
-    """A hook that adds the file that `autotune.report.page` reads."""
+    """A hook that adds Plotly's JavaScript, which `autotune.report.page` reads, to the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the file, except to an editable build, which uses Plotly's package."""
+        """Add Plotly's JavaScript. An editable build uses the file in Plotly's package instead."""
         if version != "editable":
             script = files("plotly") / "package_data" / "plotly.min.js"
             build_data["force_include"][str(script)] = "autotune/_shipped/plotly.min.js"
@@ -29,6 +29,6 @@ class AddressHook(MetadataHookInterface):
     """A hook that adds the project's URLs to the metadata, except in a local build."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Change ``metadata``, the project table."""
+        """Add the URLs to ``metadata``, which is the project table of ``pyproject.toml``."""
         url = os.environ.get("AUTOTUNE_URL", "").rstrip("/")
         metadata["urls"] = {name: url + page for name, page in PAGES.items()} if url else {}

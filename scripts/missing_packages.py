@@ -1,4 +1,4 @@
-"""Print the distribution's packages that services need and this machine lacks, one per line."""
+"""Print the packages that services need and that are not installed here, one per line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A page with reference results of the lab's hosts next to published results.
+"""A page that compares results of sweeps on lab hosts with published results.
 
 ``python -m scripts.reference_results`` writes ``docs/reference-results.md`` of a checkout. It reads
-the sweeps in ``targets/sweeps/recorded`` (output of ``autotune sweep FILE --json``) and
-`figures.yaml` there: the published results, and their comparison with the recorded ones.
+recorded sweeps in ``targets/sweeps/recorded``, which are output of ``autotune sweep FILE --json``.
+The file `figures.yaml` next to them contains the published results, and texts that compare both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Sweep = dict[str, Any]
 
 
 def notes() -> dict[str, Any]:
-    """Return the published results, and their comparison with the recorded ones."""
+    """Return the content of `figures.yaml`."""
     return dict(YAML(typ="safe").load(RECORDED / "figures.yaml"))
 
 
@@ -69,14 +69,16 @@ def _shown(sweep: Sweep) -> str:
 def _difference(response: Point) -> float:
     """Return the relative difference of two readings, computed from the interval of their mean.
 
-    Half the width of the interval is Student's quantile times half the difference.
+    With two readings, half the width of the interval is Student's quantile times half their
+    difference.
     """
     return (response["high"] - response["low"]) / response["value"] / stdtrit(1, 0.95)
 
 
 def _table(sweep: Sweep) -> Iterator[str]:
-    """Yield rows: the first axis, or deployments with numbers of hosts. Columns: all other
-    variations.
+    """Yield the lines of a table, which has a row for each value of the first axis.
+
+    Different numbers of hosts are in different rows, other axes and rates in different columns.
     """
     axes = [*sweep["axes"]]
     rows: dict[str, dict[str, str]] = {}
@@ -101,7 +103,10 @@ def _place(point: Point, axes: Sequence[str], sweep: Sweep) -> tuple[str, str]:
 
 
 def _cell(point: Point) -> str:
-    """Return a cell, or a dash if there were no responses."""
+    """Return the response time of a point in ms, or a dash if there were no responses.
+
+    Times that exceed the SLO are in italics.
+    """
     response = point["response"]
     if response is None:
         return "–"

@@ -1,5 +1,4 @@
-"""Pictures of reports for visual inspection: three widths side by side, two themes, each kind of
-study.
+"""Pictures of reports for visual inspection, for each kind of study and both themes.
 
 ``python -m scripts.screenshots`` draws the studies recorded under ``tests/report``, and short
 studies of a model, into ``build/screenshots``. All sections are unfolded, and a PDF is written as
@@ -61,7 +60,7 @@ class Silent:
 
 
 def several_beds(directory: Path) -> Path:
-    """Run a study on three different test beds, which are models."""
+    """Run a study with a model of three different test beds."""
     target = directory / "modelled.yaml"
     target.write_text(noisy(f"budget: {{trials: 10, time: 30m}}\nbeds:\n{BEDS}"))
     start.start_study(
@@ -71,7 +70,7 @@ def several_beds(directory: Path) -> Path:
 
 
 def command(directory: Path) -> Path:
-    """Run a study of a benchmark command whose value is not a rate."""
+    """Run a study of a benchmark command whose metric is not a rate."""
     for path in (ROOT / "targets").glob("command.*"):
         shutil.copy(path, directory)
     target = directory / "command.yaml"
@@ -82,7 +81,7 @@ def command(directory: Path) -> Path:
 
 
 def sweep(directory: Path) -> Path:
-    """Run a shipped sweep of the model."""
+    """Run a sweep that the project contains, on the model."""
     file, request = read_sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
     assert request is not None
     environment = preparation.prepare(file)
@@ -116,7 +115,7 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
 
 
 def browse(*flags: str) -> str:
-    """Return the output of Chromium."""
+    """Run Chromium and return its output."""
     browser = shutil.which("chromium")
     if browser is None:
         sys.exit("chromium is not installed: scripts/setup --dev")
@@ -126,9 +125,7 @@ def browse(*flags: str) -> str:
 
 
 def sheet(page: Path, heights: Mapping[int, int]) -> Path:
-    """Write a page with frames of each width, as on different screens. The frames report their
-    heights.
-    """
+    """Write a page that shows ``page`` in a frame of each width. The frames report their heights."""
     frames = "".join(
         f'<iframe width="{width}" height="{height}" src="{page.name}#all"></iframe>'
         for width, height in heights.items()
@@ -158,7 +155,7 @@ def pictures(page: Path, name: str, widths: Sequence[int], themes: Iterable[str]
 
 
 def write(directory: Path, page: Path) -> None:
-    """Write the page of a study or of a sweep."""
+    """Write the report of the study or sweep in ``directory`` to ``page``."""
     if is_sweep(directory):
         output.write_page(results.load_results(directory), page)
     else:

@@ -1,4 +1,4 @@
-# Part of scripts/setup: packages that only the tests with Compose projects need (about 100 MB).
+# Part of scripts/setup: packages for tests with Compose projects (about 100 MB).
 
 missing_for_containers() {
   have podman || echo podman

@@ -1,5 +1,5 @@
-# Part of scripts/setup: builds load generators that no distribution packages from source, in the
-# versions that the tests expect. This takes minutes. A generator on PATH is used instead.
+# Part of scripts/setup: builds load generators that are not in distributions, in the versions that the
+# tests expect. This takes minutes. Generators on PATH are not built.
 
 ensure_generators() {
   PATH=$PWD/build/bin:$PATH # as in scripts/test

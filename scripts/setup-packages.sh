@@ -1,5 +1,5 @@
-# Part of scripts/setup: distribution packages. The script checks for their programs and modules,
-# not for their names, so that it also accepts other distributions with the same programs.
+# Part of scripts/setup: packages of the distribution. The script checks whether their programs and
+# modules exist, so that it also accepts distributions in which the packages have other names.
 
 fpm_has() { # [MODULE]: true if PHP-FPM is installed, with this module if one is given
   for fpm in php-fpm "$root"/usr/sbin/php-fpm[0-9]*; do

@@ -1,6 +1,6 @@
-# Part of scripts/setup: creates .venv with exactly the versions in the lock file. A stamp file, written
-# last, contains the digests of its inputs. If a set-up was killed, the stamp is missing and the next
-# set-up starts again.
+# Part of scripts/setup: creates .venv with exactly the versions in the lock file. A stamp file with the
+# digests of all inputs is written last, so it is missing if a set-up was killed. The next set-up then
+# starts again.
 
 venv_stamp=.venv/autotune-setup
 
@@ -37,7 +37,7 @@ ensure_venv() {
     read -r made_kind made_packages made_project <"$venv_stamp" || :
     if [ "$made_packages" != "$(packages_key .venv/bin/python)" ]; then made_packages=; fi
   fi
-  # The development lock file contains all packages of requirements.lock, in the same versions.
+  # The lock file for development contains all packages of requirements.lock, in the same versions.
   case $made_kind in dev | "$kind") kind=$made_kind enough=yes ;; *) enough= ;; esac
   if [ -n "$enough" ] && [ -n "$made_packages" ] && [ "$made_project" = "$(project_key)" ]; then
     return

@@ -1,8 +1,8 @@
 """The terminal during a study, as an SVG picture of its panel.
 
-``python -m scripts.terminal_picture STUDY`` writes ``docs/terminal.svg`` from the records of a study. It
-shows the panel at the configuration of the search with the highest capacity. README shows the study of
-``targets/paper.yaml``.
+``python -m scripts.terminal_picture STUDY`` writes ``docs/terminal.svg`` from the records of a study. The
+panel is shown while the best configuration of the search is measured. The README's picture is from a
+study of ``targets/paper.yaml``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COLUMNS, LINES = 84, 40
 
 
 class _Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """A stream in memory that passes for a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def main(study: Path) -> None:
-    """Write the picture. Raises AutotuneError for a directory without a study."""
+    """Write the picture. Raises AutotuneError if the directory ``study`` contains no study."""
     os.environ |= {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color"}
     opened = open_study(study)
     picture = Console(record=True, width=COLUMNS, file=io.StringIO())
@@ -72,7 +72,7 @@ def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
 
 
 def without_fonts(svg: str) -> str:
-    """Return the picture without web fonts, which would need a network."""
+    """Return the picture without web fonts, which viewers would have to download."""
     first, last = svg.index("@font-face"), svg.rindex("@font-face")
     return svg[:first] + svg[svg.index("}", last) + 1 :]
 

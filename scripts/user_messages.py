@@ -1,7 +1,7 @@
 """A list of all texts that users can read, so that reviewers see each change of wording as a diff.
 
-``python -m scripts.user_messages`` writes it to ``tests/messages.txt`` of a checkout. It includes
-docstrings of models and commands, because `--help` and the reference pages show them.
+``python -m scripts.user_messages`` writes the list to ``tests/messages.txt`` of a checkout. Docstrings
+of models and commands are listed, because `--help` and the reference pages show them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHOWN = ("help", "errors", "messages", "templates")
 
 
 def _entries() -> Iterator[tuple[str, str, str]]:
-    """Yield file, surface and text."""
+    """Yield the file, the surface and the content of each text."""
     for text in surfaces.texts_of_code():
         if text.surface in SHOWN:
             yield text.path, text.surface, text.text
@@ -27,7 +27,7 @@ def _entries() -> Iterator[tuple[str, str, str]]:
 
 
 def text() -> str:
-    """Return the list: a section for each file, its texts in the order of their lines."""
+    """Return the list, with a section for each file, whose texts are in the order of their lines."""
     parts = [HEAD]
     for path, entries in groupby(_entries(), key=lambda entry: entry[0]):
         parts.append(f"\n{path}\n")

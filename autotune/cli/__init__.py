@@ -63,9 +63,8 @@ def _handle_root_options(
 
 
 def main() -> None:
-    """Run a command and exit with its status, never with a traceback."""
-    # With few trials, more threads do not speed up the model, because they only busy-wait for each
-    # other.
+    """Run the command on the command line, and exit with its status."""
+    # With few trials, more threads do not speed up the model, because threads busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")

@@ -1,7 +1,7 @@
 """Shell completion of the names of studies, trials, parameters and other objects.
 
-Completion runs at every key press, so this module does not import slow modules. Without candidates (no
-study yet, an invalid file), completion prints nothing, and the shell completes file names instead.
+Completion must be fast, so this module does not import slow modules. Without candidates (no study yet,
+an invalid file), completion prints nothing, and the shell completes file names instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autotune.services.registry import Catalogue
 
 Completion = str | tuple[str, str]
-"""A completed word, optionally with its description."""
+"""A candidate for completion, optionally with its description."""
 
 # Copies of names from modules that take a second to import. A test compares the copies.
 PLAIN_CHARACTERS = "@%+=:,./_-"  # as in `shlex.quote`
@@ -83,7 +83,7 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
 
 @_ignore_errors
 def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Yield YAML files and directories."""
+    """Yield YAML files and directories whose names complete ``incomplete``."""
     prefix = Path(incomplete)
     directory = prefix if incomplete.endswith("/") else prefix.parent
     for path in sorted(directory.iterdir()):
@@ -96,7 +96,7 @@ def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
-    """Return targets and studies, which are the arguments of `restore`."""
+    """Return targets and studies, the possible arguments of `autotune restore`."""
     return [*complete_studies(ctx, incomplete), *complete_targets(ctx, incomplete)]
 
 
@@ -106,10 +106,10 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
     target_values = _read_target_values(Path(_read_argument(ctx, "target")))
     catalogue = _read_catalogue(target_values)
     rules = target_values.get("parameters") or {}
-    names = {name: "" for name in rules if "command" in target_values}
-    for name, tier in _parse_tiers(target_values).items():
-        names |= tier.list_parameters(name, catalogue)
-    yield from sorted(names.items())
+    descriptions_by_name = {tier_name: "" for tier_name in rules if "command" in target_values}
+    for tier_name, tier in _parse_tiers(target_values).items():
+        descriptions_by_name |= tier.list_parameters(tier_name, catalogue)
+    yield from sorted(descriptions_by_name.items())
 
 
 @_ignore_errors
@@ -123,7 +123,7 @@ def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the cache tiers that can be measured alone."""
+    """Return the cache tiers whose ceiling `measure --tier` can measure."""
     from autotune.loads.memcaslap import CACHE_PROTOCOL
 
     target_values = _read_target_values(Path(_read_argument(ctx, "target")))
@@ -145,7 +145,7 @@ def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the services of the catalogue."""
+    """Return the names of the services in the catalogue."""
     from autotune.services.registry import SHIPPED
 
     services = (*SHIPPED.deployable.values(), *SHIPPED.applications.values())
@@ -154,7 +154,7 @@ def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the formats of an export."""
+    """Return the formats of `autotune export`."""
     return EXPORT_FORMATS
 
 
@@ -166,7 +166,7 @@ def complete_schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_ignore_errors
 def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the example targets."""
+    """Return the names of the example targets."""
     from autotune.target.shipped_files import list_examples
 
     return list_examples()
@@ -174,9 +174,9 @@ def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class _CompletionTier:
-    """The properties of a tier that determine its parameters' names.
+    """The properties of a tier on which the names of its parameters depend.
 
-    This class avoids `target.model.Tier`, which would import pydantic.
+    `target.model.Tier` is not used, because it would import pydantic.
     """
 
     service: tuple[str, ...]
@@ -185,25 +185,25 @@ class _CompletionTier:
     app: str | None
     local_cache: bool
 
-    def list_parameters(self, name: str, catalogue: Catalogue) -> dict[str, str]:
+    def list_parameters(self, tier_name: str, catalogue: Catalogue) -> dict[str, str]:
         """Return the full names of the tier's parameters, with their descriptions."""
         from autotune.services.registry import choice_name
 
-        names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
-        for location in catalogue.list_tier_services(name, self):
+        descriptions_by_name = {choice_name(tier_name): "service to run"} if len(self.service) > 1 else {}
+        for location in catalogue.list_tier_services(tier_name, self):
             for parameter in location.service.parameters:
                 if parameter.roles is None or location.role in parameter.roles:
-                    names[f"{name}.{location.service.name}.{parameter.name}"] = parameter.meaning
-        return names
+                    descriptions_by_name[f"{tier_name}.{location.service.name}.{parameter.name}"] = parameter.meaning
+        return descriptions_by_name
 
 
 def _parse_tiers(target_values: Mapping[str, Any]) -> dict[str, _CompletionTier]:
     from autotune.target import runtimes
 
     tiers = {}
-    for name, tier in (target_values.get("tiers") or {}).items():
+    for tier_name, tier in (target_values.get("tiers") or {}).items():
         services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
-        tiers[name] = _CompletionTier(
+        tiers[tier_name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
             runtimes.RUNTIMES[runtime].installed,
             runtimes.RUNTIMES[runtime].isolated,
@@ -214,9 +214,7 @@ def _parse_tiers(target_values: Mapping[str, Any]) -> dict[str, _CompletionTier]
 
 
 def _read_catalogue(target_values: Mapping[str, Any]) -> Catalogue:
-    """Return the catalogue of the target. If the target declares services, this function imports
-    pydantic.
-    """
+    """Return the catalogue of the target. If the target declares services, pydantic is imported."""
     from autotune.services.registry import SHIPPED, extend_catalogue
 
     specs = target_values.get("services")
@@ -239,10 +237,10 @@ def _read_target_values(path: Path) -> Mapping[str, Any]:
     return target_values
 
 
-def _read_argument(ctx: typer.Context, name: str) -> str:
-    """Return the argument ``name``, which must be the command's first argument."""
-    # If an option lacks its value, parsing stops before words are assigned to arguments.
-    return str(ctx.params.get(name) or ctx.args[0])
+def _read_argument(ctx: typer.Context, argument_name: str) -> str:
+    """Return the value of the argument ``argument_name``, which must be the command's first argument."""
+    # If the value of an option is missing, parsing stops before words are assigned to arguments.
+    return str(ctx.params.get(argument_name) or ctx.args[0])
 
 
 def _find_studies_directory(ctx: typer.Context) -> Path:

@@ -1,4 +1,4 @@
-"""Layout of `--help`: groups of commands, examples, exit statuses, and a uniform style of names."""
+"""Format `--help`: groups of commands, examples, exit statuses, and a uniform style of names."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class CommandWithExamples(TyperCommand):
-    """A command whose help contains examples, with arguments and values in capitals."""
+    """A command whose help contains examples, and shows arguments and values in capitals."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Return the usage line without braces around required arguments."""
@@ -92,10 +92,10 @@ class CommandWithExamples(TyperCommand):
 
 
 class GroupedCommands(TyperGroup):
-    """The commands in groups, each with its full summary."""
+    """A list of commands in groups, with the full summary of each command."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write a section for each group, in the order in which a first study needs them."""
+        """Write a section for each group of commands, in the order in which a new user needs them."""
         for title, names in COMMAND_GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(
@@ -110,7 +110,7 @@ class GroupedCommands(TyperGroup):
 
 
 def _format_ranges(text: str) -> str:
-    """Return ranges of numbers as text: `x>=10` becomes "at least 10"."""
+    """Replace ranges of numbers by words: `x>=10` becomes "at least 10"."""
     return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", text))
 
 
@@ -118,8 +118,8 @@ def _format_summary(text: str | None) -> str:
     return " ".join((text or "").split("\n\n")[0].split()).rstrip(".")
 
 
-def _write_examples(name: str, formatter: HelpFormatter) -> None:
-    if name in EXAMPLES:
+def _write_examples(command_name: str, formatter: HelpFormatter) -> None:
+    if command_name in EXAMPLES:
         with formatter.section("Examples"):
-            for example in EXAMPLES[name]:
+            for example in EXAMPLES[command_name]:
                 formatter.write(f"{'':{formatter.current_indent}}{example}\n")

@@ -184,19 +184,19 @@ OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "workload": (Workload, "workload from-log"),
     "error": (ErrorOutput, "any command that fails"),
 }
-"""Names of schemas, each with its type and the commands that print this type."""
+"""Names of schemas, each with its type and the commands that print objects of the type."""
 
 
-def build_schema(name: str) -> dict[str, Any]:
+def build_schema(schema_name: str) -> dict[str, Any]:
     """Return the JSON Schema of one of ``OUTPUT_OBJECTS``."""
-    generated_schema = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
-    # Docstrings use double backticks, but schemas use single backticks. Titles made from names are
-    # redundant.
+    generated_schema = TypeAdapter(OUTPUT_OBJECTS[schema_name][0]).json_schema()
+    # Docstrings use double backticks, but schemas use single backticks. Generated titles only repeat
+    # names.
     document = _remove_titles(json.loads(json.dumps(generated_schema).replace("``", "`")))
-    comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
+    comment = f"Output of autotune with --json: {OUTPUT_OBJECTS[schema_name][1]}."
     return {
         "$schema": JSON_SCHEMA_DIALECT,
-        "title": f"autotune {name}",
+        "title": f"autotune {schema_name}",
         "$comment": comment,
         **document,
     }

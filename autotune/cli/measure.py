@@ -180,7 +180,7 @@ def _build_ceiling_request(
     *,
     is_closed: bool,
 ) -> CeilingRequest | None:
-    """Return the ceilings to measure; ``None`` for a capacity. Raises UsageError."""
+    """Return the request for ceilings, or ``None`` if a capacity is measured. Raises UsageError."""
     from autotune.study.ceilings import build_ceiling_request
 
     if concurrency is not None and not is_closed:

@@ -106,7 +106,7 @@ DEFAULT_STUDIES_DIRECTORY = STUDIES_DIRECTORY
 
 @dataclass(frozen=True)
 class ProgressOptions:
-    """Where and how a command shows its progress."""
+    """Options for the progress messages and metrics of a command."""
 
     verbose: bool = False
     quiet: bool = False
@@ -126,8 +126,8 @@ def add_progress_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the shared progress options to a command.
 
-    The command line shows these options instead of the parameter ``progress``, which receives their
-    values as ``ProgressOptions``.
+    The command line shows the options instead of the parameter ``progress``, which receives the values
+    of the options as ``ProgressOptions``.
     """
     options = _PROGRESS_OPTIONS | (_METRICS_OPTIONS if with_metrics else {})
 

@@ -17,7 +17,7 @@ from autotune.terminal import echo, find_terminal_width, print_lines, wrap_lines
 def print_json(document: Any) -> None:
     """Print an object as JSON on one line."""
     json_text = json.dumps(document, ensure_ascii=False)
-    # Escape the control characters after ASCII: JSON allows them, but some terminals interpret them.
+    # Escape control characters from U+007F to U+009F, which JSON allows but some terminals interpret.
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in json_text))
 
 
@@ -31,8 +31,8 @@ def print_study(
 ) -> None:
     """Print the report of a study. With ``exit_code``, exit with status 4 if no improvement is proven.
 
-    ``rates`` lists the rates (requests/s) for which to print the latency of baseline and best. With
-    ``brief``, print only the verdict, within 80 columns.
+    ``rates`` lists the rates (requests/s) at which to print the latencies of the baseline and the best
+    configuration. With ``brief``, print only the verdict, within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_at_rate, build_summary
@@ -49,8 +49,8 @@ def print_study(
             f"--at applies only to a stack, and study {view.name} tunes a command", hint="omit --at"
         )
     if json_:
-        answers = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
-        print_json(build_summary(view) | answers)
+        latency_fields = {"at": [build_latency_at_rate(view, rate) for rate in rates]} if rates else {}
+        print_json(build_summary(view) | latency_fields)
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
         width = find_terminal_width(80) if brief else find_terminal_width()
@@ -64,20 +64,20 @@ def print_study(
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
-def print_csv(directory: Path, name: str) -> None:
+def print_csv(directory: Path, table_name: str) -> None:
     """Print a table of a study as CSV. Raises UsageError."""
     from autotune.report.csv_and_metrics import TABLE_NAMES, format_csv
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.target.messages import suggest_name
 
-    if name not in TABLE_NAMES:
-        raise UsageError(f"--csv: unknown table {name!r}", hint=suggest_name(name, TABLE_NAMES))
-    echo(format_csv(build_study_view(open_study(directory)), name), end="")
+    if table_name not in TABLE_NAMES:
+        raise UsageError(f"--csv: unknown table {table_name!r}", hint=suggest_name(table_name, TABLE_NAMES))
+    echo(format_csv(build_study_view(open_study(directory)), table_name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
-    """Print the current results of a sweep, and plot them in ``html`` if given."""
+    """Print the current results of a sweep. If ``html`` is given, write plots to this file."""
     from autotune.sweep import output, results
 
     sweep = results.load_results(directory)

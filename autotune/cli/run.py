@@ -127,7 +127,7 @@ def _run_shared_study(
     json_: bool,
     exit_code: bool,
 ) -> None:
-    """Create a study in a shared database, and join it."""
+    """Create a study in a shared database, and join the study."""
     from autotune.environments.multi_bed import MultiBedEnvironment
     from autotune.study.join_study import create_shared_study
     from autotune.study.study_database import StudyDatabase

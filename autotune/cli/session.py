@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """Return the environment of a target file with overrides from options, on its test ``beds`` if
-    given.
+    """Return the environment of a target file with ``overrides`` from options. If ``beds`` is given,
+    the environment uses the test beds with these names.
 
-    Raises TargetError and AutotuneError.
+    Raises TargetError or AutotuneError.
     """
     from autotune.environments.preparation import prepare
     from autotune.target.read_target import read_target
@@ -56,22 +56,23 @@ def build_set_overrides(assignments: Iterable[str] | None) -> list[Override]:
     """Return the overrides of `--set`. Raises UsageError if a parameter is set twice."""
     from autotune.target.overrides import SET_OPTION
 
-    names: set[str] = set()
+    parameter_names: set[str] = set()
     for assignment in assignments or ():
-        name = assignment.partition("=")[0].strip()
-        if name in names:
-            raise UsageError(f"--set {name} is given twice", hint="give each parameter once")
-        names.add(name)
+        parameter_name = assignment.partition("=")[0].strip()
+        if parameter_name in parameter_names:
+            raise UsageError(f"--set {parameter_name} is given twice", hint="give each parameter once")
+        parameter_names.add(parameter_name)
     return [(SET_OPTION, assignment) for assignment in assignments or ()]
 
 
 @contextmanager
 def open_studies_directory(
-    storage_url: str | None, studies: Path, names: Iterable[str] | None = None
+    storage_url: str | None, studies: Path, study_names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """Yield the directory of the studies; with a ``storage_url``, a temporary directory with copies.
+    """Yield the directory of the studies. With a ``storage_url``, the directory is temporary and contains
+    copies.
 
-    ``names`` are the studies to copy; the default is all. Raises AutotuneError.
+    ``study_names`` are the studies to copy, by default all studies. Raises AutotuneError.
     """
     if storage_url is None:
         yield studies
@@ -79,32 +80,32 @@ def open_studies_directory(
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as directory:
-        for name in database.list_study_names() if names is None else names:
-            database.copy_study(database.find_study(name), Path(directory))
+        for study_name in database.list_study_names() if study_names is None else study_names:
+            database.copy_study(database.find_study(study_name), Path(directory))
         yield Path(directory)
 
 
 @contextmanager
-def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
-    """Yield a function that returns the directory of a study with its latest records. Raises
-    AutotuneError.
+def follow_study(storage_url: str | None, studies: Path, study_name: str) -> Iterator[Callable[[], Path]]:
+    """Yield a function that returns the directory of a study. With a ``storage_url``, each call copies
+    the latest records. Raises AutotuneError.
     """
     from autotune.study.directory import find_study
 
     if storage_url is None:
-        directory = find_study(name, studies)
+        directory = find_study(study_name, studies)
         yield lambda: directory
         return
     from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies:
-        study = database.find_study(name)
+        study = database.find_study(study_name)
         yield lambda: database.copy_study(study, Path(copies))
 
 
 def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
-    """Print the announcement, and ask for confirmation. Raises AutotuneError, or Exit if the user
-    declines.
+    """Print the announcement, and ask for confirmation. Raises Exit if the user declines, or
+    AutotuneError if no one can be asked.
     """
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -124,8 +125,8 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
 def open_progress(
     environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Show progress on standard error, in the log file if given and, with ``with_page``, in the HTML
-    page.
+    """Show progress on standard error and in the log file, if given. ``with_page`` also updates the
+    HTML report.
     """
     from autotune.environments.multi_bed import MultiBedEnvironment
     from autotune.report.progress import PageWriter, PlainProgress, TeeProgress
@@ -177,7 +178,7 @@ def _open_metrics_publishers(
 
 def create_progress(
     target: Target,
-    state: Callable[[], State],
+    read_state: Callable[[], State],
     stream: TextIO,
     environment: Mapping[str, str],
     *,
@@ -192,10 +193,10 @@ def create_progress(
     if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import PlainProgress
 
-        return PlainProgress(target, state, stream, verbose=verbose)
+        return PlainProgress(target, read_state, stream, verbose=verbose)
     from autotune.report.live_progress import LiveProgress
 
-    return LiveProgress(target, state, stream)
+    return LiveProgress(target, read_state, stream)
 
 
 def run_session(
@@ -233,10 +234,10 @@ def run_sweep_session(
     json_: bool,
     options: ProgressOptions,
 ) -> None:
-    """Run a sweep, and plot it at the end. Without ``plan``, run the rest of the recorded plan."""
+    """Run a sweep, and plot its results. If ``plan`` is ``None``, complete the recorded plan."""
     from autotune.sweep import runner
 
-    if html is not None and html.is_dir():  # otherwise an error after all measurements
+    if html is not None and html.is_dir():  # raise the error before the measurements
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(html))
     with (
         _print_resume_command(

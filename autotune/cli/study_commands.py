@@ -85,28 +85,28 @@ def status(
             print_lines(wrap_lines(((line, "") for line in lines), find_terminal_width()))
 
 
-def _render_study(root: Path, name: str, render: Callable[[StudyView], T]) -> T:
+def _render_study(root: Path, study_name: str, render: Callable[[StudyView], T]) -> T:
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.study.directory import find_study
     from autotune.study.ownership import guard_foreign_records
 
-    directory = find_study(name, root)
+    directory = find_study(study_name, root)
     with guard_foreign_records(directory):
         return render(build_study_view(open_study(directory)))
 
 
 def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """Yield all studies except damaged studies, whose errors are printed on standard error."""
+    """Yield the rendered studies. Errors of damaged studies are printed on standard error."""
     from autotune.study.directory import list_study_names
 
-    for name in list_study_names(root):
+    for study_name in list_study_names(root):
         try:
-            text = _render_study(root, name, render)
+            rendered_study = _render_study(root, study_name, render)
         except AutotuneError as error:
-            echo(f"{name}: {error.message}", err=True)
+            echo(f"{study_name}: {error.message}", err=True)
         else:
-            yield text
+            yield rendered_study
 
 
 def report(

@@ -86,18 +86,18 @@ def from_log(
         log_files.read_lines(logs, _build_progress_listener()),
         recorded_requests.RequestFilter(keep_unsafe=unsafe, exclude=tuple(exclude or ())),
     )
-    names = [log_files.describe_path(log) for log in logs]
+    log_names = [log_files.describe_path(log) for log in logs]
     if not logged_requests.used_count:
         raise AutotuneError(
             "\n".join(
                 [
-                    f"{', '.join(names)} contains no usable request",
+                    f"{', '.join(log_names)} contains no usable request",
                     *logged_requests.describe_skipped(),
                 ]
             ),
             hint="supported formats: `autotune workload from-log --help`",
         )
-    _print_result(logged_requests, [Path(name).name for name in names], out, json_=json_)
+    _print_result(logged_requests, [Path(name).name for name in log_names], out, json_=json_)
 
 
 def _build_progress_listener() -> Callable[[ReadProgress], None]:
@@ -115,12 +115,12 @@ def _build_progress_listener() -> Callable[[ReadProgress], None]:
 
 
 def _print_result(
-    recorded_requests: RecordedRequests, names: list[str], out: Path | None, *, json_: bool
+    recorded_requests: RecordedRequests, log_names: list[str], out: Path | None, *, json_: bool
 ) -> None:
-    """Write the list of requests, and print a summary of its content."""
-    text = recorded_requests.format_request_file(names)
+    """Write the list of requests, and print a summary."""
+    request_file_text = recorded_requests.format_request_file(log_names)
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        out.write_text(request_file_text, encoding="utf-8")
     if json_:
         print_json(
             {
@@ -135,7 +135,7 @@ def _print_result(
         )
         return
     if out is None:
-        echo(text, end="")
+        echo(request_file_text, end="")
     pages = format_count(len(recorded_requests.requests), "page")
     echo(f"{format_count(recorded_requests.used_count, 'request')} for {pages}", err=True)
     for line in recorded_requests.describe_sample():

@@ -1,5 +1,5 @@
-"""Read and write the record of the hosts' own files. The record is in a study's journal, or next to a
-target's templates.
+"""Read and write the record of the hosts' own files, which is in a study's journal or next to a target's
+templates.
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]
     }
 
 
-def _encode_text(text: str | None) -> dict[str, str]:
+def _encode_text(file_text: str | None) -> dict[str, str]:
     """Return a file's text as a JSON field, in base64 if it contains bytes that are not UTF-8."""
-    if text is None:
+    if file_text is None:
         return {}
-    if config_text.is_utf8(text):
-        return {"text": text}
-    return {"base64": b64encode(config_text.encode(text)).decode()}
+    if config_text.is_utf8(file_text):
+        return {"text": file_text}
+    return {"base64": b64encode(config_text.encode(file_text)).decode()}
 
 
 def _decode_text(file: Mapping[str, Any]) -> str | None:
-    """Return the text in a field from ``_encode_text``. Raises ValueError if the field is invalid."""
+    """Return the text that ``_encode_text`` encoded. Raises ValueError if the field is invalid."""
     if "base64" in file:
         return config_text.decode(b64decode(file["base64"], validate=True))
     return file.get("text")
@@ -102,7 +102,7 @@ def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
 
 
 def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
-    files = tuple(
+    config_files = tuple(
         ConfigFile(
             path,
             str(file["template"]),
@@ -112,5 +112,5 @@ def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
         )
         for path, file in record["files"].items()
     )
-    texts = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
-    return AdoptedConfig(files, str(record["listen"]), **texts)
+    text_fields = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
+    return AdoptedConfig(config_files, str(record["listen"]), **text_fields)

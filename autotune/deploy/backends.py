@@ -15,7 +15,7 @@ from autotune.transports.parallel_hosts import run_on_all
 
 @dataclass(frozen=True)
 class DownServer:
-    """A server that a load balancer regards as failed, with the balancer's own name for it."""
+    """A server that a load balancer regards as failed. ``server`` is its name in the balancer."""
 
     host: str
     balancer: str
@@ -26,7 +26,7 @@ class DownServer:
 
 
 def describe_down_servers(servers: Iterable[DownServer]) -> str:
-    """Return the names of the servers as text, each name only once."""
+    """Return the names of the servers as text, without duplicates."""
     return ", ".join(dict.fromkeys(map(str, servers)))
 
 
@@ -35,8 +35,7 @@ class ServerWatch:
     """A monitor of all servers behind the load balancers of a stack.
 
     ``ignored`` contains servers that were down before the study. ``unreadable`` contains the names
-    of balancers whose server states cannot be read. ``note`` receives a line about each such
-    balancer.
+    of balancers whose server states cannot be read. ``note`` receives progress messages.
     """
 
     manager: ServiceManager | None
@@ -47,9 +46,7 @@ class ServerWatch:
     def ignore_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> None:
-        """Ignore the servers that are down now. A balancer that is not running yet reports no
-        servers.
-        """
+        """Ignore the servers that are down now. A balancer that is not running reports no servers."""
         down, _ = self._read_down_servers(instances, transports)
         self.ignored |= {*down}
         if down:
@@ -57,21 +54,21 @@ class ServerWatch:
                 f"ignored, because they were down before the study: {describe_down_servers(down)}"
             )
 
-    def find_down(
+    def find_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
     ) -> tuple[DownServer, ...]:
         """Return the servers that any balancer among ``instances`` regards as failed.
 
         Raises HostUnreachable.
         """
-        down, reasons = self._read_down_servers(instances, transports)
-        for name, reason in reasons.items():
-            self.unreadable.add(name)
+        down_servers, unreadable_reasons = self._read_down_servers(instances, transports)
+        for instance_name, reason in unreadable_reasons.items():
+            self.unreadable.add(instance_name)
             self.note(
-                f"only responses from {name} are checked, because its server states cannot be "
+                f"only responses from {instance_name} are checked, because its server states cannot be "
                 f"read ({reason})"
             )
-        return tuple(server for server in down if server not in self.ignored)
+        return tuple(server for server in down_servers if server not in self.ignored)
 
     def _read_down_servers(
         self, instances: Sequence[ServiceInstance], transports: Mapping[str, Transport]
@@ -85,20 +82,20 @@ class ServerWatch:
             if instance.name not in self.unreadable
             and instance.service.build_server_check(instance.placement)
         ]
-        down: list[DownServer] = []
+        down_servers: list[DownServer] = []
         reasons: dict[str, str] = {}
 
         def read(transport: Transport) -> None:
             for instance in checked_instances:
                 if transports[instance.placement.host] is transport:
                     try:
-                        down.extend(self._read_instance(instance, transport))
+                        down_servers.extend(self._read_instance(instance, transport))
                     except ValueError as error:
                         reasons[instance.name] = str(error)
 
         hosts = dict.fromkeys(instance.placement.host for instance in checked_instances)
         run_on_all([transports[name] for name in hosts], read).unwrap()
-        return down, reasons
+        return down_servers, reasons
 
     def _read_instance(self, instance: ServiceInstance, transport: Transport) -> list[DownServer]:
         """Return the failed servers of one balancer. Raises ValueError."""

@@ -1,8 +1,8 @@
 """Backups of hosts, on the controller and on the host, made before the first change.
 
-Before a deployment first changes a path, unit or kernel value, the backup records its original
-state. Existing entries are never overwritten. Digests of new files are added before each change.
-Either of the two copies is enough to restore a host.
+Before a deployment first changes a path, unit or kernel value, the backup records the original
+state. Recorded states are never overwritten. Digests of new files are added before each change.
+Each of the two copies is enough to restore a host.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
 BACKUP_DIRECTORY = "originals"  # directory in a study that contains the controller's copies
-SEAL_PURPOSE = "originals"  # makes a seal valid only for backup copies
+SEAL_PURPOSE = "originals"  # seals for this purpose are valid only for backup copies
 RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy"
 _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
-# File with the kernel values of a kept deployment. Its name sorts last, so that it overrides all
-# other files at boot.
+# File with the kernel values of a kept deployment. The file's name sorts last, so the file overrides
+# all other files at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 # used instead of a digest: autotune or the software wrote the file, so its content does not matter
 ANY_DIGEST = "any"
-_MAX_DIGESTS = 2  # maximum per path: current file, and new file of a killed tuner
+_MAX_DIGESTS = 2  # per path: one for the current file, and one for the new file of a killed tuner
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class BackupCheck:
     """Validation of ``files`` with the software of ``unit``, for a restore without a target.
 
     If ``socket`` is set, the software is started in ``directory`` and must accept connections on
-    this socket.
+    ``socket``.
     """
 
     unit: str
@@ -62,9 +62,10 @@ class BackupCheck:
 class HostBackup:
     """Original state of one host. ``enabled``, ``definitions`` and ``starts`` are keyed by unit.
 
-    ``last_written`` contains the digests of files that autotune wrote, by path, and the kernel values
-    that it set, by name. If a host's value is neither one of these nor the original, someone else set
-    it. ``last_written`` also contains the units that autotune enabled or disabled.
+    ``last_written`` maps paths to digests of files that autotune wrote, and names of kernel values to
+    values that autotune set. If a host's current file or value is neither in ``last_written`` nor the
+    original, someone else changed it. ``last_written`` also contains the units that autotune enabled
+    or disabled.
     """
 
     host: str
@@ -77,15 +78,13 @@ class HostBackup:
     starts: Mapping[str, UnitStart] = field(default_factory=dict)
 
     def replaceable_digests(self, path: str) -> tuple[str, ...]:
-        """Return the digests of file versions that autotune may replace at a path without saving a
-        copy.
-        """
+        """Return the digests of file versions at a path that autotune may replace without a copy."""
         return (self.state.files[path].digest, *self.last_written.get(path, ()))
 
     @property
     def toggled_units(self) -> dict[str, bool]:
-        """Return the units that autotune enabled or disabled, and whether each originally started
-        at boot.
+        """Return the units that autotune enabled or disabled. The values are true for units that
+        originally started at boot.
         """
         original_starts = {
             unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units
@@ -100,7 +99,7 @@ class HostBackup:
         """Return the state that makes ``desired`` survive a reboot.
 
         The state contains a file with the changed kernel values. Units that autotune started are
-        enabled, and units that it stopped are disabled.
+        enabled, and units that autotune stopped are disabled.
         """
         sysctls = {
             name: value
@@ -115,9 +114,9 @@ class HostBackup:
                 enabled[unit] = starts if runs == self.state.units[unit] else runs
         return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
-    def is_foreign_value(self, name: str, value: str | None) -> bool:
+    def is_foreign_value(self, sysctl_name: str, current_value: str | None) -> bool:
         """True if a kernel value is neither the original value nor a value that autotune set."""
-        return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
+        return current_value not in {self.state.sysctls[sysctl_name], *self.last_written.get(sysctl_name, ())}
 
     def with_written_digests(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
@@ -125,22 +124,22 @@ class HostBackup:
         """Return the backup, extended by the digests of files and the kernel values that are about to
         be written. The backup must be written to disk before the change.
 
-        ``replaced`` contains the current digests by path, and current values by name. If autotune
-        wrote the current file, its digest stays recorded after any number of failed deployments.
+        ``replaced`` maps paths to current digests, and names of kernel values to current values. If
+        autotune wrote the current file, its digest stays recorded even after failed deployments.
         """
         written_digests = dict(self.last_written)
-        for name, digest in digests.items():
-            replaced_digest = (replaced or {}).get(name)
+        for changed_name, digest in digests.items():
+            replaced_digest = (replaced or {}).get(changed_name)
             earlier_digests = sorted(
-                (d for d in written_digests.get(name, ()) if d != digest),
+                (d for d in written_digests.get(changed_name, ()) if d != digest),
                 key=lambda d: d == replaced_digest,
             )
-            written_digests[name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
+            written_digests[changed_name] = (*earlier_digests, digest)[-_MAX_DIGESTS:]
         return replace(self, last_written=written_digests)
 
     def merge_later(self, later: HostBackup) -> HostBackup:
-        """Return this backup, extended by entries that only ``later`` contains. The merged backup
-        describes the state before both changes.
+        """Return this backup, extended by files, units and kernel values that only ``later`` contains.
+        The merged backup describes the state before both changes.
         """
         written_digests = {
             name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
@@ -164,7 +163,7 @@ class HostBackup:
         self, observed: ObservedHost, contents: Mapping[str, bytes]
     ) -> HostBackup:
         """Return the backup extended by the observed state of files, units and kernel values.
-        Existing entries do not change.
+        States that the backup already contains do not change.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
@@ -192,23 +191,24 @@ class HostBackup:
         )
 
     def with_starts(self, starts: Mapping[str, UnitStart]) -> HostBackup:
-        """Return the backup with the start order and readiness checks of its units, for a restore
-        without a target.
+        """Return the backup with the start order and readiness checks of its units.
+
+        A restore without a target needs both.
         """
         new_starts = {unit: start for unit, start in starts.items() if unit in self.state.units}
         return replace(self, starts={**new_starts, **self.starts})
 
     @property
     def ordered_state(self) -> HostState:
-        """Return the original state with the order in which its units start."""
+        """Return the original state with the start order of its units."""
         return replace(self.state, starts=self.starts)
 
     def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
         """True if the host's own record confirms that the host has not been restored since this
         backup.
 
-        If ``record`` is ``None``, the record of a kept deployment is used. The record may lack
-        entries for the last change.
+        If ``record`` is ``None``, the record of a kept deployment (``kept``) is used. The host's
+        record may lack the last change.
         """
         if record is not None:
             recorded_values = {**record.state.files, **record.state.sysctls}
@@ -227,9 +227,9 @@ class HostBackup:
         """Return the part of the backup for files and kernel values that autotune set and no one
         else has changed since.
 
-        If no such file or kernel value is left, the backup has an empty state. Otherwise, it also
-        contains all units and the files that the software created, because autotune cannot determine
-        who changed them.
+        If all files and kernel values were changed by others, the result has an empty state.
+        Otherwise, the result also contains all units and the files that the software created, because
+        autotune cannot determine who changed them.
         """
         written_digests = self.last_written
         files = {
@@ -268,13 +268,13 @@ class HostBackup:
 
 
 def encode_backup(backup: HostBackup) -> bytes:
-    """Return the backup as JSON text from which a person can restore the host by hand."""
-    state = backup.state
+    """Return the backup as JSON text, with which a person can restore the host by hand."""
+    original_state = backup.state
     record = {
         "schema": SCHEMA_VERSION,
         "host": backup.host,
         "study": backup.study,
-        "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
+        "files": {path: _encode_file(file) for path, file in sorted(original_state.files.items())},
         "units": {
             unit: {
                 "active": runs,
@@ -286,9 +286,9 @@ def encode_backup(backup: HostBackup) -> bytes:
                 ),
                 **({"start": backup.starts[unit].to_record()} if unit in backup.starts else {}),
             }
-            for unit, runs in state.units.items()
+            for unit, runs in original_state.units.items()
         },
-        "sysctls": dict(sorted(state.sysctls.items())),
+        "sysctls": dict(sorted(original_state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
         "written": {name: list(digests) for name, digests in sorted(backup.last_written.items())},
     }
@@ -341,8 +341,8 @@ def decode_backup(content: bytes, record_name: str) -> HostBackup:
 
 
 class BackupStore:
-    """Backup copies on the controller: ``<study>/originals/<host>.json``, readable only by their
-    owner.
+    """Backup copies on the controller, ``<study>/originals/<host>.json``, which only their owner can
+    read.
 
     Each copy is sealed with this account's key. Copies without a valid seal are never restored.
     """
@@ -377,7 +377,7 @@ class BackupStore:
         return backup
 
     def write(self, backup: HostBackup) -> None:
-        """Write a backup copy atomically. When the method returns, the copy is on disk."""
+        """Write a backup copy to disk atomically."""
         durable_files.make_directory(self.study, 0o700)
         foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
         durable_files.sync_directory(self.study)
@@ -387,7 +387,7 @@ class BackupStore:
         durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
-        """Rename a backup copy that must no longer be restored, and return its new path."""
+        """Rename a backup copy from which no host must be restored, and return its new path."""
         path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
@@ -411,7 +411,7 @@ def add_seal(content: bytes, host: str) -> bytes:
 
 def _check_seal(content: bytes, host: str, path: Path) -> None:
     """Raise AutotuneError if the seal of this account is missing or invalid. The seal is the last key
-    of an encoded backup, and covers everything before it.
+    of an encoded backup, and covers all other keys.
     """
     match = _SEAL_PATTERN.search(content)
     if match and account_key.is_valid_seal(

@@ -16,7 +16,7 @@ from autotune.deploy.unit_start import (
 )
 
 # After a rollback or an overload, the longest time limit is multiplied by this factor. The deployed
-# configuration is known to work, so it only needs more time.
+# configuration is known to work, so the stack only needs more time.
 LATE_FACTOR = 4.0
 MIN_LATE_SECONDS = 300.0
 # Waiting does not correct a wrong response with any other status, such as 404.
@@ -25,7 +25,7 @@ STARTING_STATUSES = frozenset({502, 503, 504})
 
 @dataclass
 class BootTimes:
-    """Longest measured boot time of each unit and of the whole stack, in seconds.
+    """The longest measured boot time of each unit and of the whole stack, in seconds.
 
     ``fixed_limit`` is the target's ``ready:``. ``request_timeout`` is the target's ``timeout:``.
     ``recovery`` is the time in seconds until a load balancer uses a failed server again.
@@ -52,9 +52,7 @@ class BootTimes:
 
     @property
     def stack_limit(self) -> float:
-        """Return the time limit, in seconds, for a correct response once the stack's units are
-        ready.
-        """
+        """Return the time limit, in seconds, for a correct response after all units are ready."""
         return self._compute_limit(self.stack, self.recovery)
 
     @property

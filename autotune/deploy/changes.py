@@ -10,7 +10,7 @@ from autotune.deploy.desired_state import (
     RequiredActions,
     list_changed_parameters,
     plan_host,
-    required_actions,
+    list_required_actions,
 )
 from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
@@ -33,7 +33,7 @@ class UnitChange:
 @dataclass(frozen=True)
 class HostChanges:
     """Changes to one host. ``diff`` is a unified diff in which secrets are masked. ``sysctls`` maps
-    names to old and new values.
+    names of kernel values to old and new values.
     """
 
     diff: str = ""
@@ -57,12 +57,15 @@ class CurrentHost:
         return HostState({path: FileState(content) for path, content in self.files.items()})
 
 
-def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
-    """Return the current state of everything in ``states``. No lock is needed."""
+def read_current_host(host: RuntimeHost, needed_states: tuple[HostState, ...]) -> CurrentHost:
+    """Return the current state of all files, units and kernel values in ``needed_states``.
+
+    No lock is needed.
+    """
     combined_state = HostState(
-        {path: file for state in states for path, file in state.files.items()},
-        {unit: runs for state in states for unit, runs in state.units.items()},
-        {name: value for state in states for name, value in state.sysctls.items()},
+        {path: file for state in needed_states for path, file in state.files.items()},
+        {unit: runs for state in needed_states for unit, runs in state.units.items()},
+        {name: value for state in needed_states for name, value in state.sysctls.items()},
     )
     observed = host.observe(combined_state)
     paths = [path for path in combined_state.files if observed.files[path].kind == "file"]
@@ -70,7 +73,7 @@ def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> Curre
 
 
 def _format_masked_diff(
-    name: str,
+    host_name: str,
     paths: Iterable[str],
     current: CurrentHost,
     desired: DesiredState,
@@ -78,20 +81,20 @@ def _format_masked_diff(
 ) -> str:
     """Return the diff of a host's files at ``paths``, without secrets."""
     current_contents = {
-        f"{name}{path}": mask_changed_lines(
+        f"{host_name}{path}": mask_changed_lines(
             current.files[path],
             masked_contents.get(path, b""),
-            desired.find_outliner(name, path) or outline_unknown_syntax,
+            desired.find_outliner(host_name, path) or outline_unknown_syntax,
         )
         for path in paths
         if path in current.files
     }
-    planned_contents = {f"{name}{path}": content for path, content in masked_contents.items()}
+    planned_contents = {f"{host_name}{path}": content for path, content in masked_contents.items()}
     return format_file_diff(current_contents, planned_contents, "now", "planned")
 
 
 def compute_host_changes(
-    name: str,
+    host_name: str,
     base: DesiredState,
     desired: DesiredState,
     current: CurrentHost,
@@ -102,16 +105,16 @@ def compute_host_changes(
     If the files on the host match ``base``, units get only the actions that changed parameters
     require. ``masked_state`` is ``desired`` with its secrets still masked.
     """
-    current_settings = find_current_settings(name, base, current.observed)
-    needed_actions = required_actions(desired, name, current_settings)
-    plan = plan_host(desired.hosts[name], current.observed, needed_actions)
-    masked_files = (masked_state or desired).hosts[name].files
+    current_settings = find_current_settings(host_name, base, current.observed)
+    needed_actions = list_required_actions(desired, host_name, current_settings)
+    plan = plan_host(desired.hosts[host_name], current.observed, needed_actions)
+    masked_files = (masked_state or desired).hosts[host_name].files
     masked_contents = {
         path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write
     }
     changed_paths = (*plan.files_to_write, *plan.files_to_remove)
     return HostChanges(
-        _format_masked_diff(name, changed_paths, current, desired, masked_contents),
+        _format_masked_diff(host_name, changed_paths, current, desired, masked_contents),
         changed_paths,
         {
             key: (current.observed.sysctls.get(key) or "", value)
@@ -126,7 +129,7 @@ def compute_host_changes(
                 unit: UnitChange(
                     action.name.lower(),
                     _find_reasons(
-                        name, unit, plan, current, desired, current_settings, needed_actions
+                        host_name, unit, plan, current, desired, current_settings, needed_actions
                     ),
                 )
                 for unit, action in plan.unit_actions.items()
@@ -135,11 +138,11 @@ def compute_host_changes(
     )
 
 
-def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """Return the settings of ``base`` if the host's files match that state, else ``None``."""
+def find_current_settings(host_name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
+    """Return the settings of ``base`` if the host's files match ``base``, else ``None``."""
     has_base_files = all(
         path in observed.files and observed.files[path].matches(file)
-        for path, file in base.hosts[name].files.items()
+        for path, file in base.hosts[host_name].files.items()
     )
     return base.settings if has_base_files else None
 

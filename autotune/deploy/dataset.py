@@ -3,8 +3,8 @@ cross the network.
 
 A key is ``k`` followed by ten digits. A value has 1 to 100 bytes. The frequency of values decreases
 geometrically with their length, as in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
-doi:10.1109/IGCC.2017.8323580). A separate key records which data set is loaded, so that it is loaded
-only once. A restarted cache is filled with the pairs that it would contain after a long run.
+doi:10.1109/IGCC.2017.8323580). A separate key records the loaded data set, so that no data set is loaded
+twice. A restarted cache is filled with the pairs that it would contain after a long run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autotune.transports.base import Transport
 
 BLOCK_PAIRS = 10_000
 MAX_CACHED_PAIRS = 100_000  # maximum number of pairs that autotune writes into a cache
-DRAWS_PER_PAIR = 20  # simulated requests per pair; enough to approximate a long run
+DRAWS_PER_PAIR = 20  # number of simulated requests per pair, enough to approximate a long run
 MEAN_VALUE_BYTES = 25
 BUSY_TIMEOUT_SECONDS = 600.0
 
@@ -50,10 +50,10 @@ def load_dataset(
     dataset_mark = f"pairs={data_set.pairs} mean={MEAN_VALUE_BYTES}"
     if run_store(loader.read_mark_command) == dataset_mark:
         return False
-    for first in range(0, data_set.pairs, BLOCK_PAIRS):
-        count = min(BLOCK_PAIRS, data_set.pairs - first)
-        run_store(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
-        progress(first + count, data_set.pairs)
+    for first_index in range(0, data_set.pairs, BLOCK_PAIRS):
+        count = min(BLOCK_PAIRS, data_set.pairs - first_index)
+        run_store(loader.build_write_command(first_index, count, MEAN_VALUE_BYTES))
+        progress(first_index + count, data_set.pairs)
     for command in loader.build_mark_commands(dataset_mark):
         run_store(command)
     return True
@@ -62,8 +62,6 @@ def load_dataset(
 def list_cached_keys(data_set: Data) -> list[str]:
     """Return the keys that a cache contains after a long run, with the most recently requested key
     last.
-
-    Popular keys tend to come last, as in a cache that evicts the least recently used keys.
     """
     import numpy as np
 
@@ -81,15 +79,15 @@ def list_cached_keys(data_set: Data) -> list[str]:
 def read_pairs_for_caches(
     instance: ServiceInstance, data_set: Data, transport: Transport
 ) -> dict[str, str]:
-    """Return the key-value pairs that caches are filled with. The values are read from the store. The
-    result is empty if the store has no loader.
+    """Return the key-value pairs to write into caches, with values from the store. The result is
+    empty if the store has no loader.
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
         return {}
     keys, values = list_cached_keys(data_set), list[str]()
-    for first in range(0, len(keys), BLOCK_PAIRS):
-        argv = loader.build_read_command(keys[first : first + BLOCK_PAIRS])
+    for first_index in range(0, len(keys), BLOCK_PAIRS):
+        argv = loader.build_read_command(keys[first_index : first_index + BLOCK_PAIRS])
         values += _run_store_command(
             instance.placement.tier, transport, loader.busy_text, argv
         ).split("\n")
@@ -99,9 +97,7 @@ def read_pairs_for_caches(
 def prefill_cache(
     instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport
 ) -> bool:
-    """Write pairs into a cache. Return true if the cache then contains the pairs; otherwise, the
-    warm-up fills the cache.
-    """
+    """Write pairs into a cache. Return false if the warm-up must fill the cache instead."""
     prefill_command = instance.service.build_prefill_command(instance.placement, pairs)
     if prefill_command is None:
         return False

@@ -28,8 +28,9 @@ class SettingMismatch:
 
 
 class DeployFailed(AutotuneError):
-    """A configuration failed validation, did not start, or did not respond correctly. The last good
-    configuration is deployed again.
+    """A configuration failed validation, did not start, or did not respond correctly.
+
+    The last good configuration is deployed again before the error is raised.
     """
 
 
@@ -37,8 +38,8 @@ class DeployFailed(AutotuneError):
 class DeployResult:
     """Actions and effective values of a deployment.
 
-    ``hosts`` contains a record of each host; it is empty for private servers. ``prefilled`` is true
-    if restarted caches were filled again.
+    ``hosts`` contains a record of each host, but no records for private servers. ``prefilled`` is
+    true if restarted caches were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -50,7 +51,7 @@ class DeployResult:
 
     @property
     def restarted_instances(self) -> frozenset[str]:
-        """Return the restarted instances, whose memory contents were lost."""
+        """Return the names of restarted instances, which lost the contents of their memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
 
@@ -77,30 +78,33 @@ class Fleet(Protocol):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers. Called before each reading.
 
-        ``is_answer_doubtful`` is true after errors; then a correct response is also required.
+        If ``is_answer_doubtful``, also wait for a correct response; this is needed after errors.
         Raises ServersDown if servers are still down after the longest wait.
         """
         return
 
     def restore(self) -> None:
-        """Restore every host."""
+        """Restore the original state of every host."""
         ...
 
     def confirm_restored(self) -> None:
-        """Wait until the restored stack responds, and note the result. The wait may be interrupted."""
+        """Wait until the restored stack responds, and report the result as a progress message.
+
+        The user may interrupt the wait.
+        """
         return
 
     def keep_deployed(self) -> None:
         """Keep the deployment when hosts are released. The method ``restore`` then does not revert
-        it, but the command `autotune restore` still does.
+        the deployment, but the command `autotune restore` still does.
         """
         return
 
 
 @dataclass(frozen=True)
 class OriginalHost:
-    """State of a host before the study: SHA-256 of each file (``None`` if absent), units and kernel
-    values.
+    """State of a host before the study. ``files`` maps paths to SHA-256 digests (``None`` for absent
+    files), ``units`` is true for active units, and ``sysctls`` are kernel values.
 
     ``settings`` are the parameter values in the host's files, or ``None`` if unknown.
     """
@@ -113,10 +117,10 @@ class OriginalHost:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A deployed file. ``sha256`` is the digest of the file on the host, whose secrets are not masked.
+    """A deployed file. ``sha256`` is the digest of the file on the host, with unmasked secrets.
 
-    ``edits`` turn the host's own file into the deployed file. The edits are ``None`` if the whole
-    file is replaced, or if they are unknown.
+    ``edits`` turn the host's own file into the deployed file. ``edits`` is ``None`` if the whole file
+    is replaced, or if the edits are unknown.
     """
 
     sha256: str
@@ -128,7 +132,7 @@ class HostRecord:
     """Record of a host: units, kernel values and files in a deployment, and the host's original
     state.
 
-    Commands and file modes are not recorded, because services define them.
+    Commands and file modes are not recorded, because the services define commands and file modes.
     """
 
     units: Mapping[str, bool] = field(default_factory=dict)
@@ -159,8 +163,8 @@ def build_host_records(
 def _read_settings(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
-    """Return the settings of a host's services before the study, if the host's files matched the
-    baseline files.
+    """Return the settings of a host's services before the study; ``None`` if the host's files did
+    not match the baseline files.
     """
     if baseline is None or any(
         path not in backup.files or backup.files[path].digest != file.digest

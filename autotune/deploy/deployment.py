@@ -30,7 +30,7 @@ from autotune.deploy.desired_state import (
     find_ranks,
     plan_host,
     render_files,
-    required_actions,
+    list_required_actions,
 )
 from autotune.deploy.host_state import (
     FileState,
@@ -80,8 +80,8 @@ class EntryProbe:
 
     ``send()`` sends one request to every entry and returns the first wrong response, or else the
     last response. ``right`` describes a correct response. ``page`` is the same request, for checks
-    on the hosts themselves; ``None`` disables them. ``min_interval`` is the shortest time between
-    two requests in seconds.
+    that run on the hosts; ``None`` disables these checks. ``min_interval`` is the shortest time
+    between two requests in seconds.
     """
 
     send: Callable[[], Answer]
@@ -91,7 +91,7 @@ class EntryProbe:
 
 
 def ignore_note(_: str) -> None:
-    """Discard a progress note. This function is the default callback."""
+    """Discard a progress message. This function is the default callback."""
 
 
 class Deployment(Fleet):
@@ -130,16 +130,14 @@ class Deployment(Fleet):
         self._keeps_deployment = False
         self._isolated_files: Mapping[str, Mapping[str, bytes]] | None = None
         self._server_watch = ServerWatch(runtime.service_manager, note)
-        # starts by host and unit, without pages that a host does not serve
+        # how units start, by host and unit, without pages that a host does not serve
         self._starts: dict[str, dict[str, UnitStart]] = {}
         self._answered_before: bool | None = None  # None until the first deployment
-        self._is_late = False  # True if the stack did not respond after the last rollback
+        self._is_late = False  # true if the stack did not respond after the last rollback
 
     @property
     def ready_seconds(self) -> float | None:
-        """Return the fixed time limit from the target's `ready:`. If this limit is ``None``, boot
-        times determine the limits.
-        """
+        """Return the time limit from the target's `ready:`; ``None`` if boot times determine it."""
         return self.boot_times.fixed_limit
 
     @ready_seconds.setter
@@ -158,7 +156,7 @@ class Deployment(Fleet):
         self._inspect_original_stack(desired_state)
         desired_state = replace_starts(desired_state, self._starts)
         self._back_up_hosts(desired_state)
-        originals = self._original_states(desired_state)
+        originals = self._collect_original_states(desired_state)
         try:
             return self._deploy(self._with_answer_limits(desired_state.with_secrets(originals)))
         except AutotuneError as error:
@@ -167,7 +165,7 @@ class Deployment(Fleet):
             raise
 
     def _deploy(self, desired: DesiredState) -> DeployResult:
-        """Deploy a state in which masked values have been filled in. Raises the same errors as
+        """Deploy a state in which placeholders were replaced by secrets. Raises the errors of
         `deploy`.
         """
         observed = self._observe_hosts(desired)
@@ -225,7 +223,7 @@ class Deployment(Fleet):
             lambda host: find_answered_pages(host, desired.hosts[host.name].starts, functions),
         ).unwrap()
         self._answered_before = self.probe.right.is_met(self.probe.send())
-        self._server_watch.ignore_down_servers(self.stack.instances, self._transports())
+        self._server_watch.ignore_down_servers(self.stack.instances, self._map_transports())
 
     def _find_recovery(self, desired: DesiredState) -> float:
         """Return the longest time, in seconds, until a load balancer uses a failed server again."""
@@ -237,12 +235,12 @@ class Deployment(Fleet):
             default=0.0,
         )
 
-    def _transports(self) -> dict[str, Transport]:
+    def _map_transports(self) -> dict[str, Transport]:
         return {name: self.hosts[name].transport for name in self.stack.hosts}
 
     def _with_answer_limits(self, desired: DesiredState) -> DesiredState:
         """Return the state with a time limit for each unit, and without readiness checks that request
-        the entry's page. This page is requested later.
+        the entry's page. The entry's page is requested later.
         """
         entries = {str(each) for each in (self.stack.entry, *self.stack.other_entries)}
         return replace_starts(
@@ -261,9 +259,7 @@ class Deployment(Fleet):
         )
 
     def _find_answer_limit(self, plans: Mapping[str, HostPlan]) -> float:
-        """Return the time limit, in seconds, for a correct response while restarted units may still
-        be booting.
-        """
+        """Return the time limit, in seconds, for a correct response after the plans' restarts."""
         units = [(name, unit) for name, plan in plans.items() for unit in plan.unit_actions]
         unit_limits = (self.boot_times.unit_limit(*unit) for unit in units)
         return max((self.boot_times.stack_limit, *unit_limits))
@@ -282,22 +278,24 @@ class Deployment(Fleet):
         if problem is None:
             self.boot_times.record_stack(time.monotonic() - start_time)
             return
-        failures = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
-        lines = [line for lines in failures.results.values() for line in lines]
-        message = "\n".join([f"the stack does not respond correctly: {problem}", *lines])
+        failure_results = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
+        failure_lines = [line for failure_lines in failure_results.results.values() for line in failure_lines]
+        message = "\n".join([f"the stack does not respond correctly: {problem}", *failure_lines])
         raise StackNotReady(message, hint=READY_HINT)
 
     def _await_servers(self, limit_seconds: float, settings: Settings) -> str | None:
-        """Wait until no server is down. Return ``None``, or the servers that are still down."""
-        active_instances, transports = self.stack.active_instances(settings), self._transports()
-        if not (down := self._server_watch.find_down(active_instances, transports)):
+        """Wait until no server is down. Return a message with the servers that are still down, or
+        ``None``.
+        """
+        active_instances, transports = self.stack.active_instances(settings), self._map_transports()
+        if not (down := self._server_watch.find_down_servers(active_instances, transports)):
             return None
         start_time, server_names = time.monotonic(), describe_down_servers(down)
         self._note(
             f"autotune waits, because load balancers report that servers are down: {server_names}"
         )
         with wait_notices.wait("the load balancer", "all servers", limit_seconds):
-            while down := self._server_watch.find_down(active_instances, transports):
+            while down := self._server_watch.find_down_servers(active_instances, transports):
                 if time.monotonic() - start_time > limit_seconds:
                     still_down = describe_down_servers(down)
                     return f"servers are still down after {limit_seconds:.0f} s: {still_down}"
@@ -310,8 +308,8 @@ class Deployment(Fleet):
     def await_service(self, *, is_answer_doubtful: bool) -> None:
         """Wait until load balancers use all servers: see `Fleet.await_service`.
 
-        The configuration worked after its deployment, so servers that are down now only need time
-        to recover from an overload.
+        The configuration worked after its deployment, so servers that are down only need time to
+        recover from an overload.
         """
         limit_seconds = self.boot_times.late_limit
         problem = self._await_servers(limit_seconds, self.deployed_settings)
@@ -326,7 +324,7 @@ class Deployment(Fleet):
             raise ServersDown(problem, hint=READY_HINT)
 
     def build_desired_state(self, settings: Settings) -> DesiredState:
-        """Return every host's state under ``settings``, without contacting a host. Raises
+        """Return the state of every host under ``settings``, without contacting a host. Raises
         DeployFailed.
         """
 
@@ -350,9 +348,9 @@ class Deployment(Fleet):
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """Return the changes that ``settings`` would make to each host now. No lock is needed."""
         base, masked = self._rendered_baseline, self.build_desired_state(settings)
-        states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
+        states_by_host = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
         current_hosts = self.hosts.run_on_hosts(
-            states, lambda host: read_current_host(host, states[host.name])
+            states_by_host, lambda host: read_current_host(host, states_by_host[host.name])
         ).unwrap()
         originals = self._add_isolated_files(
             masked, {name: host.state for name, host in current_hosts.items()}
@@ -386,17 +384,17 @@ class Deployment(Fleet):
         parameters cause actions.
         """
         base_state = (
-            self._confirmed_state.desired if self._confirmed_state else self._baseline_state()
+            self._confirmed_state.desired if self._confirmed_state else self._build_baseline_state()
         )
 
-        def build_plan(name: str) -> HostPlan:
+        def build_plan(host_name: str) -> HostPlan:
             current_settings = (
                 base_state.settings
                 if self._confirmed_state
-                else find_current_settings(name, base_state, observed[name])
+                else find_current_settings(host_name, base_state, observed[host_name])
             )
-            needed_actions = required_actions(desired, name, current_settings)
-            return plan_host(desired.hosts[name], observed[name], needed_actions)
+            needed_actions = list_required_actions(desired, host_name, current_settings)
+            return plan_host(desired.hosts[host_name], observed[host_name], needed_actions)
 
         return {name: build_plan(name) for name in self.stack.hosts}
 
@@ -405,14 +403,12 @@ class Deployment(Fleet):
         """Return the state with the baseline settings, in which secrets are still masked."""
         return self.build_desired_state(self.space.complete_without_repair({}).settings)
 
-    def _baseline_state(self) -> DesiredState:
+    def _build_baseline_state(self) -> DesiredState:
         base_state = self._rendered_baseline
-        return base_state.with_secrets(self._original_states(base_state))
+        return base_state.with_secrets(self._collect_original_states(base_state))
 
-    def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
-        """Return the hosts' state before the first change, including the files inside isolated
-        services.
-        """
+    def _collect_original_states(self, desired: DesiredState) -> dict[str, HostState]:
+        """Return the state of each host before the first change, including files inside containers."""
         return self._add_isolated_files(
             desired, {n: self.hosts[n].original_state for n in desired.hosts}
         )
@@ -420,7 +416,7 @@ class Deployment(Fleet):
     def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
     ) -> dict[str, HostState]:
-        """Return ``originals`` with the files inside isolated services, which are read only once."""
+        """Return ``originals`` with the files inside containers, which are read only once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
         if self._isolated_files is None:
@@ -465,16 +461,16 @@ class Deployment(Fleet):
             raise
 
     def _apply_plans(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        """Apply the plans, from the back-end tiers to the entry, and record boot times."""
+        """Apply the plans, back-end tiers first, and record boot times."""
 
         def apply_step(step: PlanStep, host: RuntimeHost) -> Mapping[str, float]:
             return host.apply(desired.hosts[host.name], step[host.name])
 
-        starts = {name: state.starts for name, state in desired.hosts.items()}
+        starts = {host_name: state.starts for host_name, state in desired.hosts.items()}
         for step in split_into_steps(plans, starts):
             boot_seconds = self.hosts.run_on_hosts(step, partial(apply_step, step)).unwrap()
-            for name, seconds in boot_seconds.items():
-                self.boot_times.record_units(name, seconds)
+            for host_name, seconds in boot_seconds.items():
+                self.boot_times.record_units(host_name, seconds)
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
         """Fill the store and the empty caches. Return true if all empty caches were filled."""
@@ -519,7 +515,7 @@ class Deployment(Fleet):
         """Roll every host back to the last good state or, without a good state, to the original
         state.
 
-        If the stack does not respond in time after the rollback, the study continues: see
+        If the stack does not respond in time after the rollback, the study continues. See
         `_await_late_stack`.
         """
         good_deployment = self._confirmed_state
@@ -597,7 +593,7 @@ class Deployment(Fleet):
             self._is_late = False
 
     def verify(self) -> None:
-        """Check that all units have kept running since the deployment. Raises the same errors as
+        """Check that all units have kept running since the deployment. Raises the errors of
         `Fleet.verify`.
         """
         self.check_load_hosts()
@@ -632,11 +628,11 @@ class Deployment(Fleet):
         return self._confirmed_state.desired.settings if self._confirmed_state else {}
 
     def keep_deployed(self) -> None:
-        """Keep the deployment when hosts are released. `autotune restore` still reverts it."""
+        """Keep the deployment when hosts are released: see `Fleet.keep_deployed`."""
         assert self.outlives_tuner
         assert self._confirmed_state is not None
-        states = self._confirmed_state.desired.hosts
-        self.hosts.run_on_hosts(states, lambda host: host.persist_state(states[host.name])).unwrap()
+        states_by_host = self._confirmed_state.desired.hosts
+        self.hosts.run_on_hosts(states_by_host, lambda host: host.persist_state(states_by_host[host.name])).unwrap()
         self._keeps_deployment = True
 
     def restore(self) -> None:
@@ -648,8 +644,8 @@ class Deployment(Fleet):
         self.hosts.unlock(restored=not self._keeps_deployment)
 
     def confirm_restored(self) -> None:
-        """Wait for a correct response if the stack responded correctly before the study, and note
-        the result.
+        """Wait for a correct response if the stack responded correctly before the study, and report
+        the result as a progress message.
         """
         if self._keeps_deployment or not self._answered_before:
             return
@@ -684,20 +680,18 @@ class Deployment(Fleet):
         return build_host_records(desired, originals, self._find_baseline())
 
     def _find_baseline(self) -> DesiredState | None:
-        """Return the baseline state, or ``None`` if masked values must come from a file that has no
-        backup.
-        """
+        """Return the baseline state, or ``None`` if a file with its secrets has no backup."""
         try:
-            return self._baseline_state()
+            return self._build_baseline_state()
         except AutotuneError:
             return None
 
 
 def _find_authority(url: str) -> str:
-    """Return ``host:port`` from a URL."""
+    """Return the ``host:port`` of a URL."""
     return url.partition("://")[2].partition("/")[0]
 
 
 def _list_changing_hosts(plans: Mapping[str, HostPlan]) -> list[str]:
-    """Return the hosts whose plans change anything."""
+    """Return the hosts whose plans are not empty."""
     return [name for name, plan in plans.items() if plan]

@@ -36,8 +36,8 @@ from autotune.target.model import Data
 from autotune.target.shipped_files import find_shipped_directory
 
 RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by name of the instance, then by path
-# Maps a path or kernel value to the units that a change affects, and to the action that each unit
-# needs.
+# Maps a path or kernel value to the units that its change affects. Each unit is mapped to the action
+# that it needs.
 RequiredActions = Mapping[str, Mapping[str, Action]]
 
 
@@ -53,7 +53,7 @@ class DesiredState:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Return every present file by ``instance/path``, with its secrets masked for records."""
+        """Return the files that must exist, by ``instance/path``, with their secrets masked."""
         absent_files = {
             (instance.name, path)
             for instance in self.instances
@@ -68,7 +68,7 @@ class DesiredState:
         }
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
-        """True if a file of an instance must be absent. ``path`` is the service's own path."""
+        """True if a file of an instance must be absent. ``path`` is the path inside the service."""
         return (
             self.hosts[instance.placement.host]
             .files[self.layout.path_for(instance, path)]
@@ -101,13 +101,13 @@ class DesiredState:
         return replace(self, hosts=hosts)
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
-        """Return the function that finds the parts of a host's own file that contain no secrets, or
-        ``None`` for an unknown file.
+        """Return the function that finds the parts without secrets in a host's own file; ``None``
+        for an unknown file.
         """
         for instance in self.instances_on(host):
-            for name in self.rendered_files[instance.name]:
-                if self.layout.path_for(instance, name) == path:
-                    return find_outliner(instance.service, name)
+            for service_path in self.rendered_files[instance.name]:
+                if self.layout.path_for(instance, service_path) == path:
+                    return find_outliner(instance.service, service_path)
         return None
 
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
@@ -163,8 +163,8 @@ def build_desired_state(
     """Return the desired state of every host under ``settings``. Units of active instances run, and
     all other units are stopped.
 
-    ``start_of`` returns how an instance's unit starts. Raises AutotuneError if two instances need
-    the same file on one host.
+    ``files_of`` returns an instance's files, and ``start_of`` describes the start of its unit. Raises
+    AutotuneError if two instances need different contents of the same file on one host.
     """
     instances = stack.active_instances(settings)
     rendered_files = {instance.name: files_of(instance) for instance in instances}
@@ -186,13 +186,13 @@ def build_desired_state(
     return DesiredState(settings, instances, rendered_files, hosts, layout)
 
 
-def required_actions(
+def list_required_actions(
     desired: DesiredState, host: str, old_settings: Settings | None
 ) -> dict[str, dict[str, Action]]:
-    """Return, for each file or kernel value, the least disruptive actions with which a change takes
-    effect in the units.
+    """Return, for each file or kernel value, the least disruptive action with which a change takes
+    effect in each unit.
 
-    ``old_settings`` are the deployed settings; ``None`` means that they are unknown.
+    ``old_settings`` are the deployed settings; ``None`` if they are unknown.
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
     instances = desired.instances_on(host)
@@ -232,12 +232,11 @@ def find_instance_actions(
     *,
     is_first: bool = False,
 ) -> dict[str, Action]:
-    """Return the action that each instance gets. The action is that of the instance's unit. If no unit
-    reads the instance's files and a file changed, the action is a reload.
+    """Return the action of each instance, which is the action of its unit.
 
-    If instances share a unit, the action applies to the unit's main instance and to instances with
-    changed files. In a study's first deployment (``is_first``), the action is a restart instead of this
-    reload.
+    If instances share a unit, only the unit's main instance and instances with changed files get the
+    action. An instance without a unit is reloaded if one of its files changed; in a study's first
+    deployment (``is_first``), it is restarted instead.
     """
     fallback_action = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
@@ -317,33 +316,33 @@ def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> 
 def _build_file_states(
     instances: Sequence[ServiceInstance], rendered_files: RenderedFiles, layout: RuntimeLayout
 ) -> dict[str, FileState]:
-    states: dict[str, FileState] = {}
-    writers: dict[str, str] = {}
+    states_by_path: dict[str, FileState] = {}
+    writers_by_path: dict[str, str] = {}
     for instance in instances:
         files = {
             file.path: file for file in resolve_config_files(instance.service, instance.placement)
         }
-        for name, content in rendered_files[instance.name].items():
-            path = layout.path_for(instance, name)
-            if path in states and (states[path].content or b"") != content:
+        for service_path, content in rendered_files[instance.name].items():
+            path = layout.path_for(instance, service_path)
+            if path in states_by_path and (states_by_path[path].content or b"") != content:
                 raise AutotuneError(
-                    f"{writers[path]} and {instance.name} both need {path} on {instance.placement.host}",
+                    f"{writers_by_path[path]} and {instance.name} both need {path} on {instance.placement.host}",
                     hint="give each tier separate hosts, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
-            is_absent = files[name].optional and not content
-            states[path] = (
-                FileState() if is_absent else FileState(content, layout.mode_for(files[name]))
+            is_absent = files[service_path].optional and not content
+            states_by_path[path] = (
+                FileState() if is_absent else FileState(content, layout.mode_for(files[service_path]))
             )
-            writers[path] = instance.name
-    return states
+            writers_by_path[path] = instance.name
+    return states_by_path
 
 
 def _find_reading_units(
     instance: ServiceInstance, instances: Iterable[ServiceInstance], layout: RuntimeLayout
 ) -> dict[str, ServiceInstance]:
-    """Return the units that read an instance's files: its own unit, or the units of its tier on the
-    host.
+    """Return the units that read an instance's files: its own unit or, without an own unit, the units
+    of its tier on the host.
     """
     own_unit = layout.unit_for(instance)
     if own_unit is not None:
@@ -371,7 +370,7 @@ def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str,
 
 
 def find_ranks(stack: Stack) -> dict[str, int]:
-    """Return the rank of each tier in the start order: the number of tiers that it calls."""
+    """Return the rank of each tier in the start order: the number of tiers that the tier calls."""
     return {tier: len(called_tiers) for tier, called_tiers in stack.called_tiers.items()}
 
 
@@ -397,22 +396,22 @@ def render_files(
 ) -> dict[str, bytes]:
     """Return the files of one service in one placement, as a mapping from path to content.
 
-    Templates use bare names for the service's own settings. The settings of each other service in the
-    tier are in a mapping with the service's name. ``overrides`` is the user's template directory, which
-    takes precedence. Raises RenderError.
+    Templates use bare names for the service's own settings. The settings of all services in the tier are
+    also in a mapping, by service. ``overrides`` is the user's template directory, which takes precedence.
+    Raises RenderError.
     """
     from autotune.deploy.templates import render_file  # Jinja2 is slow to load
 
     by_service: dict[str, dict[str, Value]] = {}
-    for full_name, value in settings.items():
-        name = ParameterName.parse(full_name)
-        if name.tier == placement.tier and name.parameter:
-            by_service.setdefault(name.service, {})[name.parameter] = value
+    for full_name, setting in settings.items():
+        parsed_name = ParameterName.parse(full_name)
+        if parsed_name.tier == placement.tier and parsed_name.parameter:
+            by_service.setdefault(parsed_name.service, {})[parsed_name.parameter] = setting
     directories = (*((overrides,) if overrides else ()), find_shipped_directory("templates"))
     own_settings = by_service.get(service.name, {})
-    values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
+    template_values = {**own_settings, "site": placement, "data": data_set, "beside": by_service}
     return {
-        file.path: render_file(directories, file.template, values, file.text)
+        file.path: render_file(directories, file.template, template_values, file.text)
         for file in resolve_config_files(service, placement)
     }
 
@@ -428,9 +427,8 @@ def plan_host(
 ) -> HostPlan:
     """Return the smallest plan that brings a host into the desired state.
 
-    Units in ``forced_actions`` need an action in any state, because they may have read files that
-    no longer exist. If a tuner was killed, the service manager may also have read files that no
-    longer exist.
+    Units in ``forced_actions`` get an action even if nothing changed, because the units may have read
+    files that no longer exist. After a killed tuner, the service manager may also have read such files.
     """
     changed_paths = [
         path for path, state in desired.files.items() if not observed.files[path].matches(state)

@@ -1,4 +1,4 @@
-"""Read the values that the software finds in candidate files before the files are deployed.
+"""Read the values that the software finds in candidate files, before the files are deployed.
 
 The candidate files are staged, and mounted at their final paths only for the command that reads
 them. The current files do not change.
@@ -15,11 +15,11 @@ from autotune.services.base import Value
 from autotune.transports.base import Transport
 
 
-def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mapping[str, Value]]:
+def read_file_values(transport: Transport, validation_cases: ValidationCases) -> list[Mapping[str, Value]]:
     """Return the parameter values of each case, by bare parameter name.
 
-    A case's result is empty if its service cannot print values, or if the software rejects the
-    files. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    The values of a case are empty if its service cannot print values, or if the software rejects the
+    files. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
 
     def build_file_queries(staged_case: StagedCase) -> list[Command]:
@@ -29,16 +29,16 @@ def read_file_values(transport: Transport, cases: ValidationCases) -> list[Mappi
             for readback in readbacks
         ]
 
-    values: list[Mapping[str, Value]] = []
-    answers_by_case = run_on_staged_files(transport, cases, "values", build_file_queries)
-    for (instance, _), answers in zip(cases, answers_by_case, strict=True):
+    values_by_case: list[Mapping[str, Value]] = []
+    answers_by_case = run_on_staged_files(transport, validation_cases, "values", build_file_queries)
+    for (instance, _), command_results in zip(validation_cases, answers_by_case, strict=True):
         readbacks = instance.service.list_file_readbacks(instance.placement)
-        values.append(
+        values_by_case.append(
             {
                 name: value
-                for readback, answer in zip(readbacks, answers, strict=True)
-                if answer.ok
-                for name, value in readback.parse(answer.stdout).items()
+                for readback, command_result in zip(readbacks, command_results, strict=True)
+                if command_result.ok
+                for name, value in readback.parse(command_result.stdout).items()
             }
         )
-    return values
+    return values_by_case

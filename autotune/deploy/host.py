@@ -1,4 +1,4 @@
-"""One host that is observed, backed up and changed. Most methods make one round trip to the host."""
+"""Observe, back up and change one host. Most methods make one round trip to the host."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # time limit of a test start, in seconds
-# maximum seconds to stop and start the units of a host; systemd gives each unit 90 s to stop
+# maximum time to stop and start the units of a host; systemd gives each unit 90 s to stop
 ACTION_TIMEOUT_SECONDS = 150.0
 
-# Line that `children_replaced` in on_host.sh prints: unit, number of processes, addresses of
-# clients.
+# The line that `children_replaced` in on_host.sh prints: a unit, the number of its old processes, and
+# the addresses of their clients.
 _DRAINING_PATTERN = re.compile(
     r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
 )
@@ -94,8 +94,7 @@ class ManagedHost:
         self._started: set[str] = set()
         self._staging_directories: dict[str, str] = {}
         self._noted_units: set[str] = set()  # units whose old processes were already noted
-        # Every account can write to the directory for test starts, so the directory's name must not
-        # be guessable.
+        # Every account can write to the directory for test starts, so its name must not be guessable.
         self._test_start_suffix = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
@@ -108,7 +107,7 @@ class ManagedHost:
 
     @property
     def original_state(self) -> HostState:
-        """Return the backed-up state before the first change, with the order in which units start."""
+        """Return the state before the first change, with the start order of its units."""
         return self.backup.ordered_state
 
     @property
@@ -129,7 +128,7 @@ class ManagedHost:
             )
 
     def observe(self, desired: HostState) -> ObservedHost:
-        """Return the current state of everything in ``desired``."""
+        """Return the current state of all files, units and kernel values in ``desired``."""
         return self._read_state(desired, ())[0]
 
     def observe_and_query(
@@ -141,8 +140,8 @@ class ManagedHost:
             Command(wrap_command(instance.placement, argv) if wrap_command else argv)
             for instance, argv in queries
         ]
-        observed, answers = self.observe_and_run(desired, commands)
-        return observed, [command_result.stdout for command_result in answers]
+        observed, command_results = self.observe_and_run(desired, commands)
+        return observed, [command_result.stdout for command_result in command_results]
 
     def observe_and_run(
         self, desired: HostState, commands: Sequence[Command]
@@ -152,29 +151,29 @@ class ManagedHost:
 
         Raises CommandFailed for a required command that failed.
         """
-        paths, names, keys = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
+        paths, unit_names, sysctl_names = tuple(desired.files), tuple(desired.units), tuple(desired.sysctls)
         look_commands = [
             ("look", *paths),
-            ("units", *names) if names else ("true",),
-            ("kernel", *(key.replace(".", "/") for key in keys)),
+            ("units", *unit_names) if unit_names else ("true",),
+            ("kernel", *(key.replace(".", "/") for key in sysctl_names)),
         ]
-        files_result, units_result, kernel_result, *answers = run_required(
+        files_result, units_result, kernel_result, *command_results = run_required(
             self.transport,
             [*(Command(words, required=True) for words in look_commands), *commands],
-            # If this process holds the lock, first wait for earlier commands that are still running.
+            # If this process holds the lock, earlier commands may still be running, so wait for them.
             exclusive=self.lock.is_locked,
             functions=self._functions,
         )
-        files = parse_files(paths, files_result.stdout)
-        self._staging_directories |= {path: file.staging_directory for path, file in files.items()}
+        observed_files = parse_files(paths, files_result.stdout)
+        self._staging_directories |= {path: file.staging_directory for path, file in observed_files.items()}
         observed = ObservedHost(
-            files,
-            self._manager.parse_units(names, units_result.stdout)
-            if self._manager and names
+            observed_files,
+            self._manager.parse_units(unit_names, units_result.stdout)
+            if self._manager and unit_names
             else {},
-            parse_sysctls(keys, kernel_result.stdout),
+            parse_sysctls(sysctl_names, kernel_result.stdout),
         )
-        return observed, answers
+        return observed, command_results
 
     def back_up(
         self,
@@ -182,14 +181,14 @@ class ManagedHost:
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up, on the controller and on the host, everything in ``desired`` that has no backup
-        yet.
+        """Back up the files, units and kernel values in ``desired`` that have no backup yet. Copies
+        are written on the controller and on the host.
 
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
         """
-        files = {**desired.files, **{path: FileState() for path in created_files}}
-        new_state = self.backup.find_missing(HostState(files, desired.units, desired.sysctls))
+        file_states = {**desired.files, **{path: FileState() for path in created_files}}
+        new_state = self.backup.find_missing(HostState(file_states, desired.units, desired.sysctls))
         if new_state == HostState():
             return
         parent_states = {
@@ -221,7 +220,7 @@ class ManagedHost:
         self.backup = backup
 
     def _require_replaceable(self, desired: HostState, observed: ObservedHost) -> None:
-        """Raise AutotuneError if a file is a directory, or if a unit does not exist."""
+        """Raise AutotuneError if a path is a directory, or if a unit does not exist."""
         for path, file in desired.files.items():
             is_directory = path in observed.files and observed.files[path].kind == "directory"
             if is_directory and not file.is_absent:
@@ -243,16 +242,16 @@ class ManagedHost:
         """Write new files next to the files that they replace, and validate the new files with the
         software.
 
-        If other accounts can rename files on the path, files are staged in a directory that only
-        root can enter. Raises InvalidConfiguration with the software's message, and CommandFailed
-        if a file cannot be written.
+        If other accounts can rename files on a path, its new file is staged in a directory that only
+        root can enter. Raises InvalidConfiguration with the software's message, or CommandFailed if a
+        file cannot be written.
         """
         commands = [
             self._build_staging_command(path, desired.files[path]) for path in plan.files_to_write
         ]
-        trials = [Command(self._build_check(check)) for check in checks]
-        answers = self._run_locked([*commands, *trials], timeout=60.0)
-        for check, command_result in zip(checks, answers[len(commands) :], strict=True):
+        check_commands = [Command(self._build_check(check)) for check in checks]
+        command_results = self._run_locked([*commands, *check_commands], timeout=60.0)
+        for check, command_result in zip(checks, command_results[len(commands) :], strict=True):
             if not command_result.ok:
                 reason = command_result.error_text or "its configuration is not accepted"
                 raise InvalidConfiguration(f"{check.instance.name}: {reason}")
@@ -279,40 +278,40 @@ class ManagedHost:
         return self._staging_directories.get(path) or staged_path(path)
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Remove staged files."""
+        """Remove the files that were staged for ``plan``."""
         if plan.files_to_write:
             self._run_locked([Command(("unstage", *plan.files_to_write))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
         """Apply the plan and return the boot time of each restarted unit in seconds.
 
-        Digests of new files are recorded first. Files that other programs or people have changed
-        are copied first, and the copies are reported. Raises CommandFailed with the output of the
+        Before the change, digests of new files are recorded, and files that other programs or people
+        have changed are copied. The copies are reported. Raises CommandFailed with the output of the
         unit or command that failed.
         """
         digests = {path: desired.files[path].digest for path in plan.files_to_write}
         written_values = {**digests, **plan.sysctls, **dict.fromkeys(plan.boot_changes, ANY_DIGEST)}
         self.backup = self.backup.with_written_digests(written_values, plan.replaced)
         backup_commands = [self._store_backup(self.backup)] if written_values else []
-        # A directory to which others have added files is not removed, and is reported later.
+        # A directory to which others have added files is kept, and is reported later.
         steps = [
             Command(words, required=words[0] != "remove")
             for words in self._list_steps(desired, plan)
         ]
-        answers = self._run_locked(
+        command_results = self._run_locked(
             [*backup_commands, *steps], timeout=_compute_action_timeout(desired, plan)
         )
-        return _parse_boot_seconds(answers)
+        return _parse_boot_seconds(command_results)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """Apply the plan that restores the original state, and continue after failed steps. Return
-        the failures.
+        """Apply the plan that restores the original state. Continue after failed steps, and return
+        the error messages.
         """
         steps = [Command(words) for words in self._list_steps(desired, plan)]
-        answers = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
+        command_results = self._run_locked(steps, timeout=_compute_action_timeout(desired, plan))
         return [
             command_result.error_text or " ".join(step.argv[:2])
-            for step, command_result in zip(steps, answers, strict=False)
+            for step, command_result in zip(steps, command_results, strict=False)
             if not command_result.ok and step.argv[0] != "remove"
         ]
 
@@ -331,8 +330,8 @@ class ManagedHost:
         ]
         commands += [("remove", path, *own_digests(path)) for path in plan.files_to_remove]
         if plan.sysctls:
-            values = (f"{name}={value}" for name, value in plan.sysctls.items())
-            commands.append(("sysctl", "-q", "-w", *values))
+            assignments = (f"{name}={value}" for name, value in plan.sysctls.items())
+            commands.append(("sysctl", "-q", "-w", *assignments))
         if self._manager and any(
             path.startswith(self._manager.unit_directory) for path in plan.unread_files
         ):
@@ -344,8 +343,8 @@ class ManagedHost:
                 if action is Action.RELOAD
                 else [("clock", unit), ("restart", unit)]
             )
-            start = desired.starts.get(unit, UnitStart())
-            commands += [start.build_wait_command(unit), ("clock", unit)]
+            unit_start = desired.starts.get(unit, UnitStart())
+            commands += [unit_start.build_wait_command(unit), ("clock", unit)]
         commands += [
             ("enable" if starts else "disable", unit) for unit, starts in plan.boot_changes.items()
         ]
@@ -353,7 +352,7 @@ class ManagedHost:
         return commands
 
     def _note_draining(self, output: str) -> None:
-        """Note old processes that still serve connections made before a reload."""
+        """Report old processes that still serve connections made before a reload."""
         match = _DRAINING_PATTERN.search(output)
         if match is None or match[1] in self._noted_units:
             return
@@ -365,8 +364,8 @@ class ManagedHost:
         self._run_locked([Command(("unstage", *self.backup.state.files))])
 
     def list_saved_copies(self) -> list[str]:
-        """Return a line for each saved copy of a file that someone else had changed before autotune
-        replaced it.
+        """Return a line for each saved copy. A file is copied before its replacement if someone else
+        had changed the file.
         """
         (command_result,) = run_required(self.transport, [Command(("kept_aside",), required=True)])
         return [
@@ -379,12 +378,12 @@ class ManagedHost:
         return f"{self.name}: a copy of /{path}, which others had changed, is in {saved_copy}"
 
     def find_failures(self) -> list[str]:
-        """Return the names and last messages of units that should be running but are not."""
+        """Return the names and last messages of units that should be running but have stopped."""
         commands = [Command(("complaint", unit)) for unit in sorted(self._started)]
-        answers = run_commands(self.transport, commands, functions=self._functions)
+        command_results = run_commands(self.transport, commands, functions=self._functions)
         return [
             f"{self.name}: {command_result.error_text}"
-            for command_result in answers
+            for command_result in command_results
             if command_result.error_text
         ]
 
@@ -407,11 +406,11 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def delete_study_backup(self, restored: HostBackup) -> None:
-        """Remove another study's backup copy on the controller, after its host was restored. The
+        """Remove another study's backup copy of this host on the controller, after a restore. The
         other study is in the same parent directory.
 
-        ``restored`` was read from the host. A copy with a different original state is kept, because it
-        may belong to another machine.
+        ``restored`` is the restored backup, which was read from the host. A copy with a different
+        original state is kept, because the copy may belong to another machine.
         """
         own_directory = self._store.directory.parent
         study_directory = find_study_directory(own_directory)
@@ -448,8 +447,7 @@ class ManagedHost:
         if not self.is_changed:
             return
         applied_backup = self.read_backup_copy(APPLIED_BACKUP_FILE)
-        # After several kept deployments, a restore returns the host to its state before the first
-        # one.
+        # After several kept deployments, a restore reverts all of them.
         backup = encode_backup(
             applied_backup.merge_later(self.backup) if applied_backup else self.backup
         )
@@ -479,22 +477,22 @@ class ManagedHost:
                 files_to_write=tuple(path for path in plan.files_to_write if path in kept_paths),
             )
         )
-        files = {path: file for path, file in original.files.items() if path not in kept_paths}
+        restorable_files = {path: file for path, file in original.files.items() if path not in kept_paths}
         messages = [
             f"{self.name}: {check.unit} refuses its original files, so the current files "
             f"are kept: {message}"
             for check, message in refused_checks.items()
         ]
-        return replace(original, files=files), messages
+        return replace(original, files=restorable_files), messages
 
     def _stage_originals(
         self, original: HostState, plan: HostPlan, observed: ObservedHost
     ) -> dict[BackupCheck, str]:
-        """Stage the original files. Return the software's messages about them, for each check that
-        the current files pass.
+        """Stage the original files. For each check that only the current files pass, return the
+        software's message about the original files.
 
-        If an original replaces something other than a file, nothing is validated, because no check
-        could use that original. Files that will be removed are empty during the check.
+        If an original file replaces a link or a directory, nothing is validated, because checks could
+        not use the original file. Files that will be removed are empty during the check.
         """
         staging_commands = [
             self._build_staging_command(path, original.files[path]) for path in plan.files_to_write
@@ -517,22 +515,22 @@ class ManagedHost:
         commands = [Command(self._build_original_check(check, changing_paths)) for check in checks]
         commands += [Command(self._build_original_check(check, ())) for check in checks]
         running_by_check = {check: observed.units[check.unit].active for check in checks}
-        answers = self._run_locked(
+        command_results = self._run_locked(
             [*staging_commands, *commands, Command(("unstage", *removed_paths))],
             timeout=ACTION_TIMEOUT_SECONDS,
         )[len(staging_commands) :]
         return {
             check: staged_result.error_text
             for check, staged_result, current_result in zip(
-                checks, answers, answers[len(checks) :], strict=False
+                checks, command_results, command_results[len(checks) :], strict=False
             )
             if not staged_result.ok
             and (current_result.ok if {*check.files} & {*check.argv} else running_by_check[check])
         }
 
     def _build_original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-        """Return the command of a recorded check, which uses staged files for the paths in
-        ``changing`` and current files otherwise.
+        """Return the command of a recorded check. The check uses staged files for the paths in
+        ``changing``, and current files for all other paths.
         """
         validation = TrialStart(check.argv, check.socket) if check.socket else check.argv
         return self._build_staged_check(validation, check.directory, changing)
@@ -540,7 +538,7 @@ class ManagedHost:
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]
     ) -> tuple[ObservedHost, dict[str, bytes]]:
-        """Return the current state, and the contents of the files in ``content_paths``."""
+        """Return the current state of ``desired``, and the contents of the files ``content_paths``."""
         contents_command = Command(("contents", *content_paths), required=True)
         observed, (content,) = self.observe_and_run(desired, [contents_command])
         contents = _decode_contents(content_paths, content.stdout)
@@ -572,21 +570,21 @@ class ManagedHost:
     def _run_locked(
         self, commands: Sequence[Command], timeout: float = 30.0
     ) -> list[CommandResult]:
-        """Run commands that change the host, if this object still holds the lock."""
+        """Run commands that change the host. Raises LockedError if the lock was lost."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
-        answers = run_commands(
+        command_results = run_commands(
             self.transport,
             [fence, *commands],
             timeout=timeout,
             exclusive=True,
             functions=self._functions,
         )
-        if not answers[0].ok:
+        if not command_results[0].ok:
             raise LockedError(
-                f"{self.name}: {answers[0].error_text}", hint="another tuner took over this host"
+                f"{self.name}: {command_results[0].error_text}", hint="another tuner took over this host"
             )
-        for command, command_result in zip(commands, answers[1:], strict=False):
+        for command, command_result in zip(commands, command_results[1:], strict=False):
             if (
                 command.argv[0] in ("swap", "remove")
                 and command_result.ok
@@ -599,7 +597,7 @@ class ManagedHost:
                 raise CommandFailed(
                     f"{self.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
                 )
-        return answers[1:]
+        return command_results[1:]
 
 
 def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
@@ -608,22 +606,22 @@ def _compute_action_timeout(desired: HostState, plan: HostPlan) -> float:
     return ACTION_TIMEOUT_SECONDS + sum(2 * start.seconds for start in starts)
 
 
-def _parse_boot_seconds(answers: Sequence[CommandResult]) -> dict[str, float]:
-    """Return each restarted unit's boot time: the seconds between its two ``clock`` commands. Units
-    that were reloaded have only one ``clock`` command.
+def _parse_boot_seconds(command_results: Sequence[CommandResult]) -> dict[str, float]:
+    """Return the boot time of each restarted unit: the seconds between its two ``clock`` commands.
+    Reloaded units have only one ``clock`` command.
     """
-    times: dict[str, list[float]] = {}
-    for command_result in answers:
+    clock_times: dict[str, list[float]] = {}
+    for command_result in command_results:
         if command_result.argv[0] == "clock" and is_decimal(command_result.stdout.strip()):
-            times.setdefault(command_result.argv[1], []).append(
+            clock_times.setdefault(command_result.argv[1], []).append(
                 parse_decimal(command_result.stdout.strip())
             )
-    return {unit: last - first for unit, (first, *later) in times.items() for last in later}
+    return {unit: last - first for unit, (first, *later) in clock_times.items() for last in later}
 
 
 def staged_path(path: str) -> str:
-    """Return the path of a staged file. The name starts with a dot, so include patterns such as
-    ``*.conf`` do not match it.
+    """Return the path at which the new file for ``path`` is staged. Its name starts with a dot, so
+    include patterns such as ``*.conf`` do not match the staged file.
     """
     location = PurePosixPath(path)
     return str(location.with_name(f".{location.name}.autotune-new"))
@@ -632,11 +630,11 @@ def staged_path(path: str) -> str:
 def build_staged_check(
     method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command that validates staged files in place of the real files. ``staged_paths``
+    """Return the command that validates staged files instead of the real files. ``staged_paths``
     maps real paths to staged paths.
 
     Paths in the command's arguments are replaced by staged paths. Files that are not arguments, or
-    are staged in a separate directory, are mounted over the real files for this check only.
+    that are staged in a separate directory, are mounted over the real files during the check.
     ``directory`` is a writable directory for a test start.
     """
     uses_other_paths = any(location != staged_path(path) for path, location in staged_paths.items())
@@ -665,20 +663,20 @@ def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
     """Return the contents of files by path, from the output of the shell function ``contents``. Raises
     AutotuneError for invalid output.
     """
-    lines = split_lines(output)
+    encoded_contents = split_lines(output)
     # The shell removes empty lines at the end, which stand for absent files.
-    lines += [""] * (len(paths) - len(lines))
+    encoded_contents += [""] * (len(paths) - len(encoded_contents))
     with wrap_parse_errors("the contents of files", "(not shown)"):
         return {
             path: base64.b64decode(line, validate=True)
-            for path, line in zip(paths, lines, strict=True)
+            for path, line in zip(paths, encoded_contents, strict=True)
         }
 
 
 def check_unchanged(
     host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
 ) -> None:
-    """Raise AutotuneError if a file changed between the reads of its state and its content."""
+    """Raise AutotuneError if a file was changed between the reads of its state and its content."""
     for path, content in contents.items():
         digest = FileState(content).digest
         if observed[path].kind == "file" and observed[path].detail != digest:
@@ -712,11 +710,10 @@ def _build_backup_check(check: ConfigurationCheck, backup: HostState) -> BackupC
 IGNORE_BROKEN_PIPE = "trap : PIPE\n"
 
 
-def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | None]:
-    """Return the software's message about the files of each instance, or ``None`` if it accepts
-    them.
+def validate_cases(transport: Transport, validation_cases: ValidationCases) -> list[str | None]:
+    """Return the software's message about the files of each instance, or ``None`` for accepted files.
 
-    All instances must be on the transport's host. Raises HostUnreachable, and AutotuneError if no
+    All instances must be on the transport's host. Raises HostUnreachable, or AutotuneError if no
     validation is possible.
     """
 
@@ -724,7 +721,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
         check = _build_check(staged.instance, staged.files, staged.directory)
         return [] if check is None else [Command(check)]
 
-    answers_by_case = run_on_staged_files(transport, cases, "validated", build_check)
+    answers_by_case = run_on_staged_files(transport, validation_cases, "validated", build_check)
     return [
         next((a.error_text or "it is refused" for a in answers if not a.ok), None)
         for answers in answers_by_case
@@ -733,9 +730,7 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
 
 @dataclass(frozen=True)
 class CurrentFile:
-    """A file on a host, with its observed state and content. The content is empty if the file does
-    not exist.
-    """
+    """A file on a host, with its observed state and content. The content of an absent file is empty."""
 
     observed: ObservedFile
     content: bytes
@@ -759,21 +754,21 @@ class StagedCase:
 
 def run_on_staged_files(
     transport: Transport,
-    cases: ValidationCases,
+    validation_cases: ValidationCases,
     purpose: str,
     build_commands: Callable[[StagedCase], Sequence[Command]],
 ) -> list[Sequence[CommandResult]]:
     """Stage the files of each case, run the commands of the case, and remove the files.
 
     Returns the results of the commands for each case. ``purpose`` is part of the staging
-    directory's name. Raises HostUnreachable, and AutotuneError if a file cannot be staged.
+    directory's name. Raises HostUnreachable, or AutotuneError if a file cannot be staged.
     """
-    name = f"{purpose}-{secrets.token_hex(8)}"  # random, as another tuner may be staging files
-    originals = _read_masked_files(transport, cases)
+    staging_name = f"{purpose}-{secrets.token_hex(8)}"  # random, because another tuner may stage files too
+    originals = _read_masked_files(transport, validation_cases)
     commands: list[Command] = []
     answer_slices: list[slice] = []
-    for number, (instance, files) in enumerate(_insert_secrets(cases, originals)):
-        staged = StagedCase(instance, files, f"{instance.placement.directory}.{name}/{number}")
+    for case_number, (instance, files) in enumerate(_insert_secrets(validation_cases, originals)):
+        staged = StagedCase(instance, files, f"{instance.placement.directory}.{staging_name}/{case_number}")
         commands += [
             _build_write_command(path, target, files[path], originals.get(path))
             for path, target in staged.staged_paths.items()
@@ -781,32 +776,32 @@ def run_on_staged_files(
         own_commands = build_commands(staged)
         answer_slices.append(slice(len(commands), len(commands) + len(own_commands)))
         commands += own_commands
-    directories = sorted({f"{instance.placement.directory}.{name}" for instance, _ in cases})
+    directories = sorted({f"{instance.placement.directory}.{staging_name}" for instance, _ in validation_cases})
     commands.append(Command(("discard_staged", *directories)))
-    answers = run_commands(
-        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=IGNORE_BROKEN_PIPE
+    command_results = run_commands(
+        transport, commands, timeout=60.0 + 10.0 * len(validation_cases), functions=IGNORE_BROKEN_PIPE
     )
-    return [answers[own_slice] for own_slice in answer_slices]
+    return [command_results[own_slice] for own_slice in answer_slices]
 
 
-def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str, CurrentFile]:
+def _read_masked_files(transport: Transport, validation_cases: ValidationCases) -> dict[str, CurrentFile]:
     """Return the host's current version of each file that contains placeholders for secrets."""
-    paths = sorted({path for _, files in cases for path in files if has_placeholder(files[path])})
+    paths = sorted({path for _, files in validation_cases for path in files if has_placeholder(files[path])})
     return read_files(transport, paths) if paths else {}
 
 
 def _insert_secrets(
-    cases: ValidationCases, originals: Mapping[str, CurrentFile]
+    validation_cases: ValidationCases, originals: Mapping[str, CurrentFile]
 ) -> ValidationCases:
     """Return the cases with each placeholder replaced by the secret in the host's own file."""
     if not originals:
-        return cases
+        return validation_cases
     contents = {path: file.content for path, file in originals.items()}
-    return [(instance, fill_secrets(instance, files, contents)) for instance, files in cases]
+    return [(instance, fill_secrets(instance, files, contents)) for instance, files in validation_cases]
 
 
 def fill_secrets(
-    instance: ServiceInstance, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
+    instance: ServiceInstance, masked_files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
 ) -> dict[str, bytes]:
     """Return files with each placeholder replaced by the text from the host's own file.
 
@@ -819,7 +814,7 @@ def fill_secrets(
             f"{instance.placement.host}: {path}",
             find_outliner(instance.service, path),
         )
-        for path, content in files.items()
+        for path, content in masked_files.items()
     }
 
 
@@ -851,8 +846,8 @@ def _build_write_command(
 ) -> Command:
     """Return the command that writes a staged file.
 
-    If ``existing`` is given, the staged file contains its secrets and therefore gets its mode and
-    owner.
+    If ``existing`` is given, the staged file contains the secrets of the existing file, and therefore
+    gets the mode and owner of the existing file.
     """
     owner_and_mode: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
@@ -873,7 +868,7 @@ def _build_check(
     argv = validation.argv if isinstance(validation, TrialStart) else validation
     staged_paths = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(validation, TrialStart):
-        # The files may include each other by their real paths, so they are mounted there.
+        # The files may include each other by their real paths, so they are mounted at these paths.
         return build_mount_command(staged_paths, argv) if files else None
     staged_paths[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, staged_paths)

@@ -18,7 +18,7 @@ from autotune.transports.base import CommandResult, Transport
 def _read_functions() -> str:
     """Return the functions of ``on_host.sh`` and ``exposed.sh``.
 
-    ``exposed.sh`` is also in ``$anchors``, for shells that functions in ``on_host.sh`` start.
+    The text of ``exposed.sh`` is also in ``$anchors``, for shells that ``on_host.sh`` starts.
     """
     exposed_functions = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
     host_functions = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
@@ -50,11 +50,11 @@ printf '\\n{mark} begin\\n'
 everything </dev/null
 exit 0
 """
-# Commands that a killed tuner left running must exit before another tuner starts.
+# Commands of a killed tuner must exit before another tuner starts.
 _EXCLUSIVE_STEP = "alone || exit"
 # The rule allows `sh` only without arguments, because commands arrive on standard input.
 SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'
-_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest time that `alone` waits, in seconds
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # longest wait of `alone`
 # Wait notices about these functions name the unit. Notices about other functions use a description.
 _ACTION_COMMANDS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _COMMAND_DESCRIPTIONS = {
@@ -93,7 +93,7 @@ def run_commands(
 
     ``stdout`` includes standard error. With ``exclusive``, no other exclusive batch of commands runs on
     the host at the same time. ``functions`` is shell code that is appended to ``on_host.sh``. Raises
-    HostUnreachable, and AutotuneError if the account cannot become root.
+    HostUnreachable, or AutotuneError if the account cannot become root.
     """
     batch = list(commands)
     if not batch:
@@ -109,11 +109,11 @@ def run_commands(
     timeout += _EXCLUSIVE_WAIT_SECONDS if exclusive else 0.0
     with wait_notices.about(_name_command(batch)):
         command_result = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
-    answers = _parse_results(batch, command_result.stdout, output_mark)
-    has_stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
-    if len(answers) < len(batch) and not has_stopped:
+    command_results = _parse_results(batch, command_result.stdout, output_mark)
+    has_stopped = bool(command_results) and not command_results[-1].ok and batch[len(command_results) - 1].required
+    if len(command_results) < len(batch) and not has_stopped:
         raise _build_early_exit_error(transport.name, command_result)
-    return answers
+    return command_results
 
 
 def run_required(
@@ -124,24 +124,23 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """Run commands as ``run_commands`` does, and raise CommandFailed if a required command fails."""
+    """Run commands with ``run_commands``. Raises CommandFailed if a required command fails."""
     batch = list(commands)
-    answers = run_commands(
+    command_results = run_commands(
         transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
     )
-    for command, command_result in zip(batch, answers, strict=False):
+    for command, command_result in zip(batch, command_results, strict=False):
         if command.required and not command_result.ok:
             raise CommandFailed(
                 f"{transport.name}: {command_result.error_text or ' '.join(command.argv[:2])}"
             )
-    return answers
+    return command_results
 
 
 def build_mount_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs ``argv`` with files mounted at other paths. ``sources`` maps
-    these paths to the files.
+    """Return the command that runs ``argv`` with files mounted at other paths.
 
-    No other process sees these files.
+    ``sources`` maps the mount paths to the files. No other process sees the mounted files.
     """
     mount_words = [word for path, source in sources.items() for word in (source, path)]
     return ("with_files", str(len(sources)), *mount_words, *argv)
@@ -160,9 +159,7 @@ def _name_command(commands: Iterable[Command]) -> str:
 
 
 def _build_survey_line(commands: Iterable[Command]) -> str:
-    """Return the shell line that classifies the directories of all files before the first command
-    runs.
-    """
+    """Return the shell line that classifies the directories of all files that commands use."""
     paths = dict.fromkeys(
         path for command in commands for path in _list_file_arguments(command.argv)
     )
@@ -180,23 +177,23 @@ def _list_file_arguments(argv: Sequence[str]) -> Sequence[str]:
 
 
 def _build_shell_line(command: Command) -> str:
-    """Return a shell line with every word quoted, so that the shell does not interpret any value."""
-    line = f"    step {shlex.join(command.argv)}"
-    return f"{line} || return" if command.required else line
+    """Return a shell line with every word quoted, so that the shell interprets no word as code."""
+    shell_line = f"    step {shlex.join(command.argv)}"
+    return f"{shell_line} || return" if command.required else shell_line
 
 
 def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
     (_, *output_pieces) = output.split(f"\n{mark} ")  # sudo and shell profiles may print too
-    printed_text, answers = "", list[CommandResult]()
+    printed_text, command_results = "", list[CommandResult]()
     if output_pieces:
         printed_text = output_pieces[0].removeprefix("begin\n")
     for command, piece in zip(commands, output_pieces[1:], strict=False):
-        status, _, rest = piece.partition("\n")
+        status, _, remaining_output = piece.partition("\n")
         if not is_uint(status):
             break
-        answers.append(CommandResult(command.argv, int(status), printed_text, ""))
-        printed_text = rest
-    return answers
+        command_results.append(CommandResult(command.argv, int(status), printed_text, ""))
+        printed_text = remaining_output
+    return command_results
 
 
 def _build_early_exit_error(host: str, command_result: CommandResult) -> AutotuneError:

@@ -1,8 +1,8 @@
-"""The lock on a host: a record of its holder, and the reasons why a lock is stale.
+"""The lock on a host: a record of the lock's holder, and the reasons why a lock is stale.
 
 The holder renews a lease that is timed by the host's uptime, so no clock needs to be correct. If
 the holder is on this machine, autotune checks the holder's process. A lock whose record cannot be
-read counts as held as long as it is renewed.
+read counts as held as long as the lock is renewed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _CLAIM_LOST_STATUS = 3  # exit status of ``claim`` if another tuner was faster
 
 @dataclass(frozen=True)
 class LockHolder:
-    """The holder of a lock: an account on a machine, its process, start time and study.
+    """The holder of a lock: an account on a machine, with a process, a start time and a study.
 
     - ``place``: boot and process namespace of the holder's machine, in which ``pid`` is unique.
-    - ``ticks``: start of the process in clock ticks since that boot, because a ``pid`` may be
-      reused.
-    - ``boot``: boot ID of the locked host. ``token``: unique to this lock.
+    - ``ticks``: start of the process in clock ticks since the boot of the holder's machine, because a
+      ``pid`` may be reused.
+    - ``boot``: boot ID of the locked host. ``token``: random text, unique to this lock.
     - ``entry``: name of the host in the holder's target.
 
     Each field has a default, because a record from another version may lack the field.
@@ -69,8 +69,8 @@ class LockHolder:
 
 @dataclass(frozen=True)
 class ObservedLock:
-    """The state of a lock, read from the host. ``record`` is its text. Times are in seconds of host
-    uptime.
+    """The state of a lock, read from the host. ``record`` is the text of the lock's record. Times are
+    in seconds of host uptime.
     """
 
     boot: str
@@ -132,7 +132,7 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
 
 
 class HostLock:
-    """The lock on one host. This process holds the lock between calls of ``lock`` and ``unlock``."""
+    """The lock on one host, which this process holds between calls of ``lock`` and ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)
@@ -159,8 +159,8 @@ class HostLock:
         return Command(("fence", self.record), required=True)
 
     def lock(self) -> str | None:
-        """Lock the host. If this replaces a stale lock, return the lock's holder and the reason why it
-        was stale. Otherwise, return ``None``.
+        """Lock the host. If a stale lock was replaced, return a text with its holder and the reason
+        why the lock was stale.
 
         Raises LockedError with holder, process and start time if another tuner holds the lock.
         """
@@ -229,19 +229,19 @@ class HostLock:
 def read_lock(transport: Transport) -> ObservedLock:
     """Return the current lock on a host."""
     (command_result,) = run_commands(transport, [Command(("lock_state",))])
-    lines = command_result.stdout.split("\n", 3)
-    if not command_result.ok or len(lines) < 3:
+    output_lines = command_result.stdout.split("\n", 3)
+    if not command_result.ok or len(output_lines) < 3:
         raise CommandFailed(
             f"the lock of {transport.name} cannot be read: {command_result.error_text}"
         )
     renewed_uptime = None
     with contextlib.suppress(ValueError):
-        renewed_uptime = parse_decimal(lines[2])
+        renewed_uptime = parse_decimal(output_lines[2])
     try:
-        uptime = parse_decimal(lines[1])
+        uptime = parse_decimal(output_lines[1])
     except ValueError as error:
         raise CommandFailed(f"the uptime of {transport.name} cannot be read: {error}") from None
-    return ObservedLock(lines[0], uptime, renewed_uptime, lines[3] if len(lines) > 3 else "")
+    return ObservedLock(output_lines[0], uptime, renewed_uptime, output_lines[3] if len(output_lines) > 3 else "")
 
 
 def _find_account_name() -> str:
@@ -268,7 +268,7 @@ def read_start_ticks(pid: int) -> int | None:
 
 
 def renew_locks(locks: Iterable[HostLock]) -> None:
-    """Renew the leases of held locks. If a lock is lost, the next change to its host fails."""
+    """Renew the leases of held locks. If a lock was lost, the next change to its host fails."""
     held_locks = [lock for lock in locks if lock.is_locked]
-    # Renew all leases at once, so that a host that does not respond does not delay the others.
+    # Renew all leases concurrently, so that an unresponsive host does not delay other hosts.
     run_on_all(held_locks, HostLock.renew, max_parallel=len(held_locks) or 1)

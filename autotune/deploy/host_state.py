@@ -15,12 +15,12 @@ from autotune.strict_parsing import parse_file_mode, split_lines
 
 @dataclass(frozen=True)
 class FileState:
-    """Desired state of a file: its ``content`` or its ``link_target``. Without either, the file
+    """Desired state of a file: its ``content`` or its ``link_target``. If both are ``None``, the file
     must be absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is not changed. ``modified`` is
-    the modification time in seconds since the epoch. ``acl`` is an ACL for `setfacl --set`, empty
-    if the mode is enough.
+    ``owner`` is ``uid:gid``. If ``mode`` or ``owner`` is ``None``, the file's mode or owner does not
+    change. ``modified`` is the modification time in seconds since the epoch. ``acl`` is an ACL for
+    `setfacl --set`, empty if the mode is enough.
     """
 
     content: bytes | None = None
@@ -36,9 +36,7 @@ class FileState:
 
     @property
     def digest(self) -> str:
-        """Return the file's digest, in the format of the shell function ``digest`` in
-        ``on_host.sh``.
-        """
+        """Return the file's digest, in the format of the function ``digest`` in ``on_host.sh``."""
         if self.link_target is not None:
             return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
@@ -107,13 +105,13 @@ class ObservedUnit:
 
 @dataclass(frozen=True)
 class HostState:
-    """Desired state of a host: files by path, units with their running state, and kernel values by
-    name.
+    """Desired state of a host: files by path, units, and kernel values by name.
 
-    ``starts`` contains the start order and the readiness check of each unit. ``enabled`` maps units
-    to whether they start at boot. For other units, the start at boot is not changed. Processes of
-    ``in_process_reloads`` units survive a reload. ``definitions`` contains
-    ``ObservedUnit.definition`` by unit.
+    ``units`` is true for units that must run. ``starts`` contains the start order and the readiness
+    check of each unit. ``enabled`` is true for units that must start at boot, and false for units that
+    must not. For all other units, the start at boot is not changed. Processes of
+    ``in_process_reloads`` units survive a reload. ``definitions`` contains ``ObservedUnit.definition``
+    by unit.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -142,16 +140,17 @@ class ServiceManager:
 
     - ``units UNIT…`` prints input for ``parse_units(units, text)``.
     - ``stop UNIT`` and ``restart UNIT`` act on a unit.
-    - ``reload UNIT`` waits until new processes have replaced the old ones. With ``rereading``, the
-      processes are not replaced.
+    - ``reload UNIT`` waits until new processes have replaced the old processes. With ``rereading``,
+      it does not wait, because the processes are not replaced.
     - ``up UNIT PORT-OR-SOCKET SECONDS`` waits until the unit listens on the port or socket.
     - ``complaint UNIT`` prints why the unit is not running.
-    - ``enable UNIT`` and ``disable UNIT`` set whether the unit starts at boot.
+    - ``enable UNIT`` and ``disable UNIT`` enable or disable the unit's start at boot.
     - ``reread`` makes the service manager read changed files below ``unit_directory``.
 
-    Two functions exist for services with their own file systems. ``wrap_command(placement, argv)``
-    returns the command that runs ``argv`` where the service runs. ``validate_command(placement, method,
-    files, changed)`` returns the command that validates ``files``, some of them staged.
+    Two callbacks exist for services with their own file systems. ``wrap_command(placement, argv)``
+    returns the command that runs ``argv`` in the service's container. ``validate_command(placement,
+    method, files, changed)`` returns the command that validates ``files``. Only ``changed`` files are
+    staged.
     """
 
     shell_functions: str
@@ -165,9 +164,9 @@ class ServiceManager:
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     """Return the differences from the desired state. Kernel values that do not exist are ignored."""
-    files = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
-    units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
-    keys = [
+    differing_paths = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
+    differing_units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
+    differing_sysctls = [
         name
         for name, value in desired.sysctls.items()
         if observed.sysctls[name] not in (None, value)
@@ -178,11 +177,11 @@ def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
         if (changed_names := _list_changed_pieces(before, observed.units[unit].definition))
     ]
     boot_lines = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
-    return [*files, *units, *keys, *redefined_units, *boot_lines]
+    return [*differing_paths, *differing_units, *differing_sysctls, *redefined_units, *boot_lines]
 
 
 def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
-    """Return the names of the ``name=digest`` pairs that differ between two definitions."""
+    """Return the names in ``name=digest`` pairs that differ between two definitions of a unit."""
     pieces = {*new_definition.split()}
     return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
 
@@ -202,39 +201,39 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
     return "".join(["# Written by autotune.\n", *lines]).encode()
 
 
-def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
+def parse_files(paths: tuple[str, ...], output: str) -> dict[str, ObservedFile]:
     """Return the files in the output of the shell function ``look``. Raises AutotuneError for
     invalid output.
     """
-    with wrap_parse_errors("files", text):
+    with wrap_parse_errors("files", output):
         return {
-            path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
+            path: _parse_file(line) for path, line in zip(paths, split_lines(output), strict=True)
         }
 
 
-def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
+def parse_sysctls(sysctl_names: tuple[str, ...], output: str) -> dict[str, str | None]:
     """Return the kernel values in the output of the shell function ``kernel``, with whitespace
     collapsed. Raises AutotuneError for invalid output.
     """
-    with wrap_parse_errors("kernel", text):
+    with wrap_parse_errors("kernel", output):
         return {
-            name: " ".join(line[1:].split()) if line.startswith("=") else None
-            for name, line in zip(names, split_lines(text), strict=True)
+            sysctl_name: " ".join(line[1:].split()) if line.startswith("=") else None
+            for sysctl_name, line in zip(sysctl_names, split_lines(output), strict=True)
         }
 
 
 @contextmanager
-def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
+def wrap_parse_errors(subject: str, output: str) -> Iterator[None]:
     """Raise AutotuneError if a host's output cannot be parsed, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
         raise AutotuneError(
-            f"unexpected output from the host about {subject} ({error}): {text[:400]}"
+            f"unexpected output from the host about {subject} ({error}): {output[:400]}"
         ) from error
 
 
-# first words of lines that `look_exposed` prints about files in unsafe places
+# first words of lines that `look_exposed` prints about files that other accounts could replace
 _APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "
 
 
@@ -244,10 +243,10 @@ def _parse_file(line: str) -> ObservedFile:
         return replace(_parse_file(file_line), staging_directory=staging_directory)
     if line.startswith(_REFUSED_PREFIX):
         return ObservedFile("refused", detail=line.removeprefix(_REFUSED_PREFIX))
-    kind, *rest = line.split(" ", 4)
-    if not rest:
+    kind, *file_fields = line.split(" ", 4)
+    if not file_fields:
         return ObservedFile(kind)
-    mode, owner, time, detail = rest
+    mode, owner, time, detail = file_fields
     if kind != "file":
         return ObservedFile(kind, parse_file_mode(mode), owner, time, detail)
     digest, _, access = detail.partition(" ")
@@ -260,8 +259,8 @@ class HostPlan:
 
     The order is ``units_to_stop``, ``files_to_write``, ``files_to_remove``, ``sysctls``,
     ``unit_actions``, and ``boot_changes``. ``unread_files`` are files that the service manager may not
-    have read yet. ``replaced`` contains the current digest or value of everything that the plan
-    replaces.
+    have read yet. ``replaced`` maps replaced files to current digests, and replaced kernel values to
+    current values.
     """
 
     units_to_stop: tuple[str, ...] = ()
@@ -273,19 +272,19 @@ class HostPlan:
     replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
-    def list_ranks(self, starts: Mapping[str, UnitStart]) -> set[int]:
+    def list_ranks(self, unit_starts: Mapping[str, UnitStart]) -> set[int]:
         """Return the ranks of the units that the plan starts or reloads."""
-        return {find_rank(starts, unit) for unit in self.unit_actions}
+        return {find_rank(unit_starts, unit) for unit in self.unit_actions}
 
-    def select_rank(self, rank: int | None, starts: Mapping[str, UnitStart]) -> HostPlan:
-        """Return the part of the plan that acts on units with this ``rank``.
+    def select_rank(self, rank: int | None, unit_starts: Mapping[str, UnitStart]) -> HostPlan:
+        """Return the part of the plan that starts or reloads units of ``rank``.
 
         ``None`` selects all other changes: files, kernel values, and units that stop.
         """
         actions = {
             unit: action
             for unit, action in self.unit_actions.items()
-            if find_rank(starts, unit) == rank
+            if find_rank(unit_starts, unit) == rank
         }
         if rank is None:
             return replace(self, unit_actions={}, boot_changes={})
@@ -304,42 +303,42 @@ class HostPlan:
         )
 
 
-def find_rank(starts: Mapping[str, UnitStart], unit: str) -> int:
-    """Return the rank of a unit in the start order; 0 if its rank is unknown."""
-    return starts[unit].rank if unit in starts else 0
+def find_rank(unit_starts: Mapping[str, UnitStart], unit: str) -> int:
+    """Return the rank of a unit in the start order; 0 if the rank is unknown."""
+    return unit_starts[unit].rank if unit in unit_starts else 0
 
 
 PlanStep = Mapping[str, HostPlan]  # plans by host
 
 
 def split_into_steps(
-    plans: Mapping[str, HostPlan], starts: Mapping[str, Mapping[str, UnitStart]]
+    plans: Mapping[str, HostPlan], starts_by_host: Mapping[str, Mapping[str, UnitStart]]
 ) -> list[PlanStep]:
-    """Return the steps of a deployment. The plans of one step, by host, may run concurrently.
+    """Return the steps of a deployment. The plans in one step, by host, may run concurrently.
 
-    Back-end tiers come first, and the entry comes last. Files are in place before any unit starts.
-    ``starts`` is keyed by host, then by unit. Each step changes at least one host.
+    Back-end tiers come first, and the entry comes last. All files are written before a unit starts.
+    ``starts_by_host`` is keyed by host, then by unit. Each step changes at least one host.
     """
     ranks = sorted(
-        {r for host, plan in plans.items() for r in plan.list_ranks(starts.get(host, {}))}
+        {r for host, plan in plans.items() for r in plan.list_ranks(starts_by_host.get(host, {}))}
     )
-    first, *later = [
-        {host: plan.select_rank(rank, starts.get(host, {})) for host, plan in plans.items()}
+    first_step, *later_steps = [
+        {host: plan.select_rank(rank, starts_by_host.get(host, {})) for host, plan in plans.items()}
         for rank in (None, *ranks)
     ]
-    boot = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
+    boot_step = {host: HostPlan(boot_changes=plan.boot_changes) for host, plan in plans.items()}
     # The files and the first unit actions of a host share one round trip.
     joined_steps = (
         [
             {
-                host: replace(plan, unit_actions=later[0][host].unit_actions)
-                for host, plan in first.items()
+                host: replace(plan, unit_actions=later_steps[0][host].unit_actions)
+                for host, plan in first_step.items()
             }
         ]
-        if later
-        else [first]
+        if later_steps
+        else [first_step]
     )
-    steps = [*joined_steps, *later[1:], boot]
+    steps = [*joined_steps, *later_steps[1:], boot_step]
     # The service manager rereads its files before the first unit starts, even if no file changes.
     changing_steps = [
         {host: plan for host, plan in step.items() if plan or (plan.unread_files and plans[host])}

@@ -1,5 +1,5 @@
-"""Hosts that one study locks, backs up and changes. A host can be restored from either copy of its
-backup.
+"""Hosts that one study locks, backs up and changes. Either copy of a backup is enough to restore its
+host.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """The hosts of one study. Nothing is changed before ``lock`` is called. ``note`` receives
-    progress lines.
+    """The hosts of one study, which are not changed before ``lock`` is called. ``note`` receives
+    progress messages.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class ManagedHosts:
         return self._hosts[name]
 
     def run_on_hosts(
-        self, names: Iterable[str], work: Callable[[ManagedHost], T]
+        self, host_names: Iterable[str], work: Callable[[ManagedHost], T]
     ) -> HostResults[T]:
         """Run ``work`` on the named hosts concurrently."""
-        return run_on_all([self._hosts[name] for name in names], work)
+        return run_on_all([self._hosts[name] for name in host_names], work)
 
     def lock(self) -> None:
         """Lock every host, and restore the hosts that a killed tuner left changed.
 
-        Raises LockedError, and locks no host, if another tuner holds the lock on any host.
+        If another tuner holds the lock on any host, no host is locked. Raises LockedError.
         """
         errors = self._lock_each()
         if errors:
@@ -78,24 +78,24 @@ class ManagedHosts:
         self._note_lines(restore_all_orphaned(self._hosts.values()).unwrap())
 
     def assert_locked(self) -> None:
-        """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted since
-        it was locked.
+        """Raise AutotuneError if another tuner has locked a host, or if a host was rebooted after
+        this tuner locked it.
         """
-        self.run_on_hosts(self._locked_names(), ManagedHost.assert_locked).unwrap()
+        self.run_on_hosts(self._list_locked_names(), ManagedHost.assert_locked).unwrap()
 
     def unlock(self, *, restored: bool) -> None:
-        """Restore the locked hosts, or keep their deployment, and unlock them.
+        """Restore the locked hosts, or keep their deployment. Then unlock all hosts.
 
-        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
-        restored.
+        Raises AutotuneError with the hosts that could not be restored, after restoring all other
+        hosts.
         """
         self._lease.stop()
-        names = self._locked_names()
+        locked_names = self._list_locked_names()
         try:
             errors_by_host = (
-                restore_in_order([self._hosts[name] for name in names]).errors
+                restore_in_order([self._hosts[name] for name in locked_names]).errors
                 if restored
-                else self.run_on_hosts(names, ManagedHost.commit).errors
+                else self.run_on_hosts(locked_names, ManagedHost.commit).errors
             )
         finally:
             self._unlock_each()
@@ -108,34 +108,34 @@ class ManagedHosts:
     def _lock_each(self) -> dict[str, AutotuneError]:
         """Lock every host. Return the errors of hosts that could not be locked."""
         lock_results = self.run_on_hosts(self._hosts, lambda host: host.lock.lock())
-        for name, stale in lock_results.results.items():
-            if stale:
-                self._note(f"{name}: took over the lock of {stale}")
+        for host_name, stale_reason in lock_results.results.items():
+            if stale_reason:
+                self._note(f"{host_name}: took over the lock of {stale_reason}")
         return lock_results.errors
 
     def _unlock_each(self) -> None:
-        self.run_on_hosts(self._locked_names(), lambda host: host.lock.unlock())
+        self.run_on_hosts(self._list_locked_names(), lambda host: host.lock.unlock())
 
-    def _locked_names(self) -> list[str]:
+    def _list_locked_names(self) -> list[str]:
         return [name for name, host in self._hosts.items() if host.lock.is_locked]
 
-    def _note_lines(self, lines: Mapping[str, Sequence[str]]) -> None:
-        for host_lines in lines.values():
+    def _note_lines(self, lines_by_host: Mapping[str, Sequence[str]]) -> None:
+        for host_lines in lines_by_host.values():
             for line in host_lines:
                 self._note(line)
 
 
 class LoadHosts(ManagedHosts):
-    """Load hosts, whose kernel values are adjusted to the load during a study."""
+    """Load hosts, whose kernel values are adjusted during a study."""
 
     def lock_and_adjust_kernel(
-        self, names: Sequence[str], compute_values: KernelValueFitter
+        self, sysctl_names: Sequence[str], compute_values: KernelValueFitter
     ) -> None:
         """Lock load hosts, and set the kernel values that ``compute_values`` returns for the current
-        values of ``names``.
+        values of ``sysctl_names``.
 
-        A host that cannot be prepared is used unchanged, with a note. Raises LockedError if another
-        tuner holds the lock on a load host.
+        If a host cannot be adjusted, it is used unchanged, and the user gets a message. Raises
+        LockedError if another tuner holds the lock on a load host.
         """
         errors = self._lock_each()
         if lock_errors := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -143,18 +143,18 @@ class LoadHosts(ManagedHosts):
             raise lock_errors[0]
         self._lease.start()
         prepare_results = self.run_on_hosts(
-            self._locked_names(), lambda host: _adjust_kernel_values(host, names, compute_values)
+            self._list_locked_names(), lambda host: _adjust_kernel_values(host, sysctl_names, compute_values)
         )
         self._note_lines(prepare_results.results)
-        for name, error in {**errors, **prepare_results.errors}.items():
-            self._note(f"{name} generates load without changed kernel values: {error.message}")
+        for host_name, error in {**errors, **prepare_results.errors}.items():
+            self._note(f"{host_name} generates load without changed kernel values: {error.message}")
 
 
 def _adjust_kernel_values(
-    host: ManagedHost, names: Sequence[str], compute_values: KernelValueFitter
+    host: ManagedHost, sysctl_names: Sequence[str], compute_values: KernelValueFitter
 ) -> tuple[str, ...]:
     restored_orphans = restore_orphaned(host)
-    requested_state = HostState(sysctls=dict.fromkeys(names, ""))
+    requested_state = HostState(sysctls=dict.fromkeys(sysctl_names, ""))
     desired_state = HostState(sysctls=compute_values(host.observe(requested_state).sysctls))
     if desired_state.sysctls:
         host.back_up(desired_state)
@@ -169,23 +169,25 @@ def restore_orphaned(host: ManagedHost) -> tuple[str, ...]:
 
 def restore_all_orphaned(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...]]:
     """Restore locked hosts that killed tuners left changed. Return lines about each host."""
-    by_name = {host.name: host for host in hosts}
-    selected_backups = run_on_all(by_name.values(), _select_orphaned_backup)
-    restore_results = restore_in_order([by_name[name] for name in selected_backups.results])
-    lines = {}
-    for name, host_lines in restore_results.results.items():
-        orphaned_backup = selected_backups.results[name]
+    hosts_by_name = {host.name: host for host in hosts}
+    selected_backups = run_on_all(hosts_by_name.values(), _select_orphaned_backup)
+    restore_results = restore_in_order([hosts_by_name[host_name] for host_name in selected_backups.results])
+    lines_by_host = {}
+    for host_name, host_lines in restore_results.results.items():
+        orphaned_backup = selected_backups.results[host_name]
         if host_lines and orphaned_backup.is_recorded_on_host:
-            by_name[name].delete_study_backup(orphaned_backup.backup)
-        lines[name] = tuple(
+            hosts_by_name[host_name].delete_study_backup(orphaned_backup.backup)
+        lines_by_host[host_name] = tuple(
             f"{line} (study {orphaned_backup.backup.study} was killed)" for line in host_lines
         )
-    return HostResults(lines, {**selected_backups.errors, **restore_results.errors})
+    return HostResults(lines_by_host, {**selected_backups.errors, **restore_results.errors})
 
 
 @dataclass(frozen=True)
 class _OrphanedBackup:
-    """The backup that restores a host. ``is_recorded_on_host`` is true if it comes from the host."""
+    """The backup from which a host is restored. ``is_recorded_on_host`` is true if the backup was
+    read from the host.
+    """
 
     backup: HostBackup
     is_recorded_on_host: bool
@@ -201,10 +203,10 @@ def _select_orphaned_backup(host: ManagedHost) -> _OrphanedBackup:
 
 
 def _exclude_later_changes(host: ManagedHost) -> None:
-    """Limit the host's backup to values that the study set, if another machine has restored the host.
+    """If another machine has restored the host, limit the host's backup to values that the study set.
 
-    In that case, the host's own record is missing. Raises AutotuneError if another study has
-    changed the host.
+    The restore has removed the host's own record. Raises AutotuneError if another study has changed
+    the host.
     """
     if not host.is_changed:
         return
@@ -238,8 +240,8 @@ def _exclude_later_changes(host: ManagedHost) -> None:
 
 
 def read_host_backup(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """Return the backup on the host itself, or ``None``. With ``applied``, the result includes a
-    kept deployment's backup.
+    """Return the backup that is stored on the host, or ``None``. With ``applied``, the result
+    includes the backup of a kept deployment.
     """
     backup = host.read_backup_copy(BACKUP_FILE)
     kept_backup = host.read_backup_copy(APPLIED_BACKUP_FILE) if applied else None
@@ -254,7 +256,7 @@ def restore_hosts(
     *,
     prefers_host_copies: bool,
 ) -> list[str]:
-    """Restore the hosts that a study changed. Return one line per result.
+    """Restore the hosts that a study changed. Return lines about the results.
 
     The backups are the controller's copies. With ``prefers_host_copies``, the backup on a host itself
     is used if there is one. If services were restarted, ``await_correct_entries()`` waits for a correct
@@ -280,12 +282,12 @@ def restore_hosts(
                 _exclude_later_changes(host)
 
     try:
-        prepared = run_on_all(transports.values(), prepare)
-        prepared_hosts = [hosts[name] for name in prepared.results]
-        restored = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
+        prepare_results = run_on_all(transports.values(), prepare)
+        prepared_hosts = [hosts[name] for name in prepare_results.results]
+        restore_results = restore_in_order([host for host in prepared_hosts if host.lock.is_locked])
     finally:
         run_on_all([h for h in hosts.values() if h.lock.is_locked], lambda host: host.lock.unlock())
-    errors = {**_find_missing_hosts(store, transports), **prepared.errors, **restored.errors}
+    errors = {**_find_missing_hosts(store, transports), **prepare_results.errors, **restore_results.errors}
     # A killed tuner may not have reported the copies that it saved.
     saved_copies = run_on_all(
         [host for host in prepared_hosts if host.name not in errors], ManagedHost.list_saved_copies
@@ -293,7 +295,7 @@ def restore_hosts(
     lines = [
         line
         for name, copies in saved_copies.results.items()
-        for line in dict.fromkeys((*hosts[name].notes, *restored.results.get(name, ()), *copies))
+        for line in dict.fromkeys((*hosts[name].notes, *restore_results.results.get(name, ()), *copies))
     ]
     if errors := {**errors, **saved_copies.errors}:
         raise join_errors(errors.values(), first_lines=lines)

@@ -22,7 +22,7 @@ from autotune.deploy import run_directories
 from autotune.deploy.host_lock import read_start_ticks
 from autotune.deploy.run_directories import RunDirectory
 from autotune.deploy.runtime import ApplyFailed
-from autotune.deploy.stack import local_cache_name
+from autotune.deploy.stack import build_local_cache_name
 from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
@@ -31,12 +31,12 @@ from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import format_runtime_names
 
 # The shell records its process ID and is then replaced by the server. A later autotune command can
-# thus find every server that a killed tuner left. Values are arguments, which the shell does not
-# interpret.
+# thus find every server that a killed tuner left. Paths and words are arguments, which the shell does
+# not interpret.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-DRAINING_SECONDS = 3.0  # time in seconds for old workers to finish their connections
+DRAINING_SECONDS = 3.0  # time for old workers to finish their connections
 EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -81,10 +81,10 @@ class ServerProcess:
             port in _find_listening_ports(p) for p in self.child_pids()
         )
 
-    def read_log_tail(self, lines: int = 12) -> str:
+    def read_log_tail(self, line_count: int = 12) -> str:
         """Return the last lines of the server's output."""
         try:
-            return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
+            return "\n".join(split_lines(self.log.read_text(errors="replace"))[-line_count:])
         except FileNotFoundError:
             return ""
 
@@ -95,12 +95,12 @@ def find_server_account() -> tuple[str, str] | None:
     """
     if os.geteuid() != 0:
         return None
-    for name in ("www-data", "nobody"):
+    for account_name in ("www-data", "nobody"):
         try:
-            account = pwd.getpwnam(name)
+            account = pwd.getpwnam(account_name)
         except KeyError:
             continue
-        return name, grp.getgrgid(account.pw_gid).gr_name
+        return account_name, grp.getgrgid(account.pw_gid).gr_name
     raise AutotuneError("servers need the account www-data or nobody, but neither exists")
 
 
@@ -108,8 +108,7 @@ def is_port_free(address: str, port: int) -> bool:
     """True if a server could currently listen on this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # Set the same option as servers, so that a port with only closing connections counts as
-        # free.
+        # Servers set the same option, so a port with only closing connections counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -128,25 +127,25 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     """
     candidates = _list_candidate_ports(file)
     allocated_ports: dict[tuple[str, str], int] = {}
-    for name, tier in file.target.tiers.items():
+    for tier_name, tier in file.target.tiers.items():
         for host in tier.hosts:
             address = file.target.hosts[host].address
             _check_local_address(file, host, address)
             if tier.port is not None:
                 if not is_port_free(address, tier.port):
-                    line, column = file.document.find_position(["tiers", name, "port"])
+                    line, column = file.document.find_position(["tiers", tier_name, "port"])
                     raise AutotuneError(
                         f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
                         hint="stop the process that listens there, or remove `port:` to use a free port",
                     )
-                allocated_ports[name, host] = tier.port
+                allocated_ports[tier_name, host] = tier.port
             else:
-                allocated_ports[name, host] = next(
+                allocated_ports[tier_name, host] = next(
                     p for p in candidates if is_port_free(address, p)
                 )
             if tier.local_cache:
                 free_ports = (p for p in candidates if is_port_free("127.0.0.1", p))
-                allocated_ports[local_cache_name(name), host] = next(free_ports)
+                allocated_ports[build_local_cache_name(tier_name), host] = next(free_ports)
     return allocated_ports
 
 
@@ -163,12 +162,12 @@ def _check_local_address(file: TargetFile, host: str, address: str) -> None:
 
 
 def _list_candidate_ports(file: TargetFile) -> Iterator[int]:
-    """Yield candidate ports. The first port depends on the target and process, so that studies
-    rarely collide.
+    """Yield candidate ports. The first port depends on the target and the process, so that
+    concurrent studies rarely try the same ports.
     """
     ports = range(FIRST_PORT, _read_first_ephemeral_port())
-    start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
-    yield from (*ports[start:], *ports[:start])
+    start_index = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
+    yield from (*ports[start_index:], *ports[:start_index])
 
 
 def _read_first_ephemeral_port() -> int:
@@ -197,7 +196,9 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
 def wait_until(
     condition: Callable[[], bool], server: ServerProcess, timeout_seconds: float, activity: str
 ) -> None:
-    """Wait for ``condition``. Raises ProcessFailed if the server exits or time runs out."""
+    """Wait until ``condition()`` is true. Raises ProcessFailed if the server exits, or after
+    ``timeout_seconds``.
+    """
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if not server.is_alive:
@@ -226,11 +227,10 @@ def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
     return True
 
 
-def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
+def open_unix_connection(directory: Path, socket_name: str, timeout: float) -> socket.socket:
     """Return a connection to a Unix socket, by path or by name in ``directory``. Raises OSError."""
-    path = directory / name
-    # Connect through the open directory: the socket's full path may be longer than the kernel
-    # accepts.
+    path = directory / socket_name
+    # Connect through the open directory, because the socket's full path may be too long for the kernel.
     directory_descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -253,10 +253,10 @@ def _find_listening_ports(pid: int) -> frozenset[int]:
 
 
 def reload_server(server: ServerProcess, signal_name: str, timeout_seconds: float = 20.0) -> int:
-    """Signal the server to reread its files, and wait until new workers have replaced the old ones.
+    """Signal the server to reread its files, and wait until new workers have replaced the old workers.
 
-    Returns the number of old workers that still serve earlier connections. Once only new workers
-    accept connections, the wait for old workers lasts only a few seconds.
+    Old workers that only finish their connections get a few seconds. Returns the number of old workers
+    that still serve earlier connections.
     """
     earlier_pids, start_time = server.child_pids(), time.monotonic()
     os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
@@ -286,16 +286,16 @@ def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
 def _find_listening_sockets(pid: int) -> frozenset[str]:
     """Return the inodes of a process's listening sockets, in its network namespace (proc(5))."""
     net, inodes = Path(f"/proc/{pid}/net"), set[str]()
-    for name, state, value, inode in (
+    for table_name, state_column, listening_state, inode_column in (
         ("tcp", 3, "0A", 9),
         ("tcp6", 3, "0A", 9),
         ("unix", 3, "00010000", 6),
     ):
         try:
-            rows = split_lines((net / name).read_text(errors="replace"))[1:]
+            table_rows = split_lines((net / table_name).read_text(errors="replace"))[1:]
         except OSError:
             continue
-        inodes |= {row.split()[inode] for row in rows if row.split()[state] == value}
+        inodes |= {row.split()[inode_column] for row in table_rows if row.split()[state_column] == listening_state}
     return frozenset(inodes)
 
 
@@ -326,29 +326,27 @@ def stop_orphaned(run_directory: RunDirectory) -> tuple[str, ...]:
         for n in foreign_files.list_names(directory)
         if foreign_files.describe_kind(directory, n) == "a directory"
     ]
-    for location, name in (
+    for location, file_name in (
         (directory / p, n) for p in subdirectories for n in foreign_files.list_names(directory, p)
     ):
-        if not name.endswith(PID_SUFFIX):
+        if not file_name.endswith(PID_SUFFIX):
             continue
-        server = name.removesuffix(PID_SUFFIX)
+        server = file_name.removesuffix(PID_SUFFIX)
         leader = read_session_leader(location, server)
         if leader and (processes := _find_session_processes(leader, location)):
             _terminate(processes, 5.0)
             stopped_names.append(server)
-        (location / name).unlink(missing_ok=True)
+        (location / file_name).unlink(missing_ok=True)
     return tuple(stopped_names)
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """Return the process that ``start_server`` recorded for a server, or ``None`` if none was
-    recorded.
-    """
-    name = f"{server}{PID_SUFFIX}"
+    """Return the process that ``start_server`` recorded for a server, or ``None`` without a record."""
+    record_name = f"{server}{PID_SUFFIX}"
     try:
-        content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)
-        pid, _, rest = content.decode().partition(" ")
-        return SessionLeader(parse_uint(pid), parse_uint(rest.rpartition(")")[2].split()[19]))
+        content = foreign_files.read_bytes(directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES)
+        pid, _, stat_fields = content.decode().partition(" ")
+        return SessionLeader(parse_uint(pid), parse_uint(stat_fields.rpartition(")")[2].split()[19]))
     except (OSError, ValueError, IndexError, ForeignFileError):
         return None
 
@@ -357,8 +355,8 @@ def _find_session_processes(leader: SessionLeader, directory: Path) -> list[psut
     """Return the processes of a session in ``directory`` that belong to this account or to its
     servers' account.
 
-    The result is empty if another process now has the leader's ID, because the session is then
-    over.
+    The result is empty if another process now has the leader's ID, because the session has then
+    ended.
     """
     if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
@@ -378,8 +376,8 @@ def _find_session_processes(leader: SessionLeader, directory: Path) -> list[psut
 
 def _find_server_uids() -> set[int]:
     """Return the user IDs under which servers run."""
-    servers = find_server_account()
-    return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
+    server_account = find_server_account()
+    return {os.geteuid(), *([pwd.getpwnam(server_account[0]).pw_uid] if server_account else ())}
 
 
 def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
@@ -387,7 +385,7 @@ def _works_in_directory(process: psutil.Process, directory: Path) -> bool:
 
 
 def _terminate(processes: list[psutil.Process], timeout_seconds: float) -> None:
-    # Stop the leader first: master processes stop their workers gracefully.
+    # Stop the leader first, because master processes stop their workers gracefully.
     leaders = [p for p in processes if p.pid == _read_session_id(p)] or processes
     for process in leaders:
         _ignore_ended_process(process.terminate)

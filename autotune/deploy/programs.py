@@ -37,13 +37,13 @@ def find_local_programs(program_users: Iterable[ProgramUser]) -> dict[str, str]:
     return paths
 
 
-def install_hint(missing: Iterable[ProgramUser]) -> str:
-    """Return a hint that shows how to install missing programs, starting with Debian packages."""
-    users = list(missing)
+def install_hint(missing_users: Iterable[ProgramUser]) -> str:
+    """Return a hint with the commands that install missing programs, Debian packages first."""
+    users = list(missing_users)
     package_sources = [user.package_source for user in users if user.package_source]
     packages = {package for user in users if not user.package_source for package in user.packages}
-    install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
-    return "; ".join(dict.fromkeys(([install] if packages else []) + package_sources))
+    install_command = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
+    return "; ".join(dict.fromkeys(([install_command] if packages else []) + package_sources))
 
 
 def _find_program(program: str) -> str | None:
@@ -56,10 +56,10 @@ def locate_programs(transport: Transport, program_users: Iterable[ProgramUser]) 
     """
     alternatives = {name: paths for user in program_users for name, paths in user.programs.items()}
     commands = [Command(("where", *paths)) for paths in alternatives.values()]
-    answers = run_commands(transport, commands)
+    command_results = run_commands(transport, commands)
     return {
         name: command_result.stdout.strip()
-        for name, command_result in zip(alternatives, answers, strict=True)
+        for name, command_result in zip(alternatives, command_results, strict=True)
     }
 
 

@@ -1,4 +1,4 @@
-"""Read a deployment back: running units, files, and the effective values that the software reports."""
+"""Read back a deployment: running units, files, and the effective values that the software reports."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def confirm_state(
     observed_before: Mapping[str, ObservedHost],
     records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
-    """Confirm the deployment by reading it back from every host, and return it.
+    """Read back the deployment from every host, and return it if it is confirmed.
 
     ``observed_before`` contains the hosts' state before the deployment. Raises StackNotReady if a
-    unit stopped during the deployment.
+    unit stopped, or if a file was changed, during the deployment.
     """
-    answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
-    observed = {name: observed for name, (observed, _) in answers.items()}
-    for name in desired.hosts:
-        check_units_run(hosts[name], desired, observed_before[name], observed[name])
-        check_files_unchanged(name, desired, observed[name])
+    read_back_results = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
+    observed = {host_name: observed for host_name, (observed, _) in read_back_results.items()}
+    for host_name in desired.hosts:
+        check_units_run(hosts[host_name], desired, observed_before[host_name], observed[host_name])
+        check_files_unchanged(host_name, desired, observed[host_name])
     effective_settings = merge_tier_values(
-        desired.settings, [values for _, values in answers.values()]
+        desired.settings, [values for _, values in read_back_results.values()]
     )
     changes_by_host = {
-        name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
-        for name, plan in plans.items()
+        host_name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
+        for host_name, plan in plans.items()
     }
     deploy_result = DeployResult(
         desired.files,
         find_instance_actions(
             desired,
-            {name: plan.unit_actions for name, plan in plans.items()},
+            {host_name: plan.unit_actions for host_name, plan in plans.items()},
             changes_by_host,
             is_first=is_first,
         ),
@@ -91,9 +91,9 @@ def read_back_host(
         for readback in instance.service.list_readbacks(instance.placement)
     ]
     queries = [(instance, readback.argv) for instance, readback in readbacks]
-    observed, answers = host.observe_and_query(desired.hosts[host.name], queries)
+    observed, printed_texts = host.observe_and_query(desired.hosts[host.name], queries)
     values: dict[str, Value] = {}
-    for (instance, readback), printed_text in zip(readbacks, answers, strict=True):
+    for (instance, readback), printed_text in zip(readbacks, printed_texts, strict=True):
         values |= {
             f"{instance.parameter_prefix}.{name}": v
             for name, v in readback.parse(printed_text).items()
@@ -101,17 +101,17 @@ def read_back_host(
     return observed, values
 
 
-def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
+def merge_tier_values(requested: Settings, values_by_host: Iterable[Settings]) -> dict[str, Value]:
     """Return one effective value per parameter for all hosts of a tier.
 
-    If the hosts differ, the result contains an effective value that differs from the requested
-    value.
+    If effective values differ between hosts, a value that differs from the requested value is
+    returned.
     """
     effective: dict[str, Value] = {}
-    for values in by_host:
-        for name, value in values.items():
-            if effective.get(name, requested.get(name)) == requested.get(name):
-                effective[name] = value
+    for values in values_by_host:
+        for parameter_name, value in values.items():
+            if effective.get(parameter_name, requested.get(parameter_name)) == requested.get(parameter_name):
+                effective[parameter_name] = value
     return effective
 
 

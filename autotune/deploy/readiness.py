@@ -11,13 +11,13 @@ from autotune.masking import mask_secrets
 from autotune.target.expected_answer import ANY_2XX
 
 Answer = tuple[int, bytes] | str  # status and body, or why the response is missing
-_MAX_READ_BYTES, _MAX_SHOWN_CHARACTERS = 2000, 60  # of a response body in a message
+_MAX_READ_BYTES, _MAX_SHOWN_CHARACTERS = 2000, 60  # maximum for a response body in a message
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_FACTOR = 0.02, 1.0, 1.5
 
 
 @dataclass(frozen=True)
 class RightAnswer:
-    """Properties of a correct response. Without ``body``, only the status counts."""
+    """Properties of a correct response. If ``body`` is ``None``, only the status is checked."""
 
     body: bytes | None = None
     statuses: frozenset[int] = ANY_2XX
@@ -36,19 +36,19 @@ ANY_RIGHT_ANSWER = RightAnswer()
 
 def wait_until_ready(
     send_request: Callable[[], Answer],
-    right: RightAnswer,
+    right_answer: RightAnswer,
     seconds: float,
     min_pause: float = 0.0,
 ) -> str | None:
     """Return ``None`` after a correct response, or else a description of the last wrong response.
 
-    The wait lasts up to ``seconds`` while the stack starts. The wait is shorter if the stack
-    responds with a status that does not indicate a starting stack. ``min_pause`` is the shortest
-    time between two requests in seconds.
+    The wait lasts up to ``seconds`` while the stack is starting. The wait is shorter if the status of
+    a response shows that the stack has already started. ``min_pause`` is the shortest time between
+    two requests in seconds.
     """
     start_time = time.monotonic()
     pause = FIRST_PAUSE_SECONDS
-    while not right.is_met(answer := send_request()):
+    while not right_answer.is_met(answer := send_request()):
         if time.monotonic() - start_time > find_wait_limit(answer, seconds):
             return describe_answer(answer)
         time.sleep(max(pause, min_pause))

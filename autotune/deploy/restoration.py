@@ -1,4 +1,4 @@
-"""Restore locked hosts from their backups, from the back-end tiers to the entry."""
+"""Restore locked hosts from their backups, back-end tiers first."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def restore_in_order(hosts: Iterable[ManagedHost]) -> HostResults[tuple[str, ...
     """Restore files, owners, modes, kernel values and units. Return lines about each host.
 
     Every unit that was running before the study is restarted, because autotune cannot determine
-    which files the unit read. Back-end tiers are ready before the tiers in front of them start.
-    Missing units and kernel values are skipped. A file that the software now refuses is not
-    restored over a working file. If a file is refused, or the host still differs from its backup,
-    the result is an error and the backup is kept.
+    which files the unit read. A tier starts when all tiers behind it are ready. Missing units and
+    kernel values are skipped. An original file that the software now refuses does not replace a
+    working file. If an original file is refused, or if the host still differs from its backup, the
+    result is an error and the backup is kept.
     """
 
     def run_step(step: PlanStep, host: ManagedHost) -> None:
-        restore = work[host.name]
+        restore = restores_by_host[host.name]
         restore.failed += host.restore(restore.desired, step[host.name])
 
     changed_hosts = {host.name: host for host in hosts}
     begin_results = run_on_all(changed_hosts.values(), _begin_restore)
-    work = {name: restore for name, restore in begin_results.results.items() if restore is not None}
+    restores_by_host = {name: restore for name, restore in begin_results.results.items() if restore is not None}
     errors = dict(begin_results.errors)
-    starts = {name: restore.desired.starts for name, restore in work.items()}
-    for step in split_into_steps({name: each.plan for name, each in work.items()}, starts):
+    starts = {name: restore.desired.starts for name, restore in restores_by_host.items()}
+    for step in split_into_steps({name: each.plan for name, each in restores_by_host.items()}, starts):
         step_hosts = [changed_hosts[name] for name in step if name not in errors]
         errors |= run_on_all(step_hosts, partial(run_step, step)).errors
-    remaining_hosts = [changed_hosts[name] for name in work if name not in errors]
-    finish_results = run_on_all(remaining_hosts, lambda host: _finish_restore(work[host.name]))
+    remaining_hosts = [changed_hosts[name] for name in restores_by_host if name not in errors]
+    finish_results = run_on_all(remaining_hosts, lambda host: _finish_restore(restores_by_host[host.name]))
     unchanged_hosts = {
         name: () for name, restore in begin_results.results.items() if restore is None
     }
-    results = {**unchanged_hosts, **finish_results.results}
+    results_by_host = {**unchanged_hosts, **finish_results.results}
     return HostResults(
-        {name: results[name] for name in changed_hosts if name in results},
+        {name: results_by_host[name] for name in changed_hosts if name in results_by_host},
         errors | finish_results.errors,
     )
 
@@ -99,13 +99,13 @@ def _finish_restore(restore: HostRestore) -> tuple[str, ...]:
     host.delete_backups()
     for line in restore.failed:
         host.note(f"{host.name}: {line}")
-    files = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
-    units = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
-    return (f"{host.name}: restored {files}, {format_count(len(plan.sysctls), 'sysctl')}, {units}",)
+    file_count = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
+    unit_count = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
+    return (f"{host.name}: restored {file_count}, {format_count(len(plan.sysctls), 'sysctl')}, {unit_count}",)
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """Return the original state without missing units and kernel values, and note changes that
+    """Return the original state without missing units and kernel values, and report changes that
     others made.
     """
     original_state = host.original_state

@@ -36,12 +36,11 @@ def roll_back_hosts(
     good_state: Callable[[str], HostState] | None,
     seconds: float,
 ) -> dict[str, AutotuneError]:
-    """Roll back the hosts in ``actions``, from the back-end tiers to the entry. Return errors by
-    host.
+    """Roll back the hosts in ``actions``, back-end tiers first. Return errors by host.
 
-    ``actions`` contains, by host, the actions that the failed deployment took on units.
-    ``good_state`` returns the last good state of a host; without it, hosts return to their original
-    state. Each unit gets ``seconds`` to become ready.
+    ``actions`` contains, by host, the failed deployment's actions on units. ``good_state`` returns
+    the last good state of a host; if ``good_state`` is ``None``, the original state is restored. Each
+    unit gets ``seconds`` to become ready.
     """
 
     def prepare(host: RuntimeHost) -> _HostRollback:
@@ -56,30 +55,28 @@ def roll_back_hosts(
 
     prepare_results = hosts.run_on_hosts(actions, prepare)
     errors = dict(prepare_results.errors)
-    work = prepare_results.results
-    starts = {name: rollback.state.starts for name, rollback in work.items()}
-    for step in split_into_steps({name: rollback.plan for name, rollback in work.items()}, starts):
-        errors |= _apply_step(hosts, [n for n in step if n not in errors], work, step)
+    rollbacks_by_host = prepare_results.results
+    starts = {name: rollback.state.starts for name, rollback in rollbacks_by_host.items()}
+    for step in split_into_steps({name: rollback.plan for name, rollback in rollbacks_by_host.items()}, starts):
+        errors |= _apply_step(hosts, [n for n in step if n not in errors], rollbacks_by_host, step)
 
     def check(host: RuntimeHost) -> None:
-        host_rollback = work[host.name]
+        host_rollback = rollbacks_by_host[host.name]
         differences = list_differences(
             replace(host_rollback.state, sysctls={}), host.observe(host_rollback.state)
         )
-        lines = [*host_rollback.refused]
+        error_lines = [*host_rollback.refused]
         if differences:
-            lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
-        if lines:
-            raise AutotuneError("; ".join(lines))
+            error_lines.append(f"{host.name} differs from its previous state: {', '.join(differences)}")
+        if error_lines:
+            raise AutotuneError("; ".join(error_lines))
 
-    errors |= hosts.run_on_hosts([n for n in work if n not in errors], check).errors
-    return {name: _add_refusals(error, work.get(name)) for name, error in errors.items()}
+    errors |= hosts.run_on_hosts([n for n in rollbacks_by_host if n not in errors], check).errors
+    return {name: _add_refusals(error, rollbacks_by_host.get(name)) for name, error in errors.items()}
 
 
 def _add_refusals(error: AutotuneError, rollback: _HostRollback | None) -> AutotuneError:
-    """Return a host's error, extended by messages about original files that were refused before the
-    error.
-    """
+    """Return a host's error, extended by messages about original files that were refused."""
     unreported_lines = [
         line for line in (rollback.refused if rollback else ()) if line not in error.message
     ]
@@ -100,7 +97,7 @@ def _apply_step(
 
 
 def apply_or_restart(host: RuntimeHost, state: HostState, plan: HostPlan) -> None:
-    """Apply a plan whose files are already staged. If a reload fails, the plan's units are restarted."""
+    """Apply a plan whose files are already staged. If a reload fails, restart the plan's units."""
     try:
         host.apply(state, plan)
     except ApplyFailed:

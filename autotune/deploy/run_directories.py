@@ -1,8 +1,8 @@
 """Run directories of private stacks, including directories that killed tuners left.
 
-Run directories are in the directory for temporary files. A record outside of studies maps each run
-directory to its study. Files in a study therefore cannot select a directory to remove or a process
-to stop.
+Run directories are in the directory for temporary files. A record outside of the study maps each run
+directory to its study. Manipulated files in a study therefore cannot make autotune remove other
+directories or stop other processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotune.strict_parsing import parse_json
 # subdirectory of the account's state directory, with a record of each run directory
 RECORD_DIRECTORY = "runs"
 DIRECTORY_PREFIX = "autotune-"
-# file in a run directory that contains the directory's own name, so that autotune recognises it
+# A file with this name contains the name of its run directory, so that autotune recognises the directory.
 MARKER_FILE = ".run-directory"
 
 
@@ -42,19 +42,19 @@ class RunDirectory:
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     """Create an empty run directory for a study, replacing any earlier run directory of the study.
 
-    ``is_shared`` gives other accounts access, because servers drop their privileges. Raises
-    AutotuneError.
+    With ``is_shared``, other accounts have access, which servers need after they drop their
+    privileges. Raises AutotuneError.
     """
     remove_run_directory(study)
-    name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
-    path = Path(tempfile.gettempdir()).resolve() / name
+    directory_name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
+    path = Path(tempfile.gettempdir()).resolve() / directory_name
     record = {"study": str(study.resolve()), "directory": str(path)}
-    runs = make_state_directory() / RECORD_DIRECTORY
-    durable_files.make_directory(runs, 0o700)
-    # Write the record first, so that a tuner that is killed now leaves no unrecorded directory.
-    durable_files.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
+    record_directory = make_state_directory() / RECORD_DIRECTORY
+    durable_files.make_directory(record_directory, 0o700)
+    # Write the record first, so that a killed tuner leaves no unrecorded directory.
+    durable_files.write_file(record_directory / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
-    (path / MARKER_FILE).write_text(name, encoding="ascii")
+    (path / MARKER_FILE).write_text(directory_name, encoding="ascii")
     path.chmod(0o755 if is_shared else 0o700)
     return path
 
@@ -77,9 +77,9 @@ def find_run_directory(study: Path) -> RunDirectory | None:
 
 def list_run_directories(root: Path) -> Iterator[RunDirectory]:
     """Yield the run directories of all studies below ``root``."""
-    runs = find_state_directory() / RECORD_DIRECTORY
-    for name in foreign_files.list_names(runs):
-        directory = _read_record(runs, name)
+    record_directory = find_state_directory() / RECORD_DIRECTORY
+    for record_name in foreign_files.list_names(record_directory):
+        directory = _read_record(record_directory, record_name)
         if directory is not None and directory.study.is_relative_to(root.resolve()):
             yield directory
 
@@ -92,10 +92,10 @@ def _record_name(study: Path) -> str:
     return hashlib.sha256(os.fsencode(study.resolve())).hexdigest()[:32]
 
 
-def _read_record(runs: Path, name: str) -> RunDirectory | None:
+def _read_record(record_directory: Path, record_name: str) -> RunDirectory | None:
     try:
         record = parse_json(
-            foreign_files.read_bytes(runs, name, foreign_files.MAX_SMALL_FILE_BYTES)
+            foreign_files.read_bytes(record_directory, record_name, foreign_files.MAX_SMALL_FILE_BYTES)
         )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):

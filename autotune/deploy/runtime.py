@@ -29,12 +29,12 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # receives progress lines
-# Instances, each with the contents of its files. The keys are the paths that the service uses.
+# Each case is an instance with the contents of its files, keyed by the paths that the service uses.
 ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):
-    """The software refuses the configuration. The error contains the software's own message."""
+    """The software refuses the configuration. The error contains the software's message."""
 
 
 class ApplyFailed(AutotuneError):
@@ -59,9 +59,9 @@ class ConfigurationCheck:
 class RuntimeLayout:
     """Names of files and processes in a runtime. The defaults apply to installed units."""
 
-    # True if files of deployments that the search did not choose are removed.
+    # true if files of services that are not part of the deployed configuration are removed
     removes_inactive = False
-    # True if services have their own file systems and limits, which differ from their host's.
+    # true if services have their own file systems and limits, as in containers
     isolated = False
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
@@ -69,9 +69,7 @@ class RuntimeLayout:
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
-        """Return the permissions (mode bits) of a file. ``None`` keeps the mode of the file that is
-        replaced.
-        """
+        """Return the permissions (mode bits) of a file, or ``None`` to keep the current mode."""
         return None
 
     def unit_defined_by(self, path: str) -> str | None:
@@ -89,9 +87,9 @@ class RuntimeLayout:
     def build_unit_files(
         self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """Return the files that define a host's units: path and content of each unit's file.
+        """Return the path and content of the file that defines each unit of a host.
 
-        A change to such a file restarts its unit.
+        A change to the file restarts the unit.
         """
         return {}
 
@@ -113,7 +111,7 @@ class RuntimeHost(Protocol):
 
     def assert_locked(self) -> None:
         """Raise AutotuneError if another tuner has locked the host, or if the host was rebooted
-        since this tuner locked it.
+        after this tuner locked it.
         """
         ...
 
@@ -123,7 +121,7 @@ class RuntimeHost(Protocol):
         created_files: Iterable[str] = (),
         checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
-        """Back up everything in ``desired`` that has no backup yet.
+        """Back up the files, units and kernel values in ``desired`` that have no backup yet.
 
         ``created_files`` are paths that the software itself creates. ``checks`` validate the original
         files.
@@ -131,7 +129,7 @@ class RuntimeHost(Protocol):
         ...
 
     def observe(self, desired: HostState) -> ObservedHost:
-        """Return the current state of everything in ``desired``."""
+        """Return the current state of all files, units and kernel values in ``desired``."""
         ...
 
     def observe_and_query(
@@ -145,14 +143,15 @@ class RuntimeHost(Protocol):
     def stage(
         self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
-        """Write new files where they have no effect, and validate them with the software.
+        """Write new files to paths at which they have no effect, and validate the new files with the
+        software.
 
         Raises InvalidConfiguration.
         """
         ...
 
     def discard_staged(self, plan: HostPlan) -> None:
-        """Remove staged files."""
+        """Remove the files that were staged for ``plan``."""
         ...
 
     def select_restorable(
@@ -175,13 +174,13 @@ class RuntimeHost(Protocol):
     def persist_state(self, desired: HostState) -> None:
         """Make the deployment survive a reboot. Raises ApplyFailed.
 
-        Kernel values are written to a separate file. Units that were started or stopped are enabled or
-        disabled.
+        Kernel values are written to a separate file. Units that autotune started are enabled, and units
+        that autotune stopped are disabled.
         """
         ...
 
     def find_failures(self) -> list[str]:
-        """Return the last log messages of units that should be running but are not."""
+        """Return the last log messages of units that should be running but have stopped."""
         ...
 
 
@@ -191,9 +190,9 @@ class LockedHosts(Protocol):
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
     def run_on_hosts(
-        self, names: Iterable[str], work: Callable[[RuntimeHost], T]
+        self, host_names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
-        """Run ``work`` on each of the named hosts, and return results and errors by host."""
+        """Call ``work`` for each host in ``host_names``, and return results and errors by host."""
         ...
 
     def lock(self) -> None:
@@ -203,19 +202,19 @@ class LockedHosts(Protocol):
         ...
 
     def unlock(self, *, restored: bool) -> None:
-        """Release the hosts, either restored or in their current state.
+        """Release the hosts. If ``restored`` is true, restore their original state first.
 
-        Raises AutotuneError with the hosts that could not be restored, once all other hosts are
-        restored.
+        Raises AutotuneError with the hosts that could not be restored, after restoring all other
+        hosts.
         """
         ...
 
 
-def describe_draining(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
-    """Return the note about old workers that still serve connections made before a reload."""
-    clients = f" ({', '.join(peers)})" if peers else ""
+def describe_draining(host: str, unit_name: str, process_count: int, client_addresses: Sequence[str] = ()) -> str:
+    """Return the message about old workers that still serve connections made before a reload."""
+    clients = f" ({', '.join(client_addresses)})" if client_addresses else ""
     return (
-        f"{host}: {format_count(processes, 'old worker')} of {name} still finish earlier connections"
+        f"{host}: {format_count(process_count, 'old worker')} of {unit_name} still finish earlier connections"
         f"{clients}. New connections use the new configuration"
     )
 
@@ -234,12 +233,12 @@ class ProgramUser(Protocol):
 
 
 class Runtime(ABC):
-    """The way in which the services of a stack are run. Each file in `autotune/runtimes` defines one
+    """A runtime, which runs the services of a stack. Each file in `autotune/runtimes` defines one
     runtime as ``RUNTIME``.
 
     ``installed`` is true if services are installed on their hosts and keep running after a study.
-    Only such deployments can be exported or kept. ``service_manager`` starts and stops services on
-    hosts that are locked and restored.
+    Only deployments of installed services can be exported or kept. ``service_manager`` starts and
+    stops services on hosts that are locked and restored.
     """
 
     installed: ClassVar[bool]
@@ -249,7 +248,7 @@ class Runtime(ABC):
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        """Return the files inside isolated services, by the paths that the runtime uses."""
+        """Return the files inside containers, by the paths that the runtime uses."""
         return {}
 
     @abstractmethod
@@ -260,7 +259,7 @@ class Runtime(ABC):
     def read_facts(
         self, target: Target, transports: Mapping[str, Transport]
     ) -> dict[str, HostFacts]:
-        """Return the facts of each host, within the limits that the target sets."""
+        """Return the facts of each host, such as its CPU count, within limits in the target."""
 
     @abstractmethod
     def find_programs(
@@ -286,22 +285,23 @@ class Runtime(ABC):
 
     @abstractmethod
     def find_validation_errors(
-        self, transport: Transport, cases: ValidationCases
+        self, transport: Transport, validation_cases: ValidationCases
     ) -> list[str | None]:
-        """Return the software's message about each case's files, or ``None`` if it accepts them."""
+        """Return the software's message about the files of each case, or ``None`` for accepted files."""
 
     def read_file_values(
-        self, transport: Transport, cases: ValidationCases
+        self, transport: Transport, validation_cases: ValidationCases
     ) -> list[Mapping[str, Value]]:
-        """Return the values that the software reads from each case's files, by bare parameter name.
+        """Return the values that the software reads from the files of each case, by bare parameter
+        name.
 
-        A case's result is empty if the runtime or the software cannot print the values.
+        The values of a case are empty if the runtime or the software cannot print values.
         """
-        return [{} for _ in cases]
+        return [{} for _ in validation_cases]
 
     @abstractmethod
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
-        """Return lines about the hosts for the output of `check`, one line for each result."""
+        """Return lines about the hosts for the output of `autotune check`."""
 
     @abstractmethod
     def make_run_directory(self, study: Path) -> str:
@@ -311,7 +311,9 @@ class Runtime(ABC):
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> LockedHosts:
-        """Return the hosts of a stack for the study in directory ``study``. No host is changed yet."""
+        """Return the hosts of a stack for the study in the directory ``study``, without changing a
+        host.
+        """
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
         """Return the command that prints an archive of ``paths``, read from the file system of the

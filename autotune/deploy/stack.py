@@ -25,7 +25,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host in one tier. The instance exists only if ``conditions`` hold."""
+    """One service on one host in one tier. The instance runs only if ``conditions`` hold."""
 
     service: Service
     placement: Placement
@@ -45,8 +45,8 @@ class ServiceInstance:
 class Stack:
     """All instances in dependency order, and the entry on each host of the first tier.
 
-    ``instances`` includes every deployment that the search may choose. The settings determine which of
-    them run. ``catalogue`` contains their services.
+    ``instances`` includes the instances of every deployment that the search may choose. The settings
+    determine which instances run. ``catalogue`` contains the services of all instances.
     """
 
     instances: tuple[ServiceInstance, ...]
@@ -64,7 +64,7 @@ class Stack:
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
-        """Return, for each tier, the tiers that it calls directly or indirectly."""
+        """Return, for each tier, the tiers that the tier calls directly or indirectly."""
         tiers_by_address = {
             instance.placement.listen: instance.placement.tier for instance in self.instances
         }
@@ -106,13 +106,13 @@ class StackContext:
     adopted: Mapping[str, AdoptedConfig] = field(default_factory=dict)
 
 
-def local_cache_name(tier: str) -> str:
+def build_local_cache_name(tier: str) -> str:
     """Return the key in ``PortsByHost`` for the cache that runs on each host of a tier."""
     return f"{tier}.local"
 
 
-def entry_tiers(target: Target) -> tuple[str, ...]:
-    """Return the tiers that no other tier uses. In a valid target, this is a single tier, which
+def find_entry_tiers(target: Target) -> tuple[str, ...]:
+    """Return the tiers that no other tier uses. A valid target contains only one such tier, which
     receives the load.
     """
     forward_targets = {tier.forwards_to for tier in target.tiers.values()}
@@ -120,8 +120,8 @@ def entry_tiers(target: Target) -> tuple[str, ...]:
     return tuple(name for name in target.tiers if name not in forward_targets)
 
 
-def start_order(target: Target) -> tuple[str, ...]:
-    """Return the tiers in an order in which each comes after all tiers that it depends on."""
+def list_start_order(target: Target) -> tuple[str, ...]:
+    """Return the tiers in an order in which each tier comes after all tiers that it depends on."""
     return tuple(
         TopologicalSorter(
             {name: tier.required_tiers for name, tier in target.tiers.items()}
@@ -138,7 +138,7 @@ def build_stack(target: Target, context: StackContext) -> Stack:
             _build_placement(target, context, name, host, location),
             location.run_conditions,
         )
-        for name in start_order(target)
+        for name in list_start_order(target)
         for host in target.tiers[name].hosts
         for location in catalogue.list_tier_services(name, target.tiers[name])
     ]
@@ -148,18 +148,18 @@ def build_stack(target: Target, context: StackContext) -> Stack:
 
 def build_entry_stack(target: Target, ports: PortsByHost | None = None) -> Stack:
     """Return a target's stack with only its entry addresses, without service instances."""
-    entry_tier = entry_tiers(target)[0]
-    entry, *others = (
+    entry_tier = find_entry_tiers(target)[0]
+    entry, *other_entries = (
         _build_endpoint(target, entry_tier, host, ports or {})
         for host in target.tiers[entry_tier].hosts
     )
-    return Stack((), entry, tuple(others))
+    return Stack((), entry, tuple(other_entries))
 
 
 def _build_placement(
-    target: Target, context: StackContext, name: str, host: str, tier_service: TierService
+    target: Target, context: StackContext, tier_name: str, host: str, tier_service: TierService
 ) -> Placement:
-    tier = target.tiers[name]
+    tier = target.tiers[tier_name]
 
     def build_endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
@@ -170,18 +170,18 @@ def _build_placement(
         )
 
     return Placement(
-        tier=name,
+        tier=tier_name,
         host=host,
         role=tier_service.role,
-        directory=f"{context.directory}/{name}.{host}",
-        listen=_build_local_cache_endpoint(name, host, context)
+        directory=f"{context.directory}/{tier_name}.{host}",
+        listen=_build_local_cache_endpoint(tier_name, host, context)
         if tier_service.role is Role.LOCAL
-        else _build_endpoint(target, name, host, context.ports),
+        else _build_endpoint(target, tier_name, host, context.ports),
         forwards_to=build_endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=build_endpoints(tier.uses, Role.CACHE),
         stores=build_endpoints(tier.uses, Role.STORE),
         uses=build_endpoints(tier.uses),
-        local_cache=_build_local_cache_endpoint(name, host, context) if tier.local_cache else None,
+        local_cache=_build_local_cache_endpoint(tier_name, host, context) if tier.local_cache else None,
         installed=context.installed,
         user=context.user,
         group=context.group,
@@ -194,10 +194,10 @@ def _build_placement(
 def _find_adopted(
     context: StackContext, host: str, tier_service: TierService
 ) -> AdoptedConfig | None:
-    """Return the host's own files for a service, if they belong to the same deployment.
+    """Return the host's own files for a service, or ``None`` if the files belong to another
+    deployment.
 
-    The check is needed because another deployment of the tier may have a service with the same
-    name.
+    Several deployments of a tier may have a service with the same name.
     """
     adopted_config = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
     allowed_deployments = {
@@ -222,9 +222,9 @@ def _find_tier_roles(target: Target, tier: str) -> set[Role]:
 
 
 def _build_local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
-    """Return the endpoint of the local cache, which only its own host can reach."""
+    """Return the endpoint of the local cache of a host, which no other host can reach."""
     port = next(service.port for service in SHIPPED.list_by_role(Role.LOCAL))
-    return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
+    return Endpoint("127.0.0.1", context.ports.get((build_local_cache_name(tier), host)) or port)
 
 
 def _build_endpoint(target: Target, tier: str, host: str, ports: PortsByHost) -> Endpoint:

@@ -72,8 +72,8 @@ def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
 
 
 @lru_cache(maxsize=128)  # the same files are rendered again in each trial
-def _compile(directories: tuple[Path, ...], text: str) -> Template:
-    return _create_environment(directories).from_string(text)
+def _compile(directories: tuple[Path, ...], template_text: str) -> Template:
+    return _create_environment(directories).from_string(template_text)
 
 
 def render_file(

@@ -21,8 +21,8 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 def describe_probed_start(
     ranks: Mapping[str, int], request: Request | None, interval: float, instance: ServiceInstance
 ) -> UnitStart:
-    """Return how an instance's unit starts and shows that it is ready. If the unit serves HTTP, the
-    readiness check requests a page of the load.
+    """Return the start rank and readiness check of an instance's unit. If the unit serves HTTP, the
+    check requests a page of the load.
 
     Servers behind the entry are assumed to use plain HTTP. Requests that may change data are not
     used for readiness checks. ``interval`` is the shortest time between two requests in seconds.
@@ -50,35 +50,35 @@ def describe_probed_start(
 def find_answered_pages(
     host: RuntimeHost, starts: Mapping[str, UnitStart], functions: str
 ) -> dict[str, UnitStart]:
-    """Return ``starts`` with only the pages that the host serves now. Other units get no page for a
-    readiness check.
+    """Return ``starts`` with only the pages that the host serves now. For units without such a page,
+    readiness checks request no page.
 
     If a server does not respond at its own address, the loopback address is tried.
     """
-    cases = [
+    probe_cases = [
         (unit, replace(start, url=url))
         for unit, start in starts.items()
         for url in _list_urls(start)
     ]
     commands = [
-        Command(("answers", case.url, case.name, "0", f"{case.interval:g}", case.address))
-        for _, case in cases
+        Command(("answers", probe_case.url, probe_case.name, "0", f"{probe_case.interval:g}", probe_case.address))
+        for _, probe_case in probe_cases
     ]
     timeout = 40.0 * (1 + len(commands))
-    answers = run_commands(host.transport, commands, timeout=timeout, functions=functions)
+    command_results = run_commands(host.transport, commands, timeout=timeout, functions=functions)
     answered_starts = {unit: replace(start, url="") for unit, start in starts.items()}
-    for (unit, case), command_result in zip(cases, answers, strict=False):
+    for (unit, probe_case), command_result in zip(probe_cases, command_results, strict=False):
         if command_result.ok and not answered_starts[unit].url:
-            answered_starts[unit] = case
+            answered_starts[unit] = probe_case
     return answered_starts
 
 
 def _list_urls(start: UnitStart) -> Iterable[str]:
-    """Return the URLs of the page, at the unit's address and then at the loopback address."""
+    """Return the URLs of a unit's page, at the unit's address and then at the loopback address."""
     if not start.url:
         return ()
-    scheme, _, rest = start.url.partition("://")
-    authority, slash, path = rest.partition("/")
+    scheme, _, remainder = start.url.partition("://")
+    authority, slash, path = remainder.partition("/")
     _, colon, port = authority.rpartition(":")
     local_url = f"{scheme}://{LOOPBACK}:{port}{slash}{path}"
     return dict.fromkeys((start.url, local_url)) if colon else (start.url,)
@@ -87,9 +87,7 @@ def _list_urls(start: UnitStart) -> Iterable[str]:
 def replace_starts(
     desired: DesiredState, starts: Mapping[str, Mapping[str, UnitStart]]
 ) -> DesiredState:
-    """Return the state with its unit starts replaced by ``starts``, by host and unit. Units that
-    are not in ``starts`` keep their current entry.
-    """
+    """Return the state after replacing the starts of the units in ``starts`` (by host and unit)."""
     hosts = {
         name: replace(state, starts={**state.starts, **starts.get(name, {})})
         for name, state in desired.hosts.items()

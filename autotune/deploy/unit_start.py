@@ -8,8 +8,7 @@ from typing import Any
 
 from autotune.strict_parsing import is_uint
 
-# Time limit for a unit whose boot time has not been measured yet. If a unit fails, the wait ends at
-# once.
+# Time limit for a unit whose boot time has not been measured yet
 UNKNOWN_BOOT_SECONDS = 120.0
 MIN_READY_SECONDS = 15.0
 BOOT_FACTOR = 4.0  # time limit as a multiple of the measured boot time
@@ -22,8 +21,8 @@ class UnitStart:
 
     - ``rank``: units of lower ranks are ready before this unit starts.
     - ``address``: TCP port, or path of the Unix socket, on which the unit listens.
-    - ``url``: page to which a ready unit responds without a server error; empty if there is none.
-    - ``name``: Host header of the request for that page.
+    - ``url``: page to which a ready unit responds without a server error; empty if no page is known.
+    - ``name``: Host header of the request for the page.
     - ``seconds``: longest time until the unit is ready. ``interval``: shortest time in seconds
       between two requests.
     """
@@ -60,9 +59,7 @@ class UnitStart:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> UnitStart:
-        """Return the start that a record from ``to_record`` contains. Raises ValueError, KeyError
-        or TypeError.
-        """
+        """Return the start in a record from ``to_record``. Raises ValueError, KeyError or TypeError."""
         texts = [record[name] for name in ("address", "url", "name")]
         if not all(isinstance(text, str) and text.isprintable() for text in texts):
             raise TypeError("the record of a unit's start contains unprintable text")

@@ -1,4 +1,4 @@
-"""The bottleneck of a stack, and other shortages in the same readings."""
+"""The bottleneck of a stack, and other shortages in the readings that show the bottleneck."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotune.services.diagnosis import Resource
 
 
 class RelatedShortage(NamedTuple):
-    """Another shortage in the same readings. Changes that reduce this shortage are recommended last."""
+    """A shortage other than the bottleneck. Changes that reduce this shortage are recommended last."""
 
     tier: str
     service: str
@@ -18,13 +18,12 @@ class RelatedShortage(NamedTuple):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The resource that limits a configuration. ``evidence`` is one verifiable line, and ``confidence``
-    is from 0 to 1.
+    """The resource that limits a configuration. ``evidence`` is one line of text that can be verified.
 
-    The confidence depends on how directly the rule observes the bottleneck. The confidence is then
-    multiplied by the fraction of the readings just above the peak that agree. ``gain`` is the estimated
-    factor by which requests/s rise if the bottleneck is removed, or 0 if unknown. ``related`` are other
-    shortages, such as workers that wait because of this bottleneck.
+    ``confidence`` (0 to 1) is higher if the rule observes the bottleneck directly, and if more readings
+    just above the peak agree. ``gain`` is the estimated factor by which requests/s rise if the bottleneck
+    is removed, or 0 if unknown. ``related`` are other shortages, such as workers that wait because of
+    this bottleneck.
     """
 
     tier: str

@@ -1,15 +1,15 @@
-"""The capacity of each part of a stack, from its utilisation at sustained rates, in pure functions.
+"""Estimate the capacity of each part of a stack from its utilisation at sustained rates.
 
 Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
 any distribution of arrivals and service times:
 
 - Utilisation law, U = X·D: at X requests/s, the share U of a resource is in use. A request's demand is
-  D = U/X, and the resource sustains 1/D.
-- Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This assumes
-  that requests occupy workers no longer than they do at X.
+  D = U/X, and the resource sustains 1/D requests/s.
+- Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N requests/s. A
+  request is assumed to occupy its worker for the same time at both rates.
 
-Because of waiting times and bursts, the SLO is already violated below these rates; the caller must
-learn how far below.
+Because of waiting times and bursts, the SLO is already violated below the computed capacities. The
+caller must learn how far below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.parameter_name import select_service_settings
 from autotune.services.diagnosis import InstanceActivity
 from autotune.space.expression import parse_expression
 
-MIN_USED_SHARE = 0.02  # minimum share of a resource in use that is evidence of its capacity
+MIN_USED_SHARE = 0.02  # a smaller share of a resource in use does not show the resource's capacity
 # Standard deviations of a log capacity from one reading. ``LOW_USE_SD``, divided by the share in use,
 # is added.
 CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
@@ -88,7 +88,7 @@ def build_cpu_usages(
     rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUsage]:
     """Return CPU usages, computed with the utilisation law. Among hosts with the same ``tiers``, only
-    the busiest host counts.
+    the busiest host is used.
 
     ``busy_shares`` contains the share of each host's CPUs in use.
     """
@@ -106,7 +106,7 @@ def _list_cpu_usages(context: ReadingContext) -> list[ResourceUsage]:
     tiers: dict[str, set[str]] = {}
     for instance in context.instances:
         tiers.setdefault(instance.host, set()).add(instance.tier)
-    # The CPU time of other programs, such as a generator, is not caused by requests.
+    # Exclude the CPU time of other programs, such as a generator.
     own_cpu = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
     busy_shares = {
         name: own_cpu[name] / host.cpus if own_cpu[name] else host.busy_share
@@ -120,8 +120,9 @@ def _list_cpu_usages(context: ReadingContext) -> list[ResourceUsage]:
 def _list_pool_usages(
     context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
 ) -> list[ResourceUsage]:
-    """Return the usages of workers (from Little's law) and of threads (from the utilisation law), on the
-    busiest host of each service.
+    """Return the usages of workers (from Little's law) and of threads (from the utilisation law).
+
+    Only the busiest host of each service is used.
     """
     highest_usages: dict[str, ResourceUsage] = {}
     for instance in context.instances:
@@ -158,11 +159,11 @@ def _find_worker_usage(
 def _find_max_workers(context: ReadingContext, instance: InstanceActivity) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
     services = context.catalogue.list_by_name(instance.service)
-    formula = next((s.needs.workers for s in services if s.needs.workers), "")
+    worker_formula = next((s.needs.workers for s in services if s.needs.workers), "")
     own_settings = select_service_settings(context.settings, instance.label)
-    numbers = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
+    numeric_settings = {n: float(v) for n, v in own_settings.items() if isinstance(v, int | float)}
     try:
-        return parse_expression(formula).evaluate(numbers) if formula else None
+        return parse_expression(worker_formula).evaluate(numeric_settings) if worker_formula else None
     except KeyError:
         return None
 

@@ -1,13 +1,12 @@
-"""Causes in another tier: the shortage that makes workers wait, and the gain from removing it.
+"""Find causes in another tier: the shortage that makes workers wait, and the gain from removing it.
 
 If workers wait for a store, all of them are busy, and more workers help. If requests call the store
 only because a small cache evicted the data, more memory for the cache helps several times as much. The
-order of the diagnosis rules does not reveal this cause, because the order ignores the size of a
-shortage.
+diagnosis rules alone do not reveal the cache as the cause, because they ignore the size of a shortage.
 
 The gain follows from Little's law: a pool serves ``workers / time`` requests/s. Without the wait, a
-request occupies its worker only for its CPU time. The gain is limited by the CPUs, which all requests
-share.
+request occupies its worker only for its CPU time. CPUs limit the gain, because all requests share the
+CPUs.
 """
 
 from __future__ import annotations
@@ -23,16 +22,18 @@ DEPENDENCY_ROLES = (Role.STORE, Role.DATABASE)
 # Resources of a tier that seem exhausted while its requests wait for another tier.
 WAITING_RESOURCES = (Resource.WORKERS, Resource.STORE, Resource.CPU)
 DATABASE_WAITS = (Resource.DISK, Resource.CACHE, Resource.LOCKS, Resource.STORE)
-MIN_GAIN = 1.25  # minimum gain for a cause to replace the observed shortage
-MIN_MISS_SHARE = 0.25  # minimum share of lookups that miss, for a cache to count as too small
-# minimum number of misses per request, because a single miss makes a request wait
+MIN_GAIN = 1.25  # minimum gain with which a cause replaces the observed shortage
+MIN_MISS_SHARE = 0.25  # a cache counts as too small if at least this share of lookups miss
+# a cache also counts as too small at this number of misses per request
 MIN_MISSES_PER_REQUEST = 0.1
-MIN_WORK_SHARE = 0.1  # minimum share of a request's time that remains without the wait
+MIN_WORK_SHARE = 0.1  # minimum share of a request's time that is not wait
 MAX_GAIN = 10.0  # maximum gain that a single reading can show
 
 
 def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """Return the cause behind ``shortage`` with its gain, or ``shortage`` with related causes."""
+    """Return the cause of ``shortage`` with its gain. If no cause is large enough, return ``shortage``
+    with related shortages.
+    """
     if shortage.resource not in WAITING_RESOURCES:
         return _estimate_database_gain(context, shortage)
     if shortage.resource is Resource.CPU:
@@ -51,8 +52,9 @@ def find_cause(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
 
 
 def _list_database_shortages(context: ReadingContext) -> tuple[RelatedShortage, ...]:
-    """Return the shortages of databases that may explain a lack of CPU: reading pages from the kernel's
-    page cache takes CPU time.
+    """Return the shortages of databases that may explain a lack of CPU.
+
+    For example, reading pages from the kernel's page cache takes CPU time.
     """
     shortages = dict.fromkeys(
         RelatedShortage(database.tier, database.service, shortage.resource)
@@ -148,8 +150,9 @@ def _build_cache_cause(
 
 
 def _estimate_database_gain(context: ReadingContext, shortage: Bottleneck) -> Bottleneck:
-    """If ``shortage`` is a slow database, return it with its gain and the pools that wait for it.
-    Otherwise, return it unchanged.
+    """If ``shortage`` is a slow database, add the gain and the pools that wait for the database.
+
+    Any other shortage is returned unchanged.
     """
     roles = {(i.tier, i.service): i.role for i in context.instances}
     is_database = roles.get((shortage.tier, shortage.service)) is Role.DATABASE

@@ -21,8 +21,7 @@ class ReadingContext:
     """All data about one reading that the rules need.
 
     ``fastest_latency`` is the shortest latency floor (``compute_latency_floor``) of all readings with
-    the same settings.
-    ``catalogue`` contains the services of the instances.
+    the same settings. ``catalogue`` contains the services of the instances.
     """
 
     reading: Reading
@@ -38,7 +37,7 @@ class ReadingContext:
 
     @property
     def application_pools(self) -> tuple[InstanceActivity, ...]:
-        """Return the processes that run the application."""
+        """Return the instances whose workers run the application."""
         return tuple(
             instance
             for instance in self.instances
@@ -48,23 +47,25 @@ class ReadingContext:
     def instances_on(self, host: str) -> tuple[InstanceActivity, ...]:
         return tuple(instance for instance in self.instances if instance.host == host)
 
-    def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
+    def find_setting(self, instance: InstanceActivity, parameter_name: str) -> int | None:
         """Return a service's setting as an integer; ``None`` if it is not a number."""
-        setting = self.settings.get(f"{instance.label}.{name}")
+        setting = self.settings.get(f"{instance.label}.{parameter_name}")
         return int(setting) if isinstance(setting, int | float) else None
 
     def find_diagnosis(self, instance: InstanceActivity) -> Diagnosis:
-        """Return how the bottlenecks of an instance are recognized."""
+        """Return the description of how bottlenecks of an instance are recognized."""
         return self.catalogue.find_diagnosis(instance.service)
 
     def count_threads(self, instance: InstanceActivity) -> int | None:
-        """Return the number of threads that do a service's work; at least 1, even if set to 0."""
-        name = self.find_diagnosis(instance).threads_parameter
-        threads = self.find_setting(instance, name) if name else None
+        """Return the configured number of threads that do a service's work, at least 1; ``None`` if
+        unknown.
+        """
+        parameter_name = self.find_diagnosis(instance).threads_parameter
+        threads = self.find_setting(instance, parameter_name) if parameter_name else None
         return None if threads is None else max(threads, 1)
 
     def build_instance_reading(self, instance: InstanceActivity) -> InstanceReading:
-        """Return the input for the rules of the instance's own service."""
+        """Return the data of one instance, as input for the rules of its service."""
         own_settings = select_service_settings(self.settings, instance.label)
         idle_share = (
             1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
@@ -80,9 +81,9 @@ class ReadingContext:
 
     @property
     def answered_rate(self) -> float:
-        """Return the requests/s with a correct response, late or not, over the time with load.
+        """Return the correct responses per second, including late responses, during the load.
 
-        If a reading was cut short, the time with load is shorter than the reading's ``seconds``.
+        If a reading was truncated, its load was shorter than its ``seconds``.
         """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
@@ -121,9 +122,9 @@ def build_context(
 
 
 def compute_latency_floor(context: ReadingContext) -> float | None:
-    """Return the 10th percentile of the latency in seconds; ``None`` if it was not measured.
+    """Return the 10th percentile of the latency in seconds; ``None`` if unknown.
 
-    Queues come and go and spare some requests, but a wait that affects every request shows even at this
+    Queues delay only some requests, but a wait that affects every request raises even the 10th
     percentile. Without latencies, the result is the time that a request spends in PHP, by Little's law.
     """
     return (

@@ -68,10 +68,10 @@ def build_contexts(
 def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """Return the bottleneck that the readings just above the peak agree on.
 
-    The finding with the highest total confidence is chosen; among equals, the one from the reading
-    nearest to the peak. A reading that the generator limited is used only if no other reading failed,
-    because it does not reveal the limits of the stack. If no reading failed or was limited, the reading
-    at the highest rate is used.
+    The finding with the highest total confidence is chosen. If several findings have the same
+    confidence, the finding from the reading nearest to the peak is chosen. Readings that the generator
+    limited do not show the limits of the stack, so they are used only if no other reading failed. If no
+    reading failed or was limited, the reading at the highest rate is used.
     """
     latency_floors = [
         seconds for s in contexts if (seconds := compute_latency_floor(s)) is not None
@@ -104,22 +104,22 @@ def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
 
 
 def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
-    """Return the finding of the first rule that applies to a reading. If a shortage in another tier
-    causes that finding, return the cause instead.
+    """Return the finding of the first rule that applies to a reading. If the finding has a cause in
+    another tier, return the cause instead.
     """
     finding = next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
     return None if finding is None else find_cause(context, finding)
 
 
 def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
-    """Return the largest resident size of one process by `tier.service`, in bytes."""
+    """Return the size of the largest process of each `tier.service`, in bytes."""
     largest_sizes: dict[str, int] = {}
     for reading in watched_readings:
         for usage in reading.hosts.values():
             for instance, size in usage.rss.items():
                 tier, _, host_and_service = instance.partition(".")
-                name = f"{tier}.{host_and_service.rpartition('.')[2]}"
-                largest_sizes[name] = max(size, largest_sizes.get(name, 0))
+                service_label = f"{tier}.{host_and_service.rpartition('.')[2]}"
+                largest_sizes[service_label] = max(size, largest_sizes.get(service_label, 0))
     return largest_sizes
 
 
@@ -128,20 +128,17 @@ def list_recommended_changes(
     existing_names: Container[str] | None = None,
     catalogue: Catalogue = SHIPPED,
 ) -> tuple[str, ...]:
-    """Return the changes that a recorded bottleneck suggests, followed by those for related
+    """Return the changes that a recorded bottleneck suggests, followed by changes for related
     shortages.
 
-    ``existing_names`` contains the full names of the existing parameters, if known, and ``catalogue`` the
-    services of the target.
-
-    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. The result is empty if no
-    setting helps, for example if CPU is short. The changes are suggestions; measurements show whether
-    they help.
+    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. Only measurements show
+    whether a change helps. The result is empty if no setting helps. ``existing_names`` contains the full
+    names of the existing parameters, if known, and ``catalogue`` contains the services of the target.
     """
     if not bottleneck:
         return ()
     own_shortage = bottleneck.tier, bottleneck.service, bottleneck.resource
-    # The evidence names the parameter that helps against this shortage, such as tmp_table_size.
+    # The evidence contains the name of a parameter that helps, such as tmp_table_size.
     named_words = set(re.findall(r"\w+", bottleneck.evidence))
     own_changes = sorted(
         _list_changes(*own_shortage, existing_names, catalogue),
@@ -167,14 +164,14 @@ def _list_changes(
 ) -> tuple[str, ...]:
     """Return the parameter changes that reduce a shortage of ``resource``."""
     host_services = [s.name for s in catalogue.list_by_role(Role.HOST) if not s.interpreter]
-    # All services of a tier share its CPUs, so less work in any of them leaves more for the others.
+    # All services of a tier share its CPUs, so less work in one service leaves more CPU for the others.
     other_services = [s.name for s in catalogue.services] if resource is Resource.CPU else []
-    names = dict.fromkeys((service, *host_services, *other_services))
+    service_names = dict.fromkeys((service, *host_services, *other_services))
     return tuple(
-        f"{tier}.{name}.{change}"
-        for name in names
-        for change in catalogue.find_diagnosis(name).recommended_changes.get(resource, ())
-        if existing_names is None or f"{tier}.{name}.{_parse_parameter(change)}" in existing_names
+        f"{tier}.{service_name}.{change}"
+        for service_name in service_names
+        for change in catalogue.find_diagnosis(service_name).recommended_changes.get(resource, ())
+        if existing_names is None or f"{tier}.{service_name}.{_parse_parameter(change)}" in existing_names
     )
 
 

@@ -1,9 +1,8 @@
-"""Find hosts that return wrong responses to direct requests. A wrong response without load means that a
-host is broken, not overloaded.
+"""Find hosts that return wrong responses even without load. Such hosts are broken, not overloaded.
 
-Behind a load balancer, a host with fast but wrong responses looks fast. Some failures in a reading may
-come from such a host. autotune then requests the page of the load from each web server, on that server's
-own host. autotune tries several times, until the queues of an overload are gone.
+Failures in a reading may come from a single broken host, to which a load balancer sends many requests
+because its wrong responses are fast. After failures, autotune requests the page of the load from each web
+server, on the server's own host. autotune tries several times, until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-# Smallest share of failed requests at which a host is suspected. Fewer errors are not evidence of a
-# broken host.
+# smallest share of failed requests at which a host is suspected
 SUSPECT_ERROR_SHARE = 0.01
 MAX_TRIES = 4
-# seconds between tries, so that a queue of one or two seconds is gone by the last try
+# time between tries, long enough for a queue of one or two seconds to drain before the last try
 TRY_INTERVAL_SECONDS = 0.5
 _MAX_SHOWN_CHARACTERS = 60  # maximum number of characters of a response body in a message
 
 
 def is_host_suspected(reading: Reading) -> bool:
     """True if the failures of a reading may come from a host with wrong responses."""
-    failures = sum(count for kind, count in reading.errors.items() if kind in SUSPECT_ERROR_KINDS)
-    return failures > SUSPECT_ERROR_SHARE * reading.intended
+    suspect_failure_count = sum(count for kind, count in reading.errors.items() if kind in SUSPECT_ERROR_KINDS)
+    return suspect_failure_count > SUSPECT_ERROR_SHARE * reading.intended
 
 
 def find_faulty_instances(
@@ -42,9 +40,10 @@ def find_faulty_instances(
     request: Request,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Return the fault of every web server without a correct response in any try, by service instance.
+    """Return the fault of every web server that returned no correct response in any try, by service
+    instance.
 
-    ``transports`` maps host names to transports. Unreachable hosts are left out.
+    ``transports`` maps host names to transports. The result omits unreachable hosts.
     """
     web_instances = {
         transports[instance.placement.host].name: instance

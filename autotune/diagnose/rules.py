@@ -1,8 +1,9 @@
 """Rules that find the bottleneck, in the order of their evaluation.
 
-In an overloaded stack there are queues everywhere, so the order of the rules decides. Refusals come
-before slowness, a dependency before the service that waits for it, and a full machine before the queues
-in front of it. Each rule checks one reading and returns a bottleneck or ``None``.
+In an overloaded stack, there are queues in front of every service, so the order of the rules matters.
+Refusals come before slowness. A dependency comes before the service that waits for it, and a full machine
+before the queues in front of the machine. Each rule checks one reading and returns a bottleneck or
+``None``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from autotune.services.diagnosis import DiagnosisRule as ServiceRule
 BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
 IDLE_CPU_SHARE = 0.10  # maximum idle share of the CPUs if CPU is the bottleneck
-REQUEST_TIME_SHARE = 0.5  # minimum share of a request's time that is spent in a service
-# Share of the CPUs; if the stack uses less, other programs keep the CPUs busy.
+# Minimum share of the time with requests in flight in which a service's processes are running or
+# runnable, if CPU is the bottleneck
+REQUEST_TIME_SHARE = 0.5
+# If the stack uses a smaller share of the CPUs, other programs keep the CPUs busy.
 STACK_CPU_SHARE = 0.25
-# Seconds throttled per second, and share of the quota used, that together mean a lack of CPU.
+# CPU is the bottleneck if the quota throttles a host for at least the first share of the time. At least
+# the second share of the quota must also be used.
 THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
 STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application, apart from caches
 MIN_RUNNABLE_PER_CPU = 1.25  # minimum number of runnable processes per CPU if CPU is the bottleneck
@@ -45,7 +49,7 @@ def check_generator(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
-    """Report hosts with a wrong response to every direct request, even without load."""
+    """Report hosts that return wrong responses even without load."""
     faulty_instances = [instance for instance in context.instances if instance.fault]
     if not faulty_instances:
         return None
@@ -54,18 +58,18 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
         part.host for part in context.instances_with_role(faulty_instance.role) if not part.fault
     ]
     healthy_text = f" ({', '.join(healthy_hosts)} responds correctly)" if healthy_hosts else ""
-    answers = "; ".join(f"{part.host} answers {part.fault}" for part in faulty_instances)
+    answer_texts = "; ".join(f"{part.host} answers {part.fault}" for part in faulty_instances)
     return _build_bottleneck(
         faulty_instance,
         Resource.WRONG_ANSWERS,
-        f"even without load, {answers}{healthy_text}. {context.reading.error_count} of"
+        f"even without load, {answer_texts}{healthy_text}. {context.reading.error_count} of"
         f" {context.reading.intended} requests failed: fix the incorrect responses first",
         REPORTED,
     )
 
 
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
-    """Report a server that refuses or delays clients, because it serves its maximum number of clients."""
+    """Report a server that refuses or delays clients because of its maximum number of clients."""
     for instance in context.instances:
         client_limit = context.find_diagnosis(instance).client_limit
         if client_limit is None:
@@ -98,10 +102,10 @@ def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_open_files(context: ReadingContext) -> Bottleneck | None:
-    """Report a server that reached its limit of open files, so that requests failed.
+    """Report a server on which requests failed because it reached its limit of open files.
 
     In a deep overload, servers that hold thousands of requests for a slow dependency log the same
-    message. The rule ignores this case, in which most violations are late, not failed.
+    message, but most violations are then late. The rule ignores such an overload.
     """
     for instance in _list_complaining_instances(context, "open_files"):
         descriptor_limit = instance.descriptor_limit
@@ -152,7 +156,7 @@ def check_memory(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_cpu(context: ReadingContext) -> Bottleneck | None:
-    """Report a lack of CPU: the services used all of their host's CPUs, or requests were mostly running
+    """Report a lack of CPU: the services used all CPUs of a host, or their processes were mostly running
     or runnable.
     """
     return _find_cpu_shortage(context, MEASURED, _describe_quota_use) or _find_cpu_shortage(
@@ -165,8 +169,8 @@ def check_cpu(context: ReadingContext) -> Bottleneck | None:
 def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
     """Report fully used CPUs for which processes of the stack wait.
 
-    PHP may wait for a cache or a proxy that itself waits for a CPU. In that case, PHP does not seem to
-    be short of CPU, and additional PHP processes would only wait as well.
+    If PHP waits for a cache or a proxy that waits for a CPU, PHP does not seem to lack CPU. Additional
+    PHP processes would only wait, too.
     """
     return _find_cpu_shortage(
         context, INFERRED, lambda host, _: _describe_waiting_processes(context, host, 0.0)
@@ -207,11 +211,10 @@ def _describe_quota_use(host: HostActivity, used: float) -> str:
 
 
 def _describe_waiting_processes(context: ReadingContext, host: HostActivity, share: float) -> str:
-    """Return the evidence that the stack's processes wait for CPUs; empty if there is none.
+    """Return the evidence that the stack's processes wait for CPUs; empty without evidence.
 
-    A generator on the same host uses all idle time, so a lack of idle time alone proves nothing. The
-    stack lacks CPUs only if its own processes could use all of them. Two processes that are often
-    preempted can still use at most two CPUs.
+    A generator on the same host uses all idle CPU time, so a lack of idle time alone proves nothing. The
+    stack lacks CPUs only if its own processes could use all CPUs.
     """
     instances, idle_share = context.instances_on(host.name), 1.0 - host.busy_share
     demanded_cpus = sum(instance.cpu + (instance.cpu_delay or 0.0) for instance in instances)
@@ -238,7 +241,7 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
 
 
 def _compute_ready_share(instance: InstanceActivity) -> float:
-    """Return the fraction of the time with requests in flight in which an instance's processes are
+    """Return the fraction of the time in which an instance's processes with a request in flight are
     running or runnable.
     """
     in_flight_connections = (
@@ -248,17 +251,17 @@ def _compute_ready_share(instance: InstanceActivity) -> float:
 
 
 def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
-    """Report a service whose threads are all busy although its host's CPUs are not."""
+    """Report a service whose threads are all busy."""
     for instance in context.instances:
         threads = context.count_threads(instance)
         if threads is None or instance.cpu < FULL_FRACTION * threads:
             continue
-        name = context.find_diagnosis(instance).threads_parameter
+        parameter_name = context.find_diagnosis(instance).threads_parameter
         resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
             instance,
             resource,
-            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {name}",
+            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {parameter_name}",
             MEASURED,
         )
     return None
@@ -279,10 +282,10 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
 
 
 def check_store(context: ReadingContext) -> Bottleneck | None:
-    """Report a dependency for which every request waits in PHP, even at the lowest rate.
+    """Report a cache or store for which every request waits in PHP, even at the lowest rate.
 
-    The wait takes up much of the SLO's limit, and no resource of PHP is short. More processes would
-    serve more requests, but none of them in time.
+    The wait takes much of the SLO's latency limit, and PHP lacks no resource. More processes would serve
+    more requests, but all responses would be late.
     """
     php_seconds = compute_php_seconds(context)
     fastest_latency = (
@@ -311,8 +314,8 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
 
 
 def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | None, str]:
-    """Return the cache if it did not respond in time, or the store if gets miss the cache, with the
-    evidence.
+    """Return the slow instance and the evidence: a cache that did not respond in time, or the store if
+    gets miss the cache.
     """
     caches, stores = (
         context.instances_with_role(Role.CACHE),
@@ -337,8 +340,8 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
 def apply_service_rules(
     rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
 ) -> BottleneckRule:
-    """Return a rule that returns the first finding of the services' own rules. Instances at the back of
-    the stack come first.
+    """Return a rule that applies the services' own rules, and returns the first finding. Instances at
+    the back of the stack come first.
     """
 
     def find_service_bottleneck(context: ReadingContext) -> Bottleneck | None:

@@ -1,7 +1,7 @@
 """Read the values that the running software reports, to confirm the values in its files.
 
-The value that a parser finds in a file is only a hypothesis. A parameter is tuned only if the
-software does not report a different value.
+The value that a parser finds in a file is only a hypothesis. If the software reports a different
+value, the parameter is not tuned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.transports.base import Transport
 
-# application servers load the application before they print options
+# long, because application servers load the application before they print options
 READ_TIMEOUT_SECONDS = 120.0
 _PLACEHOLDER_TIER = "tier"  # used as the tier's name while values are read
 
@@ -58,21 +58,21 @@ class _ServiceQuery:
 
 
 def read_effective_values(transport: Transport, host: DiscoveredHost) -> DiscoveredHost:
-    """Return the host with the values that its running services report. The host is not changed."""
+    """Read the values that running services report, and return the host with these values."""
     queries = [query for instance in find_instances(host)[0] for query in _list_queries(instance)]
     program_paths = locate_programs(transport, [query.service for query in queries])
     programs = {name: path for name, path in program_paths.items() if path}
     readbacks = [
         (query, readback) for query in queries for readback in query.list_readbacks(programs)
     ]
-    answers = run_commands(
+    command_results = run_commands(
         transport,
         [Command(readback.argv) for _, readback in readbacks],
         timeout=READ_TIMEOUT_SECONDS,
     )
     effective: dict[tuple[str, int, str], dict[str, Value]] = {}
-    for (query, readback), answer in zip(readbacks, answers, strict=True):
-        effective.setdefault(query.key, {}).update(readback.parse(answer.stdout))
+    for (query, readback), command_result in zip(readbacks, command_results, strict=True):
+        effective.setdefault(query.key, {}).update(readback.parse(command_result.stdout))
     return replace(host, effective=effective)
 
 
@@ -82,9 +82,9 @@ def _list_queries(instance: DiscoveredInstance) -> Iterator[_ServiceQuery]:
         hosts=(instance.host.name,), service=(instance.deployment,), runtime=DEFAULT_RUNTIME
     )
     for location in instance.host.catalogue.list_tier_services(_PLACEHOLDER_TIER, tier_model):
-        name = location.service.name
+        service_name = location.service.name
         config = adopted_tier.adopted_configs.get(
-            f"{_PLACEHOLDER_TIER}.{instance.host.name}.{name}"
+            f"{_PLACEHOLDER_TIER}.{instance.host.name}.{service_name}"
         )
-        if name in instance.services and config is not None:
+        if service_name in instance.services and config is not None:
             yield _ServiceQuery(instance, location.service, config)

@@ -1,5 +1,5 @@
-"""Fetch a host's configuration files: first the files at the usual paths, then every file that
-these files reference.
+"""Fetch a host's configuration files: first the files at the usual paths, then all files that fetched
+files reference.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from autotune.strict_parsing import decompress_gzip
 from autotune.transports.base import Transport
 
 READ_TIMEOUT_SECONDS = 60.0
-MAX_TARGET_DEPTH = 3  # maximum depth below a directory that a link points to
-MAX_LINK_ROUNDS = 6  # maximum number of rounds, because links may point to links
-MAX_NAMED_ROUNDS = 8  # maximum number of rounds, because fetched files may name further files
+MAX_TARGET_DEPTH = 3  # maximum depth of files below a directory that a link points to
+MAX_LINK_ROUNDS = 6  # maximum number of rounds for links that point to links
+MAX_NAMED_ROUNDS = 8  # maximum number of rounds for fetched files that name further files
 MAX_NAMED_PATHS = 2000  # maximum number of paths and patterns per round
 _ALL_LEVELS, _NO_LEVELS = "99", "0"
 # Size limits in kilobytes. Files at usual paths may be data, so the limit for files that a
@@ -35,14 +35,13 @@ _ALL_LEVELS, _NO_LEVELS = "99", "0"
 USUAL_SIZE_LIMIT, NAMED_SIZE_LIMIT = 512, 4096
 _KERNEL_DIRECTORIES = ("/proc/", "/sys/", "/dev/")
 
-# Files with keys and passwords are skipped. A skipped file is still listed, because it may set a
-# value.
+# Files with keys and passwords are skipped. Skipped files are still listed, because they may set values.
 _KEY_NAMES = (
     "-name '*.key' -o -name '*.pem' -o -name '*.htpasswd' -o -name '.htpasswd' -o -name '*shadow*'"
 )
-# The script takes a depth, a size limit, a pattern to skip, and patterns of paths. It prints an
-# archive in base64, then a list of skipped files in base64. Globs are expanded, but patterns are
-# not split into words.
+# The arguments are a depth, a size limit, a pattern to skip, and patterns of paths. The script prints an
+# archive in base64, then a list of skipped files in base64. Globs are expanded, but patterns are not
+# split into words.
 _COLLECT_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
 depth=$1 limit=$2 skip=$3
@@ -67,7 +66,7 @@ find "$@" -maxdepth "$depth" -type f ! -name '*.so' \\( -size "+$((limit - 1))k"
 
 
 def build_usual_command(patterns: Iterable[str]) -> Command:
-    """Return the command that packs files and directories with their content."""
+    """Return the command that packs the files and directories that match ``patterns``."""
     return _build_command(_ALL_LEVELS, USUAL_SIZE_LIMIT, "*/ssl/*", patterns)
 
 
@@ -82,11 +81,11 @@ def _build_command(depth: str, limit_kilobytes: int, skip: str, patterns: Iterab
 
 
 def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_LIMIT) -> FileTree:
-    """Return the files in the output of a command that collects files. Raises AutotuneError."""
+    """Return the files in the output of the collecting script. Raises AutotuneError."""
     archive, _, skipped = output.strip().partition("\n")
     tree = unpack_archive(host, archive)
     try:
-        names = (
+        skipped_names = (
             decompress_gzip(base64.b64decode(skipped, validate=True), MAX_ARCHIVE_BYTES)
             if skipped.strip()
             else b""
@@ -94,7 +93,7 @@ def unpack_collected(host: str, output: str, limit_kilobytes: int = USUAL_SIZE_L
     except ValueError as error:
         raise AutotuneError(f"cannot unpack the list of files from {host}: {error}") from error
     unread: dict[str, str] = {}
-    for line in names.decode("utf-8", "surrogateescape").split("\0"):
+    for line in skipped_names.decode("utf-8", "surrogateescape").split("\0"):
         size, _, path = line.partition(" ")
         is_too_large = size.isdecimal() and int(size) > (limit_kilobytes - 1) * 1024
         reason = (
@@ -123,7 +122,7 @@ def follow_links(
 ) -> FileTree:
     """Return the tree, extended by the targets of links that only root can change.
 
-    The ``named_paths`` may contain links that are not in the tree.
+    ``named_paths`` may contain links that are not in the tree.
     """
     requested_paths: set[str] = set()
     for _ in range(MAX_LINK_ROUNDS):
@@ -139,13 +138,13 @@ def follow_links(
             break
         requested_paths |= unknown_paths
         new_targets = tuple(path for path in unread_targets if path in unknown_paths)
-        # Parent directories show who can change a link.
+        # Read the parent directories, which show who can change a link.
         commands = [_build_parents_command(unknown_paths)]
         commands += [
             _build_command(str(MAX_TARGET_DEPTH), USUAL_SIZE_LIMIT, "*/ssl/*", new_targets)
         ] * bool(new_targets)
-        for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
-            tree = tree.merge(unpack_collected(transport.name, answer.stdout))
+        for command_result in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
+            tree = tree.merge(unpack_collected(transport.name, command_result.stdout))
     return tree
 
 
@@ -164,8 +163,7 @@ def _build_parents_command(paths: Iterable[str]) -> Command:
 def collect_named_files(
     transport: Transport, host: RunningHost, tree: FileTree, catalogue: Catalogue = SHIPPED
 ) -> FileTree:
-    """Return the tree, extended by the files that adoption requested, such as includes from other
-    directories.
+    """Return the tree, extended by the files that adoption requested.
 
     Commands, working directories, environment variables and includes may reference files in any
     directory.
@@ -182,8 +180,8 @@ def collect_named_files(
             break
         requested_paths |= {*unfetched_paths}
         command = _build_command(_NO_LEVELS, NAMED_SIZE_LIMIT, "", unfetched_paths)
-        (answer,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
-        fetched_tree = unpack_collected(transport.name, answer.stdout, NAMED_SIZE_LIMIT)
+        (command_result,) = run_commands(transport, [command], timeout=READ_TIMEOUT_SECONDS)
+        fetched_tree = unpack_collected(transport.name, command_result.stdout, NAMED_SIZE_LIMIT)
         if any((fetched_tree.files, fetched_tree.links, fetched_tree.directories)):
             fetched_paths = (*fetched_tree.files, *fetched_tree.links)
             tree = follow_links(transport, tree.merge(fetched_tree), fetched_paths)
@@ -202,7 +200,7 @@ def look_up_files(host: RunningHost, catalogue: Catalogue = SHIPPED) -> None:
 
 
 def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]:
-    """Return the requested paths that were not fetched with the usual paths."""
+    """Return the requested paths that have not been fetched."""
     patterns = [pattern.split("/") for pattern in usual_patterns]
     unfetched: set[str] = set()
     for requested in tree.requested:
@@ -218,7 +216,7 @@ def _list_unfetched(tree: FileTree, usual_patterns: Collection[str]) -> set[str]
 
 
 def _is_below_pattern(path_components: list[str], pattern: list[str]) -> bool:
-    """True if ``pattern`` matches the path or pattern ``path_components``, or a directory above it."""
+    """True if ``pattern`` matches a path or one of its parent directories."""
     word_pairs = zip(path_components, pattern, strict=False)
     return len(path_components) >= len(pattern) and all(
         w == p or fnmatchcase(w, p) for w, p in word_pairs

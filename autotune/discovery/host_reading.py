@@ -1,4 +1,4 @@
-"""Read the services on a host and their configuration in a few round trips. Nothing is changed."""
+"""Read the services on a host and their configuration in a few round trips, without changing anything."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class DiscoveredHost(RunningHost):
     """A host whose services and files were read. ``address`` is the address at which autotune
     reached the host.
 
-    ``names`` are the host's own names and addresses, which configurations on other hosts may
-    contain. ``catalogue`` contains the services for which the host was searched.
+    ``names`` are the host's own names and addresses, which files on other hosts may contain.
+    ``catalogue`` contains the services for which autotune searched the host.
     """
 
     name: str
@@ -91,21 +91,20 @@ def _build_probes(adoptions: Sequence[Adoption]) -> list[Command]:
 def read_host(
     transport: Transport, host: SshHost, catalogue: Catalogue = SHIPPED
 ) -> DiscoveredHost:
-    """Return ``host`` with its services and files, under the host's own short name if that name is
-    valid.
+    """Read the services and files of ``host``. The result has the host's own short name, if valid.
 
     Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
-    units, names, sockets, listener_output, files = run_commands(
+    unit_output, name_output, socket_output, listener_output, collected_files = run_commands(
         transport, _build_probes(catalogue.list_programs()), timeout=READ_TIMEOUT_SECONDS
     )
-    if not units.ok:
+    if not unit_output.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
             hint="write a target with `autotune init --example command`",
         )
-    tree = follow_links(transport, unpack_collected(transport.name, files.stdout))
-    host_names, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
+    tree = follow_links(transport, unpack_collected(transport.name, collected_files.stdout))
+    host_names, processors = name_output.stdout.split(), socket_output.stdout.partition("\n")[0].strip()
     discovered_host = DiscoveredHost(
         name=_shorten_name(host_names, host.address),
         address=host.address,
@@ -113,10 +112,10 @@ def read_host(
         port=host.port,
         tree=tree,
         facts=read_host_facts(transport, units=True),
-        units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
+        units=dict(line.split(" ", 1) for line in split_lines(unit_output.stdout) if " " in line),
         names=frozenset({host.address, *host_names}),
         processors=_parse_processors(host.name, processors),
-        backlogs=_parse_backlogs(sockets.stdout),
+        backlogs=_parse_backlogs(socket_output.stdout),
         listeners=parse_listeners(listener_output.stdout),
         catalogue=catalogue,
     )
@@ -128,7 +127,7 @@ def read_host(
 def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
     """Return the host with the names and versions of its installed software, for display.
 
-    On a host with application servers, the commands take almost a second of CPU time.
+    The commands of application servers take almost a second of CPU time.
     """
     version_scripts = (adoption.version_script for adoption in host.catalogue.list_programs())
     script = "\n".join([_IS_ACTIVE_SCRIPT, *version_scripts, ":"])
@@ -141,10 +140,10 @@ def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 def list_config_paths(
     deployments: Iterable[str], catalogue: Catalogue = SHIPPED
 ) -> tuple[str, ...]:
-    """Return the paths at which the deployments' services are configured. A pattern is replaced by
-    its directory.
+    """Return the paths of the files and directories with the configuration of ``deployments``. Patterns
+    are replaced by their directories.
 
-    Patterns outside of /etc are omitted: directories with data and applications may be of any size.
+    Patterns outside of /etc are omitted, because directories with data or applications may be large.
     """
     path_patterns = {key: adoption.paths for key, adoption in catalogue.map_adoptions().items()}
     patterns = [
@@ -173,8 +172,8 @@ def read_isolated_host(
 ) -> DiscoveredHost:
     """Return a host with the files in the separate file system of its services.
 
-    ``archive_command`` prints a tar archive of each of ``paths`` in base64. The command needs no
-    program inside that file system.
+    ``archive_command`` prints a tar archive of each of ``paths`` in base64. It uses no program in the
+    separate file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
     archives, processors = run_required(
@@ -205,8 +204,8 @@ def _parse_processors(host: str, printed: str) -> int:
 
 
 def _parse_backlogs(output: str) -> dict[str, int]:
-    """Return backlogs by path or port. If several sockets share a path or port, the shortest
-    backlog counts, because it fills first.
+    """Return backlogs by path or port. If several sockets share a path or port, the shortest backlog is
+    returned, because it fills first.
     """
     backlogs: dict[str, int] = {}
     for size, location in _BACKLOG_PATTERN.findall(output):
@@ -215,9 +214,9 @@ def _parse_backlogs(output: str) -> dict[str, int]:
     return backlogs
 
 
-def _shorten_name(names: list[str], address: str) -> str:
-    for name in (*names[:1], address):
-        short_name = re.sub(r"[^A-Za-z0-9_-]", "", name.partition(".")[0])[:40]
+def _shorten_name(host_names: list[str], address: str) -> str:
+    for host_name in (*host_names[:1], address):
+        short_name = re.sub(r"[^A-Za-z0-9_-]", "", host_name.partition(".")[0])[:40]
         if re.match(r"[A-Za-z]", short_name):
             return short_name
     return "host"

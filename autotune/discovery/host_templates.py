@@ -1,4 +1,4 @@
-"""Make templates from the files on a target's hosts, as `init --from` does."""
+"""Make templates from the files on a target's hosts, like `autotune init --from`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write c
 
 @dataclass(frozen=True)
 class HostTemplates:
-    """Templates of the hosts' files, by instance name, and the values in these files.
+    """Templates of the hosts' files, by instance name, and the values in the hosts' files.
 
     ``notes`` contains a line for each unreadable file, and for each service that belongs to no
     tier.
@@ -54,12 +54,10 @@ class HostTemplates:
 
     @property
     def skipped_lines(self) -> tuple[str, ...]:
-        """Return the notes, then lines about the parameters that are not tuned, with the
-        reasons.
-        """
+        """Return the notes, then a line for each reason why parameters are not tuned."""
         parameters_by_reason: dict[tuple[str, str], list[str]] = {}
-        for name, reason in self.adopted_values.skipped.items():
-            parameter_name = ParameterName.parse(name)
+        for full_name, reason in self.adopted_values.skipped.items():
+            parameter_name = ParameterName.parse(full_name)
             parameters_by_reason.setdefault((parameter_name.service_prefix, reason), []).append(
                 parameter_name.parameter
             )
@@ -70,15 +68,15 @@ class HostTemplates:
         return (*self.notes, *untuned_lines)
 
     def without_parameters(self, reasons: Mapping[str, str]) -> HostTemplates:
-        """Return the templates with additional parameters that are not tuned. ``reasons`` maps full
-        parameter names to reasons.
+        """Return the templates without the parameters in ``reasons``, which are then not tuned.
+        ``reasons`` maps full parameter names to reasons.
         """
         skipped_reasons = {**self.adopted_values.skipped, **reasons}
         return replace(self, adopted_values=replace(self.adopted_values, skipped=skipped_reasons))
 
     @property
     def to_record(self) -> dict[str, Any]:
-        """Return the record for a study's journal. A resumed study continues with this record."""
+        """Return the templates as a record for a study's journal, which a resumed study uses."""
         return {
             "own": adopted_files.build_record(self.adopted_configs),
             "values": dict(self.adopted_values.values),
@@ -108,7 +106,7 @@ def from_record(record: Mapping[str, Any]) -> HostTemplates:
 def read_host_templates(
     file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the hosts' files, for every tier whose files are edited. No host is changed.
+    """Read the files of every tier whose files are edited, and return templates. No host is changed.
 
     Raises TargetError if a host does not run the services that the target declares.
     """
@@ -139,8 +137,8 @@ def build_host_templates(
 ) -> HostTemplates:
     """Return templates of the files that were read from hosts.
 
-    ``isolated_hosts`` maps each tier to its hosts, with the files that the tier's services see.
-    Raises the same errors as `read_host_templates`.
+    ``isolated_hosts`` maps each tier to its hosts, with the files inside the tier's containers. Raises
+    the errors of `read_host_templates`.
     """
     tiers = isolated_hosts or {}
     adopted_tiers = [
@@ -176,29 +174,29 @@ def _list_untuned(
         for adopted_tier in adopted
         for i in adopted_tier.discovered_tier.instances
     }
-    running_on = {name: find_instances(host) for name, host in hosts.items()}
+    running_on = {host_name: find_instances(host) for host_name, host in hosts.items()}
     yield from list_untuned_listeners(
-        (hosts[name], running_instances) for name, (running_instances, _) in running_on.items()
+        (hosts[host_name], running_instances) for host_name, (running_instances, _) in running_on.items()
     )
-    for name, (running_instances, notes) in running_on.items():
+    for host_name, (running_instances, notes) in running_on.items():
         yield from notes
         for instance in running_instances:
-            if (name, instance.deployment, instance.port) not in tuned_instances:
-                yield f"{name}: {instance.deployment} on port {instance.port} belongs to no tier"
+            if (host_name, instance.deployment, instance.port) not in tuned_instances:
+                yield f"{host_name}: {instance.deployment} on port {instance.port} belongs to no tier"
 
 
 def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
     """Read a host, and return it under its name in the target."""
-    name = transport.name
-    ssh_host = SshHost(name, file.target.hosts[name].address)
+    host_name = transport.name
+    ssh_host = SshHost(host_name, file.target.hosts[host_name].address)
     host = read_host(transport, ssh_host, catalogue_of(file.target))
-    return read_effective_values(transport, replace(host, name=name))
+    return read_effective_values(transport, replace(host, name=host_name))
 
 
 def _read_isolated_hosts(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """Return the hosts of a tier, with the files that the tier's services see."""
+    """Return the hosts of a tier, with the files inside the tier's containers."""
     manager, tier_model = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     catalogue = catalogue_of(file.target)
@@ -220,26 +218,26 @@ def _read_isolated_hosts(
     return run_on_all([transports[name] for name in tier_model.hosts], read_tier_host).unwrap()
 
 
-def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """Return a tier of the target as discovered on its hosts. Raises TargetError."""
+def _find_tier(file: TargetFile, tier_name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
+    """Find the services of a tier on its hosts, and return the tier. Raises TargetError."""
     tier = DiscoveredTier(
-        name,
-        tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
+        tier_name,
+        tuple(_find_instance(file, tier_name, hosts[host]) for host in file.target.tiers[tier_name].hosts),
     )
     deployments = {i.deployment: i.host.name for i in tier.instances}
     if len(deployments) > 1:
         deployments_text = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
         raise _build_mismatch_error(
-            file, name, f"tier {name}: {deployments_text}", "split the tier, " + REPLACE_FILES_HINT
+            file, tier_name, f"tier {tier_name}: {deployments_text}", "split the tier, " + REPLACE_FILES_HINT
         )
     return tier
 
 
-def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
-    """Return the running deployment on ``host`` that the tier declares. If several deployments match,
-    the tier's port decides.
+def _find_instance(file: TargetFile, tier_name: str, host: DiscoveredHost) -> DiscoveredInstance:
+    """Return the running deployment on ``host`` that the tier declares. Among several deployments,
+    deployments on the tier's port come first.
     """
-    tier = file.target.tiers[name]
+    tier = file.target.tiers[tier_name]
     running_instances, notes = find_instances(host)
     matching_instances = [
         instance for instance in running_instances if instance.deployment in tier.service
@@ -253,7 +251,7 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
         )
         hint = CORRECT_FILES_HINT if unread_services else "start it, " + REPLACE_FILES_HINT
         raise _build_mismatch_error(
-            file, name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
+            file, tier_name, "\n".join([message, *dict.fromkeys((*notes, *unread_services))]), hint
         )
     default_ports = host.catalogue.deployment_ports
     matching_instances.sort(
@@ -268,15 +266,13 @@ def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> Discove
             f"{host.name}: {chosen_instance.deployment} listens on port {chosen_instance.port}"
         )
         raise _build_mismatch_error(
-            file, name, message, f"set `port: {chosen_instance.port}` in the tier"
+            file, tier_name, message, f"set `port: {chosen_instance.port}` in the tier"
         )
     return chosen_instance
 
 
 def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Return a line for each file or unit of a tier's services that could not be read. Replacing
-    whole files would overwrite such files.
-    """
+    """Return a line for each file or unit of a tier's services that could not be read."""
     catalogue = host.catalogue
     adoptions = catalogue.map_adoptions()
     services = (service for name in tier.service for service, _ in catalogue.services_of(name))
@@ -297,8 +293,8 @@ def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
     ]
 
 
-def _build_mismatch_error(file: TargetFile, name: str, message: str, hint: str) -> TargetError:
-    return file.document.build_error(["tiers", name, "service"], message, hint=hint)
+def _build_mismatch_error(file: TargetFile, tier_name: str, message: str, hint: str) -> TargetError:
+    return file.document.build_error(["tiers", tier_name, "service"], message, hint=hint)
 
 
 def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues:
@@ -307,7 +303,7 @@ def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues
         for tier in tiers
         if len(file.target.tiers[tier.discovered_tier.name].service) > 1
     }
-    values = {
+    baseline_values = {
         f"{tier.discovered_tier.name}.{key}": v
         for tier in tiers
         for key, v in tier.baseline_values.items()
@@ -315,17 +311,17 @@ def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues
     skipped_reasons = {
         f"{tier.discovered_tier.name}.{key}": v for tier in tiers for key, v in tier.skipped.items()
     }
-    return AdoptedValues({**choices, **values}, skipped_reasons)
+    return AdoptedValues({**choices, **baseline_values}, skipped_reasons)
 
 
 def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier) -> AdoptedConfig:
     is_choice = len(file.target.tiers[tier.discovered_tier.name].service) > 1
-    files = tuple(
+    template_files = tuple(
         replace(config_file, text=tier.templates[config_file.template])
         for config_file in config.files
     )
     return replace(
-        config, files=files, deployment=tier.discovered_tier.deployment if is_choice else ""
+        config, files=template_files, deployment=tier.discovered_tier.deployment if is_choice else ""
     )
 
 

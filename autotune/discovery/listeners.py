@@ -12,11 +12,11 @@ from autotune.services.registry import Catalogue
 
 _SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
 _LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
-_MAX_NAME_LENGTH = 15  # maximum number of characters that the kernel keeps of a process name
+_MAX_NAME_LENGTH = 15  # the kernel shortens names of processes to this number of characters
 
 
 def parse_listeners(output: str) -> tuple[Listener, ...]:
-    """Return the listeners in the output of `ss -ltnpH`, with each program and port only once."""
+    """Return the listeners in the output of `ss -ltnpH`, without duplicates."""
     is_loopback_only: dict[tuple[str, int], bool] = {}
     for address, port, program in _SOCKET_PATTERN.findall(output):
         key = program, int(port)
@@ -31,7 +31,7 @@ def list_other_ports(
 ) -> Iterator[str]:
     """Yield a line for each additional port on which a tuned service listens.
 
-    ``tuned_ports`` are the keys of services, each with its port.
+    ``tuned_ports`` contains pairs of a service's key and port.
     """
     for listener in listeners:
         owners = _find_owners(catalogue, listener, tuned_ports)
@@ -51,8 +51,8 @@ def list_untuned(
     catalogue: Catalogue,
     listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """Yield lines about listeners that are not tuned: first listeners that all hosts share, then
-    other listeners by host.
+    """Yield lines about listeners that are not tuned: first listeners on every host, then other
+    listeners by host.
     """
     unowned_listeners = {
         host: [
@@ -89,17 +89,15 @@ def _find_owners(
 
 def _list_executables(service: Service) -> tuple[str, ...]:
     """Return prefixes of the process names of a service."""
-    names = {name for names in service.programs.values() for name in names}
+    executables = {name for executables in service.programs.values() for name in executables}
     return tuple(
         basename(name)[:_MAX_NAME_LENGTH]
-        for name in sorted({*names, service.key, *service.serving_processes})
+        for name in sorted({*executables, service.key, *service.serving_processes})
     )
 
 
 def _answers_visitors(service: Service, program: str) -> bool:
-    """True if the process ``program`` of a service serves visitors, and not only a web server or an
-    administrator.
-    """
+    """True if the process ``program`` of a service serves the site's visitors."""
     return not service.gateway_protocol and (
         not service.serving_processes or program in service.serving_processes
     )

@@ -1,4 +1,4 @@
-"""`autotune init --from`: turn a running stack into a target with its own templates."""
+"""`autotune init --from`: write a target and templates for a running stack."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _LOGIN_PATTERN = re.compile(
 @dataclass(frozen=True)
 class AdoptionSummary:
     """The result of `init --from`: a summary of each tier, the number of parameters, and ``notes``
-    about everything that was not adopted.
+    about services, listeners and files that were not adopted.
     """
 
     target_file: Path
@@ -63,8 +63,8 @@ def adopt_hosts(
     ssh_config: Path | None,
     request_path: str | None,
 ) -> AdoptionSummary:
-    """Read the hosts (``[user@]host[:port]``), then write ``target_file`` and the templates next to
-    it.
+    """Read the hosts (``[user@]host[:port]``), then write ``target_file``, and templates next to the
+    target file.
 
     No host is changed. Raises AutotuneError, HostUnreachable.
     """
@@ -81,31 +81,31 @@ def write_target(
 ) -> AdoptionSummary:
     """Write the target file for discovered hosts, and templates made from the hosts' files.
 
-    Without ``request_path``, load goes to the first of `/index.php` and `/` that responds with a
-    2xx status. If the site redirects to another scheme or host, load goes to that URL. Raises
+    Without ``request_path``, the load requests the first of `/index.php` and `/` that returns a 2xx
+    status. If the site redirects to another scheme or host, the load requests the new URL. Raises
     AutotuneError if there is nothing to tune, or if a file would be overwritten.
     """
     discovered_tiers, notes = _find_tiers(hosts)
     adopted_tiers = [adoption.adopt_tier(tier) for tier in discovered_tiers]
-    name = target_file.stem if target_file else hosts[0].name
-    if not re.match(NAME_PATTERN, name):
+    target_name = target_file.stem if target_file else hosts[0].name
+    if not re.match(NAME_PATTERN, target_name):
         raise AutotuneError(
-            f"invalid target name {name!r}",
+            f"invalid target name {target_name!r}",
             hint="choose a name for --out that contains only letters, digits, _ and -",
         )
-    target_file = target_file or Path("targets") / f"{name}.yaml"
-    templates = target_file.parent / "templates" / name
+    target_file = target_file or Path("targets") / f"{target_name}.yaml"
+    templates = target_file.parent / "templates" / target_name
     for location in (target_file, templates):
         if location.exists():
             raise AutotuneError(f"{location} already exists", hint="choose another file with --out")
     stack = AdoptedStack(
-        name=name,
+        name=target_name,
         hosts=hosts,
         tiers=adopted_tiers,
         load_request=_choose_request(
             discovered_tiers, [request_path] if request_path else _USUAL_PATHS
         ),
-        templates_path=f"templates/{name}",
+        templates_path=f"templates/{target_name}",
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
@@ -122,7 +122,7 @@ def write_target(
 
 
 def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
-    texts = {
+    text_by_path = {
         adopted_files.ADOPTED_FILE: adopted_files.format_adopted_files(
             {
                 k: adopted_config
@@ -133,8 +133,8 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     }
     for tier in tiers:
         adoption.check_templates(tier)
-        texts |= tier.templates
-    for relative, text in texts.items():
+        text_by_path |= tier.templates
+    for relative, text in text_by_path.items():
         location = templates / relative
         location.parent.mkdir(parents=True, exist_ok=True)
         location.write_bytes(config_text.encode(text))
@@ -185,14 +185,14 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
         raise AutotuneError(
             f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
         )
-    # The SSH libraries take a second to load.
+    # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
-    by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
-    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
+    ssh_hosts_by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
+    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in ssh_hosts_by_name.items()}
 
     def discover_host(transport: Transport) -> DiscoveredHost:
-        host = read_host(transport, by_name[transport.name])
+        host = read_host(transport, ssh_hosts_by_name[transport.name])
         return read_effective_values(transport, read_versions(host, transport))
 
     try:
@@ -204,8 +204,8 @@ def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[Discover
     named_hosts = []
     for host in hosts.values():
         name_counts[host.name] += 1
-        number = name_counts[host.name]
-        named_hosts.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
+        name_count = name_counts[host.name]
+        named_hosts.append(host if name_count == 1 else replace(host, name=f"{host.name}-{name_count}"))
     return named_hosts
 
 
@@ -224,7 +224,7 @@ def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The page that the load requests, as text for the target file, and a remark about the page."""
+    """The page that the load requests: the keys of `load:` in the target, and a remark about the page."""
 
     load_keys: str
     remark: str = ""
@@ -240,20 +240,20 @@ def _find_entry_tiers(discovered_tiers: Sequence[DiscoveredTier]) -> list[Discov
 def _choose_request(
     discovered_tiers: Sequence[DiscoveredTier], paths: Sequence[str] = _USUAL_PATHS
 ) -> LoadRequest:
-    """Return the first page that responds, or else the last of ``paths``. One redirect is followed."""
-    entry = _find_entry_tiers(discovered_tiers)[0]
-    host, front_instance = entry.instances[0].host.address, entry.instances[0]
+    """Return the first page that responds, or else the last path. One redirect is followed."""
+    entry_tier = _find_entry_tiers(discovered_tiers)[0]
+    host, front_instance = entry_tier.instances[0].host.address, entry_tier.instances[0]
     if front_instance.tls:
         return _choose_tls_request(host, front_instance, paths)
     for path in paths:
-        answer = curl.send_request(
-            LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
+        curl_answer = curl.send_request(
+            LocalTransport(), f"http://{host}:{entry_tier.port}{path}", _FIRST_REQUEST_SECONDS
         )
-        if isinstance(answer, str):
+        if isinstance(curl_answer, str):
             continue
-        if answer.ok:
+        if curl_answer.ok:
             return LoadRequest(f"path: {quote_yaml(path)}")
-        url = urlsplit(answer.location)
+        url = urlsplit(curl_answer.location)
         if url.hostname and (url.scheme, url.hostname) != ("http", host):
             return _request_redirect_target(host, url, "The site redirects to")
     return LoadRequest(f"path: {quote_yaml(paths[-1])}")
@@ -262,12 +262,12 @@ def _choose_request(
 def _choose_tls_request(
     host: str, instance: DiscoveredInstance, paths: Sequence[str]
 ) -> LoadRequest:
-    """Return the page for the load on a site that supports only HTTPS. The URL contains the host
-    name from the site's files, or else the address.
+    """Return the page for the load of a site that supports only HTTPS. The URL contains the host name
+    from the site's files or, without a host name, the address.
     """
     port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
-    name = instance.hostname or (f"[{host}]" if ":" in host else host)
-    site = urlsplit(f"https://{name}{port}")
+    url_host = instance.hostname or (f"[{host}]" if ":" in host else host)
+    site = urlsplit(f"https://{url_host}{port}")
     for path in paths:
         url = site._replace(path=path)
         answer = curl.send_request(
@@ -285,7 +285,7 @@ def _choose_tls_request(
 
 
 def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
-    """Return the URL to which the site redirects, after requesting it from the same host."""
+    """Request the URL to which the site redirects from the same host, and return it for the load."""
     answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
     return _describe_url(f"{description} {url.geturl()}", host, url, answer)
 
@@ -293,7 +293,7 @@ def _request_redirect_target(host: str, url: SplitResult, description: str) -> L
 def _describe_url(
     description: str, host: str, url: SplitResult, answer: curl.CurlAnswer | str
 ) -> LoadRequest:
-    """Return a URL with a remark: ``description``, then the result of the request."""
+    """Return a URL for the load. The remark contains ``description`` and the result of the request."""
     if isinstance(answer, str) and "subject name" in answer:
         remark = (
             f"{description}, but its certificate is for another name: use that name in the URL."
@@ -332,7 +332,7 @@ def _summarize_tier(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class AdoptedStack:
-    """The content of the target file. ``notes`` are written at the top of the file."""
+    """The data of the target file. ``notes`` are comments at the top of the file."""
 
     name: str
     hosts: Sequence[DiscoveredHost]
@@ -399,14 +399,14 @@ def _format_tiers(stack: AdoptedStack) -> Iterator[str]:
     yield "tiers:"
     for tier in stack.tiers:
         discovery = tier.discovered_tier
-        for other in discovery.assumed_uses:
-            yield f"  # Assumed: {discovery.name} uses {other}. No file of {discovery.name} names it."
-        for loses in dict.fromkeys(
+        for used_tier in discovery.assumed_uses:
+            yield f"  # Assumed: {discovery.name} uses {used_tier}. No file of {discovery.name} names it."
+        for data_loss in dict.fromkeys(
             adopted_config.loses
             for adopted_config in tier.adopted_configs.values()
             if adopted_config.loses
         ):
-            yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
+            yield f"  # Not restarted because {data_loss}. `allow_data_loss: true` allows a restart."
         yield f"  {discovery.name}:"
         yield f"    hosts: [{', '.join(instance.host.name for instance in discovery.instances)}]"
         yield f"    service: {discovery.deployment}"

@@ -22,7 +22,7 @@ from autotune.space.space import build_tier_dimensions
 from autotune.target.model import Tier
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
-_PRINTED_PRECISION = 0.006  # programs print fractions with two decimal places
+_PRINTED_PRECISION = 0.006  # because programs print fractions with two decimal places
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AdoptedTier:
     ``adopted_configs`` by instance name.
 
     ``baseline_values`` contains the baseline, and ``skipped`` contains the reasons why parameters
-    are not tuned. Both are keyed by ``SERVICE.NAME``.
+    are not tuned, both by ``SERVICE.NAME``.
     """
 
     discovered_tier: DiscoveredTier
@@ -56,18 +56,17 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted_tier, service.name)
         elif service.per_deployment and not service.isolated_only:
-            # Units keep their own limit of open files, because a drop-in would be a new file on the
-            # host.
+            # Units keep their own limit of open files, because a drop-in would be a new file.
             adopted_tier.adopted_configs.update(
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
-            names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
+            parameter_names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
             reason = (
                 "its files are not at Debian's paths"
                 if service.interpreter
                 else "units keep their own limits"
             )
-            adopted_tier.skipped.update(dict.fromkeys(names, reason))
+            adopted_tier.skipped.update(dict.fromkeys(parameter_names, reason))
     return adopted_tier
 
 
@@ -91,16 +90,16 @@ def check_templates(tier: AdoptedTier) -> None:
 
 
 def format_key(dimension: Dimension) -> str:
-    """Return ``service.parameter``, the name of a value in an adopted tier."""
+    """Return ``service.parameter``, the key of a dimension's value in an adopted tier."""
     return ParameterName.parse(dimension.name).name_within_tier
 
 
 def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Return a service's baseline values by bare parameter names. Derived values are calculated
-    from the software's values.
+    """Return a service's baseline values by bare parameter names. Derived values are calculated from
+    the other values.
     """
     baseline = select_service_settings(tier.baseline_values, service)
-    numbers = {
+    values_by_name = {
         d.name: value * d.unit_factor
         for d in tier.dimensions
         if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)
@@ -110,11 +109,11 @@ def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
         if (
             name.service == service
             and dimension.expression
-            and {*dimension.expression.names()} <= {*numbers}
+            and {*dimension.expression.names()} <= {*values_by_name}
         ):
             baseline.setdefault(
                 name.parameter,
-                round(dimension.expression.evaluate(numbers) / dimension.unit_factor),
+                round(dimension.expression.evaluate(values_by_name) / dimension.unit_factor),
             )
     return baseline
 
@@ -136,14 +135,14 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     )
     for instance, host_result in zip(tier.instances, results_by_host, strict=True):
         running_service, host = instance.services[service], instance.host
-        files = []
+        config_files = []
         for path, text in _build_templates(adoption, running_service, host_result.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             mode, is_new = host.tree.modes.get(path, 0o644), path not in host.tree.files
-            files.append(ConfigFile(path, template, mode, optional=is_new))
+            config_files.append(ConfigFile(path, template, mode, optional=is_new))
         adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
-            tuple(files),
+            tuple(config_files),
             running_service.listen_address,
             running_service.restart_loss,
             running_service.unit,
@@ -165,8 +164,8 @@ def _adopt_on_hosts(
     dimensions: Mapping[str, Dimension],
     effective: Sequence[Mapping[str, Value]],
 ) -> list[AdoptionResult]:
-    """Return the tunable values on each host. A tier's hosts share settings, so a parameter must
-    have the same value on all hosts.
+    """Return the tunable values on each host. A parameter with different values on the hosts of a tier
+    is not tunable.
 
     ``effective`` contains the values that each running service reports.
     """
@@ -203,8 +202,8 @@ def _adopt_on_hosts(
 def _find_contradictions(
     adopted: AdoptionResult, reported: Mapping[str, Value], dimensions: Mapping[str, Dimension]
 ) -> dict[str, str]:
-    """Return the parameters for which the running software reports a different value, with both
-    values.
+    """Return the parameters for which the running software reports a different value, with the
+    reasons as text.
     """
     return {
         name: f"its files imply {value}, but the running software reports {reported[name]}"
@@ -216,8 +215,7 @@ def _find_contradictions(
 def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> bool:
     if isinstance(written, str | bool) or isinstance(reported, str | bool):
         return str(written).lower() == str(reported).lower()
-    # The kernel shortens a queue that exceeds the kernel's limit, and the search respects that
-    # limit.
+    # The kernel shortens a queue that exceeds the kernel's limit, so a lower reported value is normal.
     is_lowered = bool(dimension.parameter.capped_by) and reported < written
     return is_lowered or math.isclose(written, reported, rel_tol=1e-3, abs_tol=_PRINTED_PRECISION)
 
@@ -225,8 +223,8 @@ def _is_same_value(written: Value, reported: Value, dimension: Dimension) -> boo
 def _find_masked_parameters(
     adoption: Adoption, service: RunningService, adopted: AdoptionResult
 ) -> set[str]:
-    """Return the parameters whose edits touch masked text."""
-    names = set[str]()
+    """Return the parameters whose edits overlap masked text."""
+    masked_names = set[str]()
     for edit in adopted.edits:
         placeholders = list_placeholders(
             service.config.texts[edit.path], adoption.visible.build_outliner(edit.path)
@@ -241,14 +239,12 @@ def _find_masked_parameters(
             and edit.start < placeholders[placeholder_index][1]
             and edit.end > placeholders[placeholder_index][0]
         ):
-            names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
-    return names
+            masked_names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
+    return masked_names
 
 
 def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
-    """True if a value can be the baseline of a dimension. A range can be widened to include the
-    value.
-    """
+    """True if a value can be the baseline of a dimension. The value may be outside of the range."""
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
@@ -259,8 +255,8 @@ def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
 def _build_templates(
     adoption: Adoption, running_service: RunningService, edits: Iterable[Edit]
 ) -> dict[str, str]:
-    """Return the files with variables for tunable values, as templates in which text of unknown
-    syntax is masked.
+    """Return templates of the files by path, with variables for tunable values. Text of unknown syntax
+    is masked.
     """
     config = running_service.config
     pieces: dict[str, list[tuple[int, int, str]]] = {}

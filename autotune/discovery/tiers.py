@@ -50,8 +50,8 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment on the same port. ``assumed_uses`` are entries of ``uses``
-    that no configuration file confirms.
+    """Hosts with the same deployment on the same port. ``assumed_uses`` are the tiers in ``uses`` whose
+    addresses are in no configuration file.
     """
 
     name: str
@@ -62,7 +62,7 @@ class DiscoveredTier:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Return the services for which the tier's hosts were searched."""
+        """Return the services for which autotune searched the tier's hosts."""
         return self.instances[0].host.catalogue
 
     @property
@@ -128,15 +128,15 @@ def _find_running_services(host: DiscoveredHost) -> tuple[list[RunningService], 
     running_services: list[RunningService] = []
     notes: list[str] = []
     for adoption in host.catalogue.list_programs():
-        results = tuple(adoption.find_services(host))
-        for result in results:
-            if isinstance(result, str):
-                notes.append(f"{host.name}: {escape_non_utf8(result)}")
-            elif reason := _explain_invalid_names(result):
+        adoption_results = tuple(adoption.find_services(host))
+        for adoption_result in adoption_results:
+            if isinstance(adoption_result, str):
+                notes.append(f"{host.name}: {escape_non_utf8(adoption_result)}")
+            elif reason := _explain_invalid_names(adoption_result):
                 notes.append(f"{host.name}: {adoption.title}: {reason}")
             else:
-                running_services.append(result)
-        notes += _list_foreign_units(host, adoption) if not results else []
+                running_services.append(adoption_result)
+        notes += _list_foreign_units(host, adoption) if not adoption_results else []
         notes += list_unread(host, adoption)
     return running_services, notes
 
@@ -153,8 +153,8 @@ def _describe_missing_server(host: DiscoveredHost, front: RunningService) -> str
 def _select_server(
     host: DiscoveredHost, front: RunningService, servers: Sequence[RunningService]
 ) -> RunningService | None:
-    """Return the application server that a web server uses. Several versions of the server are
-    distinguished by their sockets.
+    """Return the application server that a web server uses. Several versions are distinguished by
+    their sockets.
     """
     fitting_servers = [
         s
@@ -172,7 +172,7 @@ def _select_server(
 
 
 def _is_same_location(listen: str, address: str) -> bool:
-    """True if an address refers to this socket path or port."""
+    """True if ``address`` refers to the socket path or port ``listen``."""
     socket = address.removeprefix("unix:").removeprefix("//")
     return listen in (socket.removesuffix(":"), address.rpartition(":")[2])
 
@@ -196,37 +196,37 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     read.
     """
     patterns = (*adoption.units, *adoption.other_units)
-    names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
-    lines = [
+    unit_names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
+    unread_lines = [
         f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
-        for unit in names
+        for unit in unit_names
         if host.is_active_masked(unit)
     ]
-    if lines or any(map(host.is_active, names)):
+    if unread_lines or any(map(host.is_active, unit_names)):
         links = (
             path
             for pattern in adoption.paths
             for path in host.tree.find_broken_links(f"/{pattern}")
         )
-        lines += [
+        unread_lines += [
             f"{host.name}: {escape_non_utf8(path)}: {escape_non_utf8(host.tree.explain_missing(path))}"
             for path in dict.fromkeys(links)
         ]
-    return lines
+    return unread_lines
 
 
 def _explain_invalid_names(service: RunningService) -> str:
-    """Return why a service's paths or addresses cannot appear in commands and records; empty if
-    they can.
+    """Return why a path or address of a service cannot be used in commands and records; empty if all
+    can be used.
     """
-    names = (
+    checked_names = (
         service.config.main_file,
         service.unit,
         service.listen_address,
         service.hostname,
         *service.backends,
     )
-    invalid_name = next((name for name in names if not is_utf8(name)), None)
+    invalid_name = next((name for name in checked_names if not is_utf8(name)), None)
     return (
         ""
         if invalid_name is None
@@ -255,7 +255,7 @@ def _list_tuned_ports(instances: Iterable[DiscoveredInstance]) -> list[tuple[str
 
 
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Return a note for each service whose unit name differs from Debian's unit name."""
+    """Return a note for each service that runs under another unit name than Debian's."""
     other_units = [unit for unit in host.units if unit not in adoption.other_units]
     if any(
         host.is_active(unit)
@@ -311,8 +311,8 @@ def _build_instance(
 def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier, ...]:
     """Return the tiers and their connections, from the load balancer to the database.
 
-    If no file names a cache, store or database, every web and application tier is assumed to use
-    it. The application may store the address elsewhere.
+    If no file contains the address of a cache, store or database, every web and application tier is
+    assumed to use it. The application may read the address from another source.
     """
     instances_by_key: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
@@ -322,8 +322,8 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     discovered_tiers: list[DiscoveredTier] = []
     for key in sorted(instances_by_key, key=lambda key: _KIND_ORDER.index(key[0])):
         same_kind_count = sum(tier.tier_kind == key[0] for tier in discovered_tiers)
-        name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
-        discovered_tiers.append(DiscoveredTier(name, tuple(instances_by_key[key])))
+        tier_name = key[0] if not same_kind_count else f"{key[0]}{same_kind_count + 1}"
+        discovered_tiers.append(DiscoveredTier(tier_name, tuple(instances_by_key[key])))
     return tuple(_connect_tier(tier, discovered_tiers) for tier in discovered_tiers)
 
 
@@ -373,8 +373,8 @@ def _mentions_address(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTier) -> bool:
-    """True if ``host:port`` or a Unix socket, as ``caller`` writes it, belongs to a host of
-    ``tier``.
+    """True if ``address``, from the files of ``caller``, belongs to a host of ``tier``. ``address`` is
+    ``host:port`` or the path of a Unix socket.
     """
     if socket := _SOCKET_PATTERN.match(address):
         listen_addresses = (
@@ -383,7 +383,7 @@ def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTie
             for s in instance.services.values()
             if instance.host.name == caller.host.name
         )
-        # A socket in the working directory may be named without its directory.
+        # The path of a socket in the working directory may lack its directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listen_addresses)
     host, _, port = address.rpartition(":")
     if port != str(tier.port):

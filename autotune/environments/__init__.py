@@ -1,1 +1,3 @@
-"""Environments that evaluate configurations: a stack of servers, a simulated stack, or a command."""
+"""Environments that evaluate configurations: a stack of servers, a simulated stack, or the user's
+command.
+"""

@@ -25,7 +25,7 @@ from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
 MAX_TOTAL_SAMPLES = 200  # maximum number of reference responses for all pages together
-MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # limits on the number of reference responses per page
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # number of reference responses per page
 MAX_SAMPLE_RATE = 20.0
 ANSWER_TIMEOUT_SECONDS = 10.0  # time limit of a request; long, because a cold stack is slow
 REPAIR_HINT = "fix the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
@@ -67,8 +67,8 @@ class AnswerCheck:
         max_rate: float,
         hosts_serve_site: bool = False,
     ) -> AnswerCheck:
-        """Return the response check for a load. If only one body is correct, the check needs no
-        reference responses.
+        """Return the response check for a load. A check with only one correct body needs no reference
+        responses.
         """
         if request.expected_body is not None:
             return cls(
@@ -93,7 +93,7 @@ class AnswerCheck:
     def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
         """Start new response checks, and take reference responses if they are due.
 
-        Returns the reference responses that are not recorded yet. Raises the same errors as
+        Returns the reference responses that are not recorded yet. Raises the errors of
         ``learn_references``.
         """
         if is_deployed or self.hosts_serve_site:
@@ -122,8 +122,8 @@ class AnswerCheck:
                 hint=REPAIR_HINT,
             )
         wrong_pages = {page.name for page, _ in problems}
-        # Wrong pages get no reference response. Their share of the load is small, and the load
-        # generator still checks their status.
+        # Wrong pages get no reference response. Wrong pages have a small share of the load, and the
+        # load generator still checks their status.
         self.validator = AnswerValidator(
             tuple(
                 replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
@@ -184,7 +184,7 @@ class AnswerCheck:
 
 
 def find_reference_problem(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> str | None:
-    """Return the reason why responses cannot serve as a reference, or ``None`` if they can."""
+    """Return the reason why responses cannot be used as a reference, or ``None``."""
     return next(_find_problems(page, answers), None)
 
 

@@ -27,8 +27,8 @@ from autotune.transports.curl import CurlAnswer
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of `check`: checks that passed, settings that are not tuned, and properties that only
-    a run can verify.
+    """Result of `autotune check`: checks that passed (``held``), settings that are not tuned
+    (``left_out``), and properties that only a run can verify.
     """
 
     held: tuple[str, ...]
@@ -37,7 +37,7 @@ class CheckResult:
 
 
 def describe_size(file: TargetFile, space: SearchSpace) -> str:
-    """Return a description of the size of a target's search space, the first line of `check`."""
+    """Describe the size of a target's search space, for the first line of `autotune check`."""
     return f"{file.path}: {format_count(len(file.target.tiers), 'tier')}, {describe_tunable(space)}"
 
 
@@ -55,10 +55,11 @@ class Preview:
     """Preview of a run: its entry, servers and rendered files.
 
     ``render_files(settings)`` maps ``instance/path`` to content. If ``is_installed`` is true, the
-    servers belong to the hosts, and ``host_settings`` (kernel and limits) are set too. In that case,
-    ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()`` returns
-    the current response of each entry by URL. ``restarted_units`` maps each unit that a trial may
-    restart to its hosts. ``answer_checks`` describes how correct responses are recognized.
+    servers belong to the hosts, and ``host_settings`` (kernel and limits) are set too. For installed
+    servers, ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()``
+    returns the current response of each entry by URL. ``restarted_units`` contains the units that a
+    trial may restart, with their hosts. ``answer_checks`` describes how correct responses are
+    recognized.
     """
 
     entry: str
@@ -77,12 +78,12 @@ class Session(Protocol):
 
     @property
     def clock(self) -> StudyClock:
-        """Return the clock that measures how much of a study's time budget is used."""
+        """Return the clock of the study, with which the used part of the time budget is measured."""
         ...
 
     @property
     def fleet(self) -> Fleet:
-        """Return the fleet, which deploys a configuration without a measurement."""
+        """Return the fleet, with which a configuration is deployed without a measurement."""
         ...
 
     def evaluate(
@@ -98,7 +99,7 @@ class Session(Protocol):
 
 
 class Environment(Protocol):
-    """A target that was resolved on its hosts: its search space, and the sessions that evaluate
+    """A target after its hosts were inspected: its search space, and the sessions that evaluate
     configurations.
     """
 
@@ -115,32 +116,32 @@ class Environment(Protocol):
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Return one line for each choice that was removed from the space because the hosts do not
-        support it.
+        """Return one line for each choice that was removed from the search space. The hosts do not
+        support removed choices.
         """
         ...
 
     def describe_load(self, *, study: bool = True) -> str:
         """Return a description of the load before the first request: destination, rate and, for a
         ``study``, duration.
-
-        A plain measurement takes less time than a study, so its duration is omitted.
         """
         ...
 
     def read_software(self) -> Mapping[str, Mapping[str, str]]:
-        """Return, by host, the kernel release and a digest of each program, for comparisons between
-        hosts.
+        """Return the kernel release and a digest of each program, by host. Hosts are compared by these
+        values.
         """
         ...
 
     def check(self) -> CheckResult:
-        """Return the result of all checks that change nothing on the hosts. Raises AutotuneError."""
+        """Run all checks that change nothing on the hosts, and return the result. Raises
+        AutotuneError.
+        """
         ...
 
     def measure_headroom(self) -> str:
-        """Return a description of the load that the generator can produce. Sends load to a private
-        server.
+        """Send load to a private server, and return a description of the highest rate that the
+        generator reached.
         """
         ...
 
@@ -153,6 +154,6 @@ class Environment(Protocol):
     ) -> AbstractContextManager[Session]:
         """Prepare the hosts for the study in ``directory``, and restore them at the end.
 
-        ``note`` receives lines about progress. ``history`` contains the study's records.
+        ``note`` receives progress messages. ``history`` contains the study's records.
         """
         ...

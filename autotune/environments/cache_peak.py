@@ -16,16 +16,16 @@ from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-# The caches' latency limit as a share of the stack's limit. It is low, because a request to a cache is
-# one of several steps of a request to the stack.
+# The caches' latency limit as a share of the stack's limit. The share is low, because a request to a
+# cache is only one step of a request to the stack.
 SLO_LIMIT_FRACTION = 0.1
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
 SEARCH_LIMITS = SearchLimits(
     start_rate=5000.0, overhead_seconds=WARM_UP_SECONDS, max_load_seconds=60.0, max_readings=20
 )
-TIMEOUT_MARGIN_SECONDS = 20.0  # seconds that a transport waits after the program's planned end
-AGENT_MAX_SECONDS = 300.0  # seconds after which an agent exits if nothing has stopped it
+TIMEOUT_MARGIN_SECONDS = 20.0  # time that a transport waits after the program's planned end
+AGENT_MAX_SECONDS = 300.0  # time after which an agent exits by itself
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class CachePeak:
     """The highest rate (operations/s) that meets the objective, with its 90 % interval from ``low``
     to ``high``.
 
-    ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) come from readings up to that rate.
-    ``failure`` contains the reason if no rate meets the objective.
+    ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) come from readings up to ``rate``. If no
+    rate meets the objective, ``failure`` contains the reason.
     """
 
     shape: str
@@ -106,7 +106,7 @@ def measure_cache_peak(
 
 
 def _describe_failure(capacity: Capacity) -> str:
-    """Return a description of why a search did not find the peak."""
+    """Return the reason why a search did not find the peak."""
     return f"at least: limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
 
 

@@ -40,7 +40,7 @@ class StudyClock:
 
     def collect_seconds(self) -> dict[str, float]:
         """Return the seconds that each activity has taken since the last collection, and reset the
-        counters. Time that belongs to no activity is returned as ``other``.
+        counters. ``other`` contains the remaining seconds.
         """
         total_seconds = self.elapsed_seconds
         seconds_by_activity = {

@@ -43,15 +43,15 @@ from autotune.target.messages import format_count
 from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
-# Number of calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
-# trials more than two additional trials would.
+# Number of calls for the baseline if the benchmark reports no sd. A good noise estimate improves all
+# later trials, which is worth more than two additional trials.
 REFERENCE_CALLS = 3
 MAX_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
 class CommandEnvironment:
-    """Environment of a target whose configurations a user's command evaluates: see
+    """Environment of a target whose configurations are evaluated by a user's command: see
     `environments.base.Environment`.
     """
 
@@ -76,9 +76,7 @@ class CommandEnvironment:
         return {}
 
     def check(self) -> CheckResult:
-        """Return the result of checks that do not call the command, because a benchmark may have
-        side effects.
-        """
+        """Run checks without calling the command, which may have side effects. Return the result."""
         try_first_count = len(self.space.try_first)
         return CheckResult(
             held=(
@@ -106,9 +104,7 @@ class CommandEnvironment:
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[CommandSession]:
-        """Prepare for calls to the command. A call that is still running at the end of the session
-        is stopped.
-        """
+        """Yield a session that calls the command. A call that is still running at the end is stopped."""
         target, goal = self.file.target, self.file.target.command_goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
@@ -125,9 +121,7 @@ class BenchmarkClient(Protocol):
 
 @dataclass(frozen=True)
 class ParameterFleet(Fleet):
-    """A fleet without hosts. The fleet returns the command's parameters as a file that can be
-    exported.
-    """
+    """A fleet without hosts, which returns the command's parameters as a file for exports."""
 
     space: SearchSpace
 
@@ -137,7 +131,7 @@ class ParameterFleet(Fleet):
         )
 
     def restore(self) -> None:
-        """Restore nothing: the command is responsible for the changes that it makes."""
+        """Restore nothing, because the command itself must revert its changes."""
 
 
 class CommandSession:
@@ -158,24 +152,24 @@ class CommandSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Call the command, repeat a failed call, and return the evaluation. Every value is
-        recorded before it is used.
+        """Call the command, repeat a failed call, and return the evaluation. Every value is recorded
+        before the search uses it.
         """
         record.on_deployed(self.fleet.deploy(settings))
-        answers: list[BenchmarkValue] = []
+        benchmark_values: list[BenchmarkValue] = []
         start_time = time.monotonic()
         with self.clock.time_activity("load"):
             for _ in range(self._choose_call_count(settings, request)):
                 answer = self._call_with_retry(settings, request, record)
                 if not isinstance(answer, BenchmarkValue):
                     return _build_failure(answer)
-                answers.append(answer)
+                benchmark_values.append(answer)
                 if answer.sd is not None:
                     break
-        values = tuple(answer.value for answer in answers)
-        self._answers.append((settings, values))
+        measured_values = tuple(answer.value for answer in benchmark_values)
+        self._answers.append((settings, measured_values))
         seconds = time.monotonic() - start_time
-        return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
+        return Measurement(self._build_peak(benchmark_values), len(benchmark_values), seconds, values=measured_values)
 
     def _choose_call_count(self, settings: Settings, request: EvaluationRequest) -> int:
         is_repeated = any(earlier_settings == settings for earlier_settings, _ in self._answers)
@@ -196,16 +190,16 @@ class CommandSession:
                 break
         return answer
 
-    def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
-        """Return the mean of the values as a peak. If the command reports no standard deviation, the
-        deviation is estimated from repeated measurements.
+    def _build_peak(self, benchmark_values: list[BenchmarkValue]) -> Peak:
+        """Return the mean of the values as a peak. If the command reports no standard deviation, it is
+        estimated from repeated measurements.
         """
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
-        log_scores = [scale.log_score(answer.value) for answer in answers]
+        log_scores = [scale.log_score(answer.value) for answer in benchmark_values]
         mean = sum(log_scores) / len(log_scores)
         stated_sds = [
             scale.log_score_sd(answer.value, answer.sd)
-            for answer in answers
+            for answer in benchmark_values
             if answer.sd is not None
         ]
         answer_sd = max(stated_sds) if stated_sds else self._estimate_measurement_sd(scale)

@@ -19,10 +19,10 @@ def fix_restart_parameters(
     adopted: Mapping[str, AdoptedConfig],
     running_values: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
-    """In tiers whose services would lose data, pin the parameters that need a restart. Drop the files
-    of these services from ``adopted``.
+    """In tiers whose services would lose data, fix the parameters that need a restart. Remove the files
+    of services that would lose data from ``adopted``.
 
-    Raises TargetError if the target sets a pinned parameter to a value that the running service does
+    Raises TargetError if the target sets a fixed parameter to a value that the running service does
     not use.
     """
     editable_files = list_editable_files(file.target, adopted)
@@ -56,7 +56,7 @@ def list_editable_files(
 ) -> dict[str, AdoptedConfig]:
     """Return ``adopted`` without the files of services that would lose data in a restart.
 
-    In the result, ``loses`` describes the data that a restart loses, and is empty if the tier
+    In the result, ``loses`` describes the data that a restart would lose, and is empty if the tier
     allows data loss.
     """
     return {
@@ -70,15 +70,15 @@ def list_editable_files(
 def _check_data_loss(
     file: TargetFile, dimension: Dimension, losses: Mapping[str, str], running_values: AdoptedValues
 ) -> None:
-    name = dimension.name
-    is_changed = running_values.values.get(name, dimension.baseline) != dimension.baseline
-    if is_changed and name in file.target.parameters:
-        tier = ParameterName.parse(name).tier
+    parameter_name = dimension.name
+    is_changed = running_values.values.get(parameter_name, dimension.baseline) != dimension.baseline
+    if is_changed and parameter_name in file.target.parameters:
+        tier = ParameterName.parse(parameter_name).tier
         message = (
-            f"{name} = {dimension.baseline} needs a restart, but "
+            f"{parameter_name} = {dimension.baseline} needs a restart, but "
             f"{_describe_loss(tier, losses[tier])}"
         )
-        raise file.document.build_error(["parameters", name], message)
+        raise file.document.build_error(["parameters", parameter_name], message)
 
 
 def _describe_loss(tier: str, loss: str) -> str:

@@ -12,9 +12,7 @@ from autotune.target.declared_service import ServiceSpec
 from autotune.target.quantities import convert_to_unit
 from autotune.target.read_target import TargetFile
 
-PLACEHOLDER_FACTS = HostFacts(
-    1, 2**30
-)  # placeholder values, because only the names of facts are checked
+PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts are checked
 
 
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
@@ -34,37 +32,36 @@ def find_errors(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _find_expression_errors(
-    file: TargetFile, name: str, spec: ServiceSpec
+    file: TargetFile, service_name: str, spec: ServiceSpec
 ) -> Iterator[TargetError]:
     facts = PLACEHOLDER_FACTS.to_names()
     for parameter, declared_parameter in spec.parameters.items():
         for key in ("default", "range", "recommended", "safe"):
             value = getattr(declared_parameter, key)
             for bound in value if isinstance(value, tuple) else (value,):
-                # A bound that is not a quantity in the parameter's unit is an expression of host
-                # facts.
+                # A bound is either a quantity in the parameter's unit or an expression of host facts.
                 if declared_parameter.choices is None and isinstance(
                     convert_to_unit(bound, declared_parameter.unit or ""), str
                 ):
-                    location = ("services", name, "parameters", parameter, key)
+                    location = ("services", service_name, "parameters", parameter, key)
                     yield from _check_expression(file, location, str(bound), set(facts))
     for size, text in spec.needs.model_dump().items():
         if text:
             yield from _check_expression(
-                file, ("services", name, "needs", size), text, {*spec.parameters}
+                file, ("services", service_name, "needs", size), text, {*spec.parameters}
             )
 
 
 def _check_expression(
-    file: TargetFile, location: tuple[str, ...], text: str, names: set[str]
+    file: TargetFile, location: tuple[str, ...], expression_text: str, allowed_names: set[str]
 ) -> Iterator[TargetError]:
     try:
-        unknown_names = sorted({*parse_expression(text).names()} - names)
+        unknown_names = sorted({*parse_expression(expression_text).names()} - allowed_names)
     except ValueError as error:
         yield file.document.build_error(location, str(error))
         return
-    for name in unknown_names:
-        yield file.document.unknown_name_error(location, "name", names, name)
+    for unknown_name in unknown_names:
+        yield file.document.unknown_name_error(location, "name", allowed_names, unknown_name)
 
 
 def _find_missing_texts(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:

@@ -1,8 +1,8 @@
 """Proof that an edit takes effect: the software itself reads files with changed values.
 
-All parameters are changed at once, because each start of a program takes a while. If any parameter of a
-service then lacks its new value, the service's parameters are changed one at a time. A parameter whose
-edit has no effect, or changes another value, is not tuned.
+All parameters are changed at once, because each start of a program takes time. If the software does not
+read every new value of a service, the service's parameters are changed one at a time. A parameter whose
+edit has no effect, or also changes another value, is not tuned.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ _MAX_ALTERNATIVES = 3
 _ValuesByInstance = Mapping[str, Mapping[str, Value]]
 Case = tuple[ServiceInstance, Settings]
 ValueReader = Callable[[Sequence[Case]], Sequence[Mapping[str, Value]]]
-"""Map instances with settings to the values that their software reads, by bare parameter name."""
+"""Returns, for instances with settings, the values that their software reads, by bare parameter name."""
 
 
 @dataclass(frozen=True)
 class EditProof:
-    """``proven`` lists parameters whose edits take effect. ``refuted`` maps each parameter whose edit
-    does not take effect to the reason.
+    """``proven`` lists parameters whose edits take effect. ``refuted`` contains the parameters whose
+    edits have no effect, with the reasons.
 
     ``unproven`` lists tunable parameters whose software cannot print the values in its files.
-    ``untested`` lists parameters that can only keep their current value under the rules of the search
-    space.
+    ``untested`` lists parameters for which the rules of the search space allow only the current value.
     """
 
     proven: tuple[str, ...] = ()
@@ -63,7 +62,7 @@ NO_PROOF = EditProof()
 def prove_edits(
     space: SearchSpace, instances: Iterable[ServiceInstance], read_values: ValueReader
 ) -> EditProof:
-    """Return which edits of the tunable parameters take effect on every host."""
+    """Return the parameters whose edits take effect on every host, and those whose edits do not."""
     owners: dict[str, list[ServiceInstance]] = {}
     for instance in instances:
         if instance.placement.adopted is not None and instance.placement.adopted.files:
@@ -89,7 +88,7 @@ class _Prover:
 
     def prove(self, dimensions: Mapping[str, Dimension]) -> EditProof:
         """Return the proof for the tunable parameters in ``dimensions``."""
-        current_values = self._read_at_once(self.space.baseline)
+        current_values = self._read_all_values(self.space.baseline)
         readable_names = [
             name
             for name in dimensions
@@ -104,7 +103,7 @@ class _Prover:
             if (alternatives := list_alternatives(dimensions[name]))
         }
         changed_settings = _build_settings(self.space, suggested_values)
-        reported_values = self._read_at_once(changed_settings) if changed_settings else {}
+        reported_values = self._read_all_values(changed_settings) if changed_settings else {}
         doubtful_services = {
             ParameterName.parse(name).service_prefix
             for name in readable_names
@@ -113,7 +112,7 @@ class _Prover:
         pending_names = [
             n for n in readable_names if ParameterName.parse(n).service_prefix in doubtful_services
         ]
-        reasons = self._change_alone(
+        reasons = self._change_one_at_a_time(
             {name: dimensions[name] for name in pending_names}, current_values
         )
         refuted = {name: reason for name, reason in reasons.items() if reason}
@@ -125,24 +124,24 @@ class _Prover:
             tuple(sorted(untested)),
         )
 
-    def _takes_effect(self, name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
-        """True if a parameter's value in ``settings`` differs from the baseline, and the software
-        on all hosts reads that value.
+    def _takes_effect(self, parameter_name: str, settings: Settings, reported: _ValuesByInstance) -> bool:
+        """True if a parameter's value in ``settings`` differs from the baseline, and the software on
+        all hosts reads the value in ``settings``.
         """
-        if settings.get(name, self.space.baseline[name]) == self.space.baseline[name]:
+        if settings.get(parameter_name, self.space.baseline[parameter_name]) == self.space.baseline[parameter_name]:
             return False
         return all(
             is_same_value(
-                settings[name], reported.get(instance.name, {}).get(_parse_bare_name(name))
+                settings[parameter_name], reported.get(instance.name, {}).get(_parse_bare_name(parameter_name))
             )
-            for instance in self._find_owners(name)
+            for instance in self._find_owners(parameter_name)
         )
 
-    def _change_alone(
+    def _change_one_at_a_time(
         self, dimensions: Mapping[str, Dimension], current_values: _ValuesByInstance
     ) -> dict[str, str]:
-        """Return the parameters that were changed one at a time, each with the reason why its edit
-        has no effect. The reason is empty if the edit takes effect.
+        """Change parameters one at a time, and return the reason why each edit has no effect. The
+        reason is empty if the edit takes effect.
         """
         reasons: dict[str, str] = {}
         pending_dimensions = dict(dimensions)
@@ -150,7 +149,7 @@ class _Prover:
             candidates = {
                 name: settings
                 for name, dimension in pending_dimensions.items()
-                if (settings := self._build_alone(dimension, attempt))
+                if (settings := self._build_single_change(dimension, attempt))
             }
             if not candidates:
                 break
@@ -159,17 +158,17 @@ class _Prover:
                 for name, settings in candidates.items()
                 for instance in self._find_owners(name)
             ]
-            values = iter(self.read_values(cases))
+            read_results = iter(self.read_values(cases))
             for name, settings in candidates.items():
-                own_values = {instance.name: next(values) for instance in self._find_owners(name)}
+                own_values = {instance.name: next(read_results) for instance in self._find_owners(name)}
                 reasons[name] = self._find_problem(name, settings, own_values, current_values)
                 if not reasons[name]:
                     del pending_dimensions[name]
         return reasons
 
-    def _build_alone(self, dimension: Dimension, attempt: int) -> Settings:
-        """Return settings with another value of one parameter, or empty settings if no other value
-        is possible.
+    def _build_single_change(self, dimension: Dimension, attempt: int) -> Settings:
+        """Return settings in which only one parameter has another value; empty if no other value is
+        possible.
         """
         alternatives = list_alternatives(dimension)
         if attempt >= len(alternatives):
@@ -184,36 +183,36 @@ class _Prover:
         )
         return settings if settings.get(dimension.name) != dimension.baseline else {}
 
-    def _read_at_once(self, settings: Settings) -> _ValuesByInstance:
+    def _read_all_values(self, settings: Settings) -> _ValuesByInstance:
         instances = [
             instance
             for service_instances in self.owners.values()
             for instance in service_instances
             if instance.service.list_file_readbacks(instance.placement)
         ]
-        values = self.read_values([(instance, settings) for instance in instances])
+        values_by_case = self.read_values([(instance, settings) for instance in instances])
         return {
             instance.name: own_values
-            for instance, own_values in zip(instances, values, strict=True)
+            for instance, own_values in zip(instances, values_by_case, strict=True)
         }
 
     def _find_problem(
         self,
-        name: str,
+        parameter_name: str,
         settings: Settings,
         reported: _ValuesByInstance,
         current_values: _ValuesByInstance,
     ) -> str:
-        """Return the reason if an edit has no effect or also changes another value, else an empty
-        string.
+        """Return what is wrong if an edit has no effect, or also changes another value. Otherwise,
+        the result is empty.
         """
-        for instance in self._find_owners(name):
+        for instance in self._find_owners(parameter_name):
             own_values, values_before = reported[instance.name], current_values[instance.name]
             if not own_values:
-                return f"the software rejects {settings[name]} in its files"
-            if not is_same_value(settings[name], own_values.get(_parse_bare_name(name))):
-                value = own_values.get(_parse_bare_name(name), "no value")
-                return f"an edit to {settings[name]} has no effect: the software reads {value}"
+                return f"the software rejects {settings[parameter_name]} in its files"
+            if not is_same_value(settings[parameter_name], own_values.get(_parse_bare_name(parameter_name))):
+                value = own_values.get(_parse_bare_name(parameter_name), "no value")
+                return f"an edit to {settings[parameter_name]} has no effect: the software reads {value}"
             for other_name, value in own_values.items():
                 full_name = f"{instance.parameter_prefix}.{other_name}"
                 is_same = settings.get(full_name) == self.space.baseline.get(full_name)
@@ -221,8 +220,8 @@ class _Prover:
                     return f"an edit also changes {other_name}"
         return ""
 
-    def _find_owners(self, name: str) -> Sequence[ServiceInstance]:
-        return self.owners[ParameterName.parse(name).service_prefix]
+    def _find_owners(self, parameter_name: str) -> Sequence[ServiceInstance]:
+        return self.owners[ParameterName.parse(parameter_name).service_prefix]
 
 
 def is_same_value(requested: Value, reported: Value | None) -> bool:
@@ -246,8 +245,8 @@ def list_alternatives(dimension: Dimension) -> tuple[Value, ...]:
 
 
 def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Settings:
-    """Return ``suggested_settings`` completed to valid settings, or empty settings if no settings
-    satisfy the rules.
+    """Return valid settings that contain ``suggested_settings``; empty if the rules do not allow
+    them.
     """
     try:
         return (
@@ -259,13 +258,13 @@ def _build_settings(space: SearchSpace, suggested_settings: Settings) -> Setting
         return {}
 
 
-def _parse_bare_name(name: str) -> str:
-    return ParameterName.parse(name).parameter
+def _parse_bare_name(parameter_name: str) -> str:
+    return ParameterName.parse(parameter_name).parameter
 
 
-def _group_by_service(names: Iterable[str]) -> dict[str, list[str]]:
+def _group_by_service(parameter_names: Iterable[str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    for name in names:
+    for name in parameter_names:
         parsed_name = ParameterName.parse(name)
         groups.setdefault(parsed_name.service_prefix, []).append(parsed_name.parameter)
     return groups

@@ -22,14 +22,14 @@ from autotune.services.base import Settings
 class EvaluationRequest:
     """Context and limits of an evaluation.
 
-    If the peak is likely below ``incumbent``, the search may stop early; without an incumbent, the
-    search never stops early. ``is_reference`` is true if other configurations are compared with this
-    one. After ``max_seconds``, the evaluation stops with its current result. ``usual_seconds`` is one
-    evaluation's share of the budget; with slow pages, an evaluation may take that long. ``is_claim`` is
-    true if a verdict may depend on the evaluation. The search then continues even if its last readings
-    added little precision. ``is_exploration`` is true as long as new trials still raise the best peak
-    severalfold. A rough peak then suffices, even for a configuration close to the incumbent. The
-    latency at ``today_rate`` (requests/s) is measured before the search for the peak.
+    - ``incumbent``: the search may stop early if the peak is probably below this peak.
+    - ``max_seconds``: the evaluation then stops with its current result. ``usual_seconds``: one
+      evaluation's share of the budget, which evaluations of slow pages may use.
+    - ``is_reference``: other configurations are compared with this configuration.
+    - ``is_claim``: a verdict may depend on the evaluation, so the search continues even if its last
+      readings added little precision.
+    - ``is_exploration``: new trials still raise the best peak severalfold, so a rough peak is enough.
+    - ``today_rate``: requests/s at which the latency is measured before the search for the peak.
     """
 
     trial: int
@@ -101,9 +101,8 @@ class Recorder(Protocol):
 class MeasurementHistory:
     """The records of a study at the start of a session.
 
-    ``elapsed_seconds`` is the study's duration so far, and ``reading_count`` the number of its
-    readings. ``answers`` are the values that a benchmark command returned, with their settings,
-    oldest first.
+    ``elapsed_seconds`` is the study's duration so far, and ``reading_count`` is its number of readings.
+    ``answers`` contains settings with the values that a benchmark command returned, oldest first.
     """
 
     elapsed_seconds: float = 0.0

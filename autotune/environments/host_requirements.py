@@ -1,4 +1,4 @@
-"""Check a stack's requirements on its hosts before the first change."""
+"""Check on the hosts, before the first change, whether the requirements of a stack are met."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Argv, Role, Settings
 
 
-def require_applications(files: StackFiles, instances: Sequence[ServiceInstance]) -> None:
+def require_applications(stack_files: StackFiles, instances: Sequence[ServiceInstance]) -> None:
     """Raise TargetError if files on a host are edited but the host lacks autotune's application."""
     for instance in instances:
         tier = instance.placement.tier
-        if instance.placement.role is Role.APP and files.file.target.edits_host_files(tier):
+        if instance.placement.role is Role.APP and stack_files.file.target.edits_host_files(tier):
             paths = [
                 config_file.path
                 for config_file in instance.service.list_config_files(instance.placement)
             ]
             commands = [Command(("test", "-e", path)) for path in paths]
-            command_results = run_commands(files.transports[instance.placement.host], commands)
+            command_results = run_commands(stack_files.transports[instance.placement.host], commands)
             for path in (
                 p
                 for p, command_result in zip(paths, command_results, strict=True)
@@ -33,32 +33,32 @@ def require_applications(files: StackFiles, instances: Sequence[ServiceInstance]
                     "exist"
                 )
                 hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
-                raise files.file.document.build_error(
+                raise stack_files.file.document.build_error(
                     ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE_FILES_HINT}"
                 )
 
 
 def require_persisted_state(
-    files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
+    stack_files: StackFiles, settings: Settings, instances: Sequence[ServiceInstance]
 ) -> None:
     """Raise AutotuneError if a restart would lose settings that are not in any file."""
     for instance in instances:
         argv = instance.service.build_unpersisted_check(
-            instance.placement, files.render(instance, settings)
+            instance.placement, stack_files.render(instance, settings)
         )
-        if argv and (answer := _run_on_host(files, instance, argv)):
-            sentence, _, hint = answer.partition("\n")
+        if argv and (check_output := _run_on_host(stack_files, instance, argv)):
+            sentence, _, hint = check_output.partition("\n")
             raise AutotuneError(
                 f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
             )
 
 
-def _run_on_host(files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:
-    """Return the output of a command in the environment of an instance, without surrounding blanks."""
-    manager = files.runtime.service_manager
+def _run_on_host(stack_files: StackFiles, instance: ServiceInstance, argv: Argv) -> str:
+    """Run a command where the instance runs, and return its output without surrounding blanks."""
+    manager = stack_files.runtime.service_manager
     if manager and manager.wrap_command:
         argv = manager.wrap_command(instance.placement, argv)
     functions = manager.shell_functions if manager else ""
-    host = files.transports[instance.placement.host]
-    (answer,) = run_commands(host, [Command(argv)], functions=functions)
-    return answer.stdout.strip()
+    host = stack_files.transports[instance.placement.host]
+    (command_result,) = run_commands(host, [Command(argv)], functions=functions)
+    return command_result.stdout.strip()

@@ -31,13 +31,13 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Limit on the seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
+# Seconds of CPU throttling per second. Less throttling does not explain a missed SLO.
 MAX_THROTTLED_SHARE = 0.1
 # Maximum wait for a backlog to drain, as a multiple of the latency limit. A backlog of slow pages
 # drains slowly.
 DRAIN_LIMITS = 30.0
-# Reliable rate per CPU of a load host's CPU quota, as a share of the maximum rate of one generator
-# process.
+# Rate that a load host reliably generates per CPU of its quota, as a share of the maximum rate of one
+# generator process.
 TRUSTED_RATE_SHARE = 0.5
 
 
@@ -66,14 +66,15 @@ class LoadMeter:
 
     @cached_property
     def with_counted_requests(self) -> LoadGenerator:
-        """Return the load generator with its number of requests per iteration, which a separate run
-        counts if necessary.
+        """Return the load generator with its number of requests per iteration. If the number is
+        unknown, a separate run counts the requests.
         """
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
     def compute_highest_rate(self) -> float:
-        """Return the highest allowed rate, in iterations of the load per second. The stack must be
-        deployed.
+        """Return the highest allowed rate, in iterations of the load per second.
+
+        The stack must be deployed, because requests may have to be counted.
         """
         return self.max_rate / self.with_counted_requests.requests_per_iteration
 
@@ -133,7 +134,7 @@ class LoadMeter:
         )
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
+        """Discard the response checks before the last ``windows`` windows of the warm-up."""
         if self.answer_check is not None:
             self.answer_check.inspections.keep_last_inspections(windows)
 
@@ -234,9 +235,7 @@ class LoadMeter:
         )
 
     def probe_latency(self) -> float | None:
-        """Return the latency of the slowest entry, in seconds, or ``None`` if an entry returned a wrong
-        response.
-        """
+        """Return the latency of the slowest entry, in seconds, or ``None`` after a wrong response."""
         slowest_seconds = 0.0
         for entry_request in self.request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry_request)
@@ -249,8 +248,7 @@ class LoadMeter:
 def build_reading(load_result: LoadResult, spec: LoadSpec) -> Reading:
     """Return a load result as a reading. Failed and late requests count as violations.
 
-    The reading's duration is 0 seconds if the generator fell short of the rate and sent no
-    requests.
+    The reading's duration is 0 seconds if the generator sent no requests.
     """
     return Reading(
         rate=spec.rate,

@@ -38,44 +38,46 @@ from autotune.services.registry import SHIPPED, Catalogue
 from autotune.transports.base import ConnectionLost
 
 # A reading at today's rate lasts until about this many requests are slower than the SLO's percentile.
-# The limits on its duration are in seconds.
 TODAY_TAIL_REQUESTS = 20
 MIN_TODAY_SECONDS, MAX_TODAY_SECONDS = 3.0, 10.0
-TODAY_TIME_SHARE = 0.25  # maximum share of a measurement's remaining time for this reading
+TODAY_TIME_SHARE = (
+    0.25  # maximum share of a measurement's remaining time for a reading at today's rate
+)
 # Seconds of load before a reading counts, so that process pools can grow to the required size. A
-# shorter time suffices if the rate is at most a fifth above the previous one.
+# shorter time is enough if the rate is at most a fifth above the previous rate.
 RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
-# number of single requests before the first load; the faster one counts, because caches may be cold
+# number of single requests before the first load; the lower latency is used, because caches may be cold
 LATENCY_PROBES = 2
 # If pages are slow, the search's minimum rate is this share of the rate that one client reaches with
 # sequential requests.
 MIN_RATE_SHARE = 0.1
 WINDOWS_PER_SECOND = 0.4  # maximum warm-up windows per second of an evaluation's time limit
-# A measurement ends once the sd of its log peak is this low. The first value applies if a verdict
-# depends on the measurement, the second one during the search. Repeated measurements differ by at least
-# 5 % (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
+# A measurement ends once the sd of its log peak is this low. CLAIM_SD applies if a verdict depends on the
+# measurement, and SEARCH_SD applies during the search. Repeated measurements differ by at least 5 %
+# (`estimate.MEASUREMENT_LOG_SD`), so more precision does not help the search.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# The same limit if the peak is a multiple of the incumbent's peak. The true peak is then within about
-# 20 % of 90 % of the estimates. In the finals and the proof, the leaders are measured again.
+# The sd at which a measurement ends if the peak is a multiple of the incumbent's peak. About 90 % of the
+# estimates are then within 20 % of the true peak. The leaders are measured again in the finals and the
+# proof.
 ROUGH_SD = 0.13
-# During the search, a measurement ends after this many readings that hardly reduced the sd. Further
-# readings are unnecessary: repeated measurements differ by more than this sd, and leaders are
-# measured again.
+# During the search, a measurement ends after this many readings that hardly reduced the sd. Repeated
+# measurements differ by more than the sd, so further readings are unnecessary. Leaders are measured
+# again.
 MAX_STALLED_READINGS = 5
 # The search stops if the peak is below this share of the expected peak.
 HOPELESS_PEAK_SHARE = 0.02
-# If the rate at the end of a warm-up is below this share of its first rate, the stack limited the load.
+# If the rate at the end of a warm-up is below this share of its highest rate, the stack limited the load.
 # The expected peak is then ``OVERLOAD_PEAK_FACTOR`` times the rate that the stack sustained.
 OVERLOAD_RATE_SHARE = 0.9
 OVERLOAD_PEAK_FACTOR = 1.5
-# sd of the log peak of an unmeasured configuration, around its expected value.
+# sd of the log peak of an unmeasured configuration, around the expected log peak.
 UNMEASURED_PEAK_SD = 0.5
-# Longest duration of a warm-up window with few requests, as a multiple of the latency limit.
+# maximum length of a warm-up window with few requests, as a multiple of the latency limit
 WINDOW_LIMITS = 5.0
-# Maximum seconds of load in one peak search of slow pages.
+# maximum load time of one peak search if pages are slow
 MAX_SLOW_LOAD_SECONDS = 1200.0
-SETTLED_WINDOWS = 2  # number of last warm-up windows in which the stack has settled
-# Maximum seconds of load in one peak search.
+SETTLED_WINDOWS = 2  # number of windows at the end of a warm-up in which the stack has settled
+# maximum load time of one peak search
 MAX_LOAD_SECONDS = 60.0
 
 
@@ -115,19 +117,19 @@ class StackMeter(Protocol):
         ...
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Return new reference responses. The method is called before and after a configuration is
-        deployed.
+        """Start the response checks of a trial, and return new reference responses. The method is
+        called before and after each deployment.
 
         Raises AutotuneError if the stack returns wrong responses before the first trial.
         """
         ...
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard the response checks that precede the last ``windows`` windows of the warm-up."""
+        """Discard the response checks before the last ``windows`` windows of the warm-up."""
         ...
 
     def probe_latency(self) -> float | None:
-        """Return the latency of one request without load, in seconds, or ``None`` if it is unknown."""
+        """Return the latency of one request without load, in seconds, or ``None`` if unknown."""
         ...
 
     def count_cache_lookups(self) -> tuple[int, int] | None:
@@ -160,20 +162,20 @@ class LoadSession:
         highest_rate: Callable[[], float] = lambda: inf,
         catalogue: Catalogue = SHIPPED,
     ) -> None:
-        """Create a session. ``highest_rate()`` returns the highest allowed rate, but only after a stack
-        was deployed. ``catalogue`` contains the services of the stack.
+        """Create a session. ``highest_rate()`` returns the highest allowed rate, and may be called only
+        after a deployment. ``catalogue`` contains the services of the stack.
         """
         self._catalogue = catalogue
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or StudyClock()
         self.steal = CpuSteal()
-        self._steal_noted = False  # True after the user was notified of CPU steal
-        self._last_rate = 0.0  # rate of the last reading, or 0 if it was cut short
-        self._errors_seen = False  # True after a reading with failed requests
+        self._steal_noted = False  # true after the user was notified of CPU steal
+        self._last_rate = 0.0  # rate of the last reading, or 0 if the reading was truncated
+        self._errors_seen = False  # true after a reading with failed requests
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # the windows of the last warm-up
-        self._is_warm = False  # True if the caches are filled, as far as this session knows
+        self._is_warm = False  # true if this session has filled the caches
 
     @property
     def limits(self) -> SearchLimits:
@@ -190,10 +192,10 @@ class LoadSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Return the evaluation of ``settings``: deploy them, warm up, measure the capacity, and
-        diagnose the bottleneck.
+        """Deploy ``settings``, warm up, measure the capacity, and diagnose the bottleneck. Return the
+        evaluation.
 
-        Each reading is recorded before it is used. After a failed deployment, the previous
+        Each reading is recorded before the search uses it. After a failed deployment, the previous
         configuration is deployed again.
         """
         start_time = self.clock.now()
@@ -227,7 +229,7 @@ class LoadSession:
             reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.find_bottleneck(settings, readings),
-            # Use only the last warm-up windows. In earlier windows, the caches were filling, and their
+            # Use only the last warm-up windows. In earlier windows, the caches were filling, and cache
             # misses would lower the estimated capacity of the tiers behind the caches.
             capacities=self.meter.estimate_capacities(
                 settings, [*self._windows[-SETTLED_WINDOWS:], *readings]
@@ -250,7 +252,7 @@ class LoadSession:
 
         self._windows = []
         expected_rate = request.expected_peak.value if request.expected_peak else None
-        # If the caches kept their content, skip the slow wait for a stable hit rate.
+        # If the caches are already filled, skip the slow wait for a stable hit rate.
         count_lookups = (lambda: None) if self._is_warm else self.meter.count_cache_lookups
         warm_up_result = run_warm_up(
             probe,
@@ -273,8 +275,8 @@ class LoadSession:
         """Return the first rate to try, in requests/s, for a stack without an expected peak.
 
         The rate is one request per measured latency, which a single worker sustains. At a higher rate,
-        a load balancer's health checks could fail. If pages are slow, the rate is below the usual
-        minimum of the search.
+        a load balancer's health checks could fail. If pages are slow, the search may also use lower
+        rates than usual.
         """
         latencies = [self.meter.probe_latency() for _ in range(LATENCY_PROBES)]
         valid_latencies = [latency for latency in latencies if latency]
@@ -289,8 +291,8 @@ class LoadSession:
     def _measure_today(
         self, rate: float | None, expected_peak: Estimate | None, record: Recorder, deadline: float
     ) -> None:
-        """Take a reading at ``rate`` if time allows and ``rate`` exceeds neither the expected peak
-        nor the load's limit.
+        """Take a reading at ``rate`` if time allows and ``rate`` is below the expected peak and the
+        load's maximum rate.
 
         At rates above the capacity, the latency would depend only on the duration of the load.
         """
@@ -343,7 +345,7 @@ class LoadSession:
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
-            # Start another reading only if at least half of it fits into the remaining time.
+            # Start another reading only if at least half of the reading fits into the remaining time.
             is_late=lambda: self.clock.now() + longest_seconds / 2 >= deadline,
         )
         return capacity, watched_readings
@@ -351,8 +353,8 @@ class LoadSession:
     def take_reading(
         self, rate: float, seconds: float, record: Recorder, purpose: str
     ) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds``, and record the reading with its excess CPU
-        steal. If a connection to a host is lost, the load is sent once more.
+        """Send ``rate`` requests/s for ``seconds``, and record the reading with the CPU steal above the
+        usual level. If a connection to a host is lost, the load is sent once more.
 
         Raises RateTooHigh if the rate exceeds the target's limit. Raises ServersDown if a load balancer
         still does not use all servers after the longest wait. Raises HostUnreachable.
@@ -360,7 +362,7 @@ class LoadSession:
         check_rate(rate, self.limits.max_rate)
         ramp_seconds = self._choose_ramp_seconds(rate, purpose)
         for is_last_try in (False, True):
-            # An overload can trip health checks. Then the next reading waits for the servers.
+            # If an overload made health checks fail, the next reading waits for the servers.
             self.fleet.await_service(is_answer_doubtful=self._errors_seen)
             try:
                 with self.clock.time_activity("load"):
@@ -382,9 +384,9 @@ class LoadSession:
         record.on_reading(watched_reading, purpose)
         if stolen_share > HIGH_STEAL_SHARE and not self._steal_noted:
             self._steal_noted = True
-            name, fraction = find_worst_steal(watched_reading.hosts)
+            host_name, fraction = find_worst_steal(watched_reading.hosts)
             record.note(
-                f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
+                f"CPU steal on host {host_name}: {fraction:.0%}. Readings are corrected; the report shows "
                 "how many"
             )
         return watched_reading
@@ -392,9 +394,9 @@ class LoadSession:
     def _choose_ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
-        The result is 0 in a warm-up, whose readings do not count. The ramp is short if the previous
-        reading had a similar or higher rate and was not truncated, because process pools have
-        already grown.
+        The result is 0 in a warm-up, whose readings do not count. If the previous reading had a similar
+        or higher rate and was not truncated, the ramp is short, because process pools have already
+        grown.
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
@@ -420,8 +422,8 @@ def update_expected_peak(
 
     Without an expected peak, or if the stack limited the rate of the warm-up, the peak is probably
     somewhat above the sustained rate. If the stack failed at every rate, the peak is probably near the
-    lowest of these rates. A search that starts there finds the peak itself, instead of only proving
-    that the peak is below the best one.
+    lowest rate. A search that starts near the peak finds the peak, instead of only proving that it is
+    below the best peak.
     """
     if (minimum := warm_up_result.failed_rate) is not None:
         return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
@@ -435,9 +437,7 @@ def update_expected_peak(
 
 
 def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
-    """Return the reason why none of the readings is valid, or ``None`` if at least one reading is
-    valid.
-    """
+    """Return the reason why no reading is valid, or ``None`` if at least one reading is valid."""
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
@@ -456,10 +456,10 @@ def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def find_p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """Return the 99th-percentile latency at the peak, in seconds. The latency is that of the highest
-    rate up to the peak at which a reading met the SLO.
+    """Return the 99th-percentile latency, in seconds, of the reading with the highest rate up to the
+    peak that met the SLO.
 
-    A reading that missed the SLO at a rate below the peak was disturbed, so it is ignored.
+    Readings that missed the SLO at a rate below the peak were disturbed, so they are ignored.
     """
     readings_at_peak = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
     return (

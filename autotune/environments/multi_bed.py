@@ -19,8 +19,7 @@ from autotune.target.beds import find_bed_directory
 from autotune.target.read_target import TargetFile
 
 MAX_PARALLEL_BEDS = 16
-# Beds count as equal if their memory, and the bounds that depend on memory, differ by at most this
-# fraction.
+# Beds count as equal if their numbers, such as memory sizes and bounds, differ by at most this fraction.
 RELATIVE_TOLERANCE = 0.02
 
 
@@ -92,50 +91,50 @@ class MultiBedEnvironment:
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> AbstractContextManager[Session]:
-        name = next(iter(self.environments))
+        bed_name = next(iter(self.environments))
         return self.first_environment.open_session(
-            find_bed_directory(directory, name), note, history
+            find_bed_directory(directory, bed_name), note, history
         )
 
 
 def prepare(
-    file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
+    file: TargetFile, bed_names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> MultiBedEnvironment:
-    """Inspect the hosts of the named test beds, and return their environment. Nothing is changed.
+    """Inspect the hosts of the named test beds without changing anything, and return their environment.
     ``adopted`` contains the recorded files by test bed.
 
-    Raises an AutotuneError that lists every difference in allowed values or baselines. Raises
-    TargetError for the same reasons as `preparation.prepare`.
+    Raises an AutotuneError that lists every difference in allowed values or baselines. Also raises the
+    errors of `preparation.prepare`.
     """
 
-    def prepare_bed(name: str) -> Environment:
-        bed_file = file.for_bed(name)
+    def prepare_bed(bed_name: str) -> Environment:
+        bed_file = file.for_bed(bed_name)
         return preparation.prepare(
-            replace(bed_file, adopted=adopted[name]) if adopted else bed_file
+            replace(bed_file, adopted=adopted[bed_name]) if adopted else bed_file
         )
 
     with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
-        environments = dict(zip(names, pool.map(prepare_bed, names), strict=True))
-    (first, reference), *others = environments.items()
-    reference_limits = collect_parameter_limits(reference.space)
-    lines = [
+        environments = dict(zip(bed_names, pool.map(prepare_bed, bed_names), strict=True))
+    (first_bed, first_environment), *other_beds = environments.items()
+    reference_limits = collect_parameter_limits(first_environment.space)
+    difference_lines = [
         line
-        for name, other in others
+        for name, other in other_beds
         for line in list_limit_differences(
-            f"bed {first}", reference_limits, f"bed {name}", collect_parameter_limits(other.space)
+            f"bed {first_bed}", reference_limits, f"bed {name}", collect_parameter_limits(other.space)
         )
     ]
-    if lines:
+    if difference_lines:
         raise AutotuneError(
             "the test beds differ and cannot share a study:\n"
-            + "\n".join(f"  {line}" for line in lines),
+            + "\n".join(f"  {line}" for line in difference_lines),
             hint="make their hosts equal, or exclude a bed with `--beds`",
         )
     traits = {name: _read_host_traits(environment) for name, environment in environments.items()}
     trait_differences = [
         line
-        for name, _ in others
-        for line in _list_trait_differences(first, traits[first], name, traits[name])
+        for name, _ in other_beds
+        for line in _list_trait_differences(first_bed, traits[first_bed], name, traits[name])
     ]
     return MultiBedEnvironment(file, environments, tuple(trait_differences))
 
@@ -173,16 +172,14 @@ def list_limit_differences(
                 yield f"{parameter}: {limit_name} {limits_text}"
 
 
-def _are_similar(value: Any, other: Any) -> bool:
-    if isinstance(value, float | int) and isinstance(other, float | int):
-        return abs(value - other) <= RELATIVE_TOLERANCE * max(abs(value), abs(other))
-    return bool(value == other)
+def _are_similar(first_value: Any, other_value: Any) -> bool:
+    if isinstance(first_value, float | int) and isinstance(other_value, float | int):
+        return abs(first_value - other_value) <= RELATIVE_TOLERANCE * max(abs(first_value), abs(other_value))
+    return bool(first_value == other_value)
 
 
 def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Return the resources, kernel settings and software of each host, so that beds can be
-    compared.
-    """
+    """Return the resources, kernel settings and software of each host, for comparisons of beds."""
     software = environment.read_software()
     return {
         host: {
@@ -198,12 +195,12 @@ def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
 
 def _list_trait_differences(
     first_bed: str,
-    traits: Mapping[str, Mapping[str, Any]],
+    first_bed_traits: Mapping[str, Mapping[str, Any]],
     other_bed: str,
-    other: Mapping[str, Mapping[str, Any]],
+    other_bed_traits: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[str]:
-    for host, first_traits in traits.items():
-        other_traits = other[host]
+    for host, first_traits in first_bed_traits.items():
+        other_traits = other_bed_traits[host]
         for trait in (*first_traits, *(w for w in other_traits if w not in first_traits)):
             first_value, other_value = first_traits.get(trait), other_traits.get(trait)
             if not _are_similar(first_value, other_value):

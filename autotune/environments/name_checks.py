@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.deploy.stack import entry_tiers
+from autotune.deploy.stack import find_entry_tiers
 from autotune.environments import declared_services
 from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
 from autotune.loads.registry import find_generator
@@ -23,8 +23,8 @@ from autotune.target.read_target import TargetFile
 
 
 def check_names(file: TargetFile) -> None:
-    """Raise TargetError for unknown names and an ambiguous entry, or AutotuneError if a bed must be
-    chosen.
+    """Raise TargetError for unknown names or an ambiguous entry, and AutotuneError if the user must
+    choose a bed.
     """
     if needs_bed(file.target):
         raise AutotuneError(
@@ -52,44 +52,44 @@ def check_names(file: TargetFile) -> None:
 
 
 def _check_sampler(file: TargetFile) -> None:
-    name = file.target.search.sampler
-    if name == "auto":
+    sampler_name = file.target.search.sampler
+    if sampler_name == "auto":
         return
     from autotune.optimize.samplers import SAMPLERS
 
-    if name not in SAMPLERS:
+    if sampler_name not in SAMPLERS:
         raise file.document.unknown_name_error(
-            ["search", "sampler"], "sampler", ["auto", *SAMPLERS], name
+            ["search", "sampler"], "sampler", ["auto", *SAMPLERS], sampler_name
         )
 
 
 def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
-    for name, tier in file.target.tiers.items():
+    for tier_name, tier in file.target.tiers.items():
         if tier.app and tier.app not in SHIPPED.applications:
             message = f"unknown application {tier.app!r}"
             hint = suggest_name(tier.app, SHIPPED.applications)
-            yield file.document.build_error(["tiers", name, "app"], message, hint=hint)
+            yield file.document.build_error(["tiers", tier_name, "app"], message, hint=hint)
 
 
 def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error if requests could enter the stack through several tiers."""
-    entries = entry_tiers(file.target)
-    if len(entries) > 1:
-        first, *others = entries
+    entry_names = find_entry_tiers(file.target)
+    if len(entry_names) > 1:
+        first_name, *other_names = entry_names
         yield file.document.build_error(
-            ["tiers", others[0]],
-            f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entries)}",
-            hint=f"connect the tiers, for example `{first}: {{…, forwards_to: {others[0]}}}` or "
-            f"`{others[0]}: {{…, forwards_to: {first}}}`",
+            ["tiers", other_names[0]],
+            f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entry_names)}",
+            hint=f"connect the tiers, for example `{first_name}: {{…, forwards_to: {other_names[0]}}}` or "
+            f"`{other_names[0]}: {{…, forwards_to: {first_name}}}`",
         )
 
 
 def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
     directory = file.path.parent
-    for name, tier in file.target.tiers.items():
+    for tier_name, tier in file.target.tiers.items():
         if tier.templates and not (directory / tier.templates).is_dir():
             yield file.document.build_error(
-                ["tiers", name, "templates"],
+                ["tiers", tier_name, "templates"],
                 f"directory {tier.templates!r} does not exist",
                 hint=f"the path is relative to {directory.resolve()}, the directory of this file",
             )
@@ -102,7 +102,7 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
         tier.app and tier.app not in catalogue.applications for tier in tiers.values()
     ):
         return
-    names = {
+    parameter_names = {
         f"{place.name}.{parameter.name}"
         for tier in tiers
         for place in catalogue.list_tier_services(tier, tiers[tier])
@@ -116,8 +116,8 @@ def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
         ("try", index, name) for index, c in enumerate(file.target.try_first) for name in c
     ]
     for location in (*written_names, *tried_names):
-        if location[-1] not in names:
-            yield unknown_parameter_error(file.document, location, names)
-    for place, pattern in list_unmatched_patterns(file.target, names):
-        known_names = names | list_prefixes(names)
+        if location[-1] not in parameter_names:
+            yield unknown_parameter_error(file.document, location, parameter_names)
+    for place, pattern in list_unmatched_patterns(file.target, parameter_names):
+        known_names = parameter_names | list_prefixes(parameter_names)
         yield unknown_parameter_error(file.document, place, known_names, pattern)

@@ -15,9 +15,9 @@ class Peak:
     """Result of one peak search: a rate in requests/s, its 90 % interval, and the standard
     deviation of its logarithm.
 
-    If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower bound:
-    the highest rate that met the SLO. ``p99`` is the 99th-percentile latency in seconds. The latency is
-    that of the highest rate up to the peak at which a reading met the SLO.
+    If the load could not reach the peak, ``limit`` contains the reason, and ``peak`` is a lower bound:
+    the highest rate that met the SLO. ``p99`` is the 99th-percentile latency, in seconds, of the reading
+    with the highest rate up to the peak that met the SLO.
     """
 
     peak: float
@@ -30,7 +30,7 @@ class Peak:
 
     @classmethod
     def from_estimate(cls, estimate: Estimate) -> Peak:
-        """Return the peak that an estimate describes, with its interval."""
+        """Return a peak with the value and the interval of an estimate."""
         return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
 
     @property
@@ -40,14 +40,14 @@ class Peak:
 
     @property
     def upper_sd(self) -> float:
-        """Return the standard deviation implied by the upper bound of the interval. A pruned search
-        has no lower bound.
+        """Return the standard deviation implied by the upper bound of the interval, because a pruned
+        search has no lower bound.
         """
         return log(self.high / self.peak) / SDS_WITHIN_90
 
     @property
     def is_feasible(self) -> bool:
-        """True if the search found an estimate that can be compared with other peaks."""
+        """True if the peak can be compared with other peaks."""
         return self.verdict not in ("unmeetable", LIMITED_VERDICT) and self.peak > 0
 
     @property
@@ -57,7 +57,7 @@ class Peak:
 
     @property
     def met_slo(self) -> bool:
-        """True if any load met the objective. The capacity is then ``peak`` or more."""
+        """True if the objective was met at any rate. The capacity is then ``peak`` or more."""
         return self.is_feasible or (self.is_load_limited and self.peak > 0)
 
     @property

@@ -20,19 +20,19 @@ def select_environment_module(target: Target) -> str:
 
 
 def prepare(file: TargetFile) -> Environment:
-    """Inspect the hosts and return the environment with its search space. Nothing is changed.
+    """Inspect the hosts without changing anything, and return the environment with its search space.
 
-    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
+    Raises TargetError if the target does not fit its hosts, or AutotuneError if programs are
     missing.
     """
     name_checks.check_names(file)
-    runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
-    for name, runtime in runtimes.items():
+    runtimes = {tier_name: tier.runtime for tier_name, tier in file.target.tiers.items()}
+    for tier_name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):
             raise file.document.build_error(
-                ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
+                ["tiers", tier_name], f"tier {tier_name}: all tiers of a target must have the same `runtime:`"
             )
-    # Import lazily: commands and models do not need the slow libraries that stacks use.
+    # Import lazily, because commands and models do not need the libraries that stacks load slowly.
     environment: Environment = import_module(
         f"{__package__}.{select_environment_module(file.target)}"
     ).prepare(file)

@@ -40,7 +40,7 @@ from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import DEFAULT_RUNTIME
 
 DRAIN_SECONDS = 0.5
-# Default facts of a model's hosts.
+# default facts of simulated hosts
 CONGESTION_CONTROLS = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
 DEFAULT_FACTS = HostFacts(
     cpus=4.0,
@@ -111,7 +111,7 @@ class SimulatedEnvironment:
     def open_session(
         self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[LoadSession]:
-        """Continue the model's clock and noise where the study's records end."""
+        """Yield a session that continues the model's clock and noise at the end of the records."""
         target = self.file.target
         stack = SimulatedStack(
             self.topology,
@@ -179,17 +179,17 @@ class ModelMeter:
         )
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
-        """Return no references: a model sends no responses."""
+        """Return no references, because a model sends no responses."""
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """Discard nothing: a model sends no responses."""
+        """Discard no response checks, because a model sends no responses."""
 
     def count_cache_lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
 
     def probe_latency(self) -> None:
-        """Return ``None``: a model does not send single requests."""
+        """Return ``None``, because a model does not send single requests."""
 
     def wait_until_drained(self) -> None:
         self.stack.advance_clock(DRAIN_SECONDS)
@@ -226,7 +226,9 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
-    """Fix the parameters that the model ignores, and return the new space and their number."""
+    """Fix the parameters that the model ignores. Return the new space and the number of fixed
+    parameters.
+    """
     unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
         d

@@ -17,7 +17,7 @@ from autotune.deploy.deployment import Deployment, EntryProbe
 from autotune.deploy.managed_hosts import LoadHosts
 from autotune.deploy.readiness import RightAnswer
 from autotune.deploy.runtime import NoteCallback, ProgramUser, Runtime
-from autotune.deploy.stack import Stack, entry_tiers
+from autotune.deploy.stack import Stack, find_entry_tiers
 from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_templates import (
     HostTemplates,
@@ -98,7 +98,7 @@ class StackEnvironment:
 
     def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
-        load, entry = target.load, entry_tiers(target)[0]
+        load, entry = target.load, find_entry_tiers(target)[0]
         # Raise errors now instead of during the study.
         target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
@@ -146,10 +146,10 @@ class StackEnvironment:
             return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
 
         hosts = {self.transports[name].name: name for name in self.file.target.hosts}
-        answers = run_on_all(
+        software_by_host = run_on_all(
             (self.transports[name] for name in hosts.values()), read_host_software
         ).unwrap()
-        return {hosts[name]: answer for name, answer in answers.items()}
+        return {hosts[name]: answer for name, answer in software_by_host.items()}
 
     def check(self) -> CheckResult:
         """Validate each preset of every deployment with the software on the hosts, and return the
@@ -218,7 +218,7 @@ class StackEnvironment:
             render_files=lambda settings: (
                 self._stack_files.build_desired_state(stack, settings).files
             ),
-            # Alternative deployments may include the same instance, such as PHP settings.
+            # Alternative deployments may share an instance, such as PHP settings.
             host_settings=tuple(
                 dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
             ),
@@ -277,13 +277,14 @@ class StackEnvironment:
     def _describe_current_state(self) -> Iterator[str]:
         """Yield the differences between hosts and baseline, and the current response of the entry.
 
-        Raises AutotuneError if all files are edited but the entry returns a wrong response.
+        Raises AutotuneError if the hosts' files match the baseline but the entry returns a wrong
+        response.
         """
         changes = self._compute_changes(self.space.complete_without_repair({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (
-            f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes"
-            if files
+            f"the baseline would change {', '.join(changed_files)}: `autotune plan` shows the changes"
+            if changed_files
             else "the hosts' files match the baseline exactly"
         )
         request = target_request.build_request(self.file, self.build_stack("<study>/run"))
@@ -295,7 +296,7 @@ class StackEnvironment:
                 if answer_error and request.expectations and answer_error not in response
                 else response
             )
-            if answer_error and not files:
+            if answer_error and not changed_files:
                 raise AutotuneError(
                     f"{url}: {response}",
                     hint="set `load: {path: /…}` or `url:` to a page that returns status 2xx",
@@ -323,9 +324,7 @@ class StackEnvironment:
                 transport.close()
 
     def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
-        """Return the deployment for the study in ``directory``. The deployment has not locked any
-        host yet.
-        """
+        """Return the deployment for the study in ``directory``, without locking a host."""
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expected_content = expected_body(target)
@@ -361,8 +360,8 @@ class StackEnvironment:
         """Send one request to each entry. Return the first wrong response, or else the last
         response.
 
-        If a response does not meet the target's expectation, the result is the reason as text. A
-        load host sends the requests, because this machine may be unable to reach the stack.
+        If a response does not meet the target's expectation, return the reason as text. A load host
+        sends the requests, because this machine may be unable to reach the stack.
         """
         for entry in request.per_endpoint():
             answer = curl.send_request(self.load_hosts[0], entry)
@@ -443,10 +442,10 @@ class StackEnvironment:
 
 
 def prepare(file: TargetFile) -> StackEnvironment:
-    """Inspect the hosts and return the environment with its search space. Nothing is changed.
+    """Inspect the hosts without changing anything, and return the environment with its search space.
 
-    Raises TargetError if the target does not fit its hosts, and AutotuneError if programs are
-    missing or hosts are unreachable.
+    Raises TargetError if the target does not fit its hosts, or AutotuneError if programs are missing
+    or hosts are unreachable.
     """
     target = file.target
     runtime = load_runtime(next(iter(target.tiers.values())).runtime)
@@ -464,17 +463,17 @@ def prepare(file: TargetFile) -> StackEnvironment:
     space, own_configs = fix_restart_parameters(
         file, space, adopted_configs, host_templates.adopted_values
     )
-    files = StackFiles(file, runtime, hosts)
+    stack_files = StackFiles(file, runtime, hosts)
     with _create_temporary_directory() as directory:
         instances = runtime.build_stack(file, directory, facts, programs, own_configs).instances
-        require_applications(files, instances)
-        space, removals = exclude_rejected_choices(space, instances, files.find_validation_errors)
+        require_applications(stack_files, instances)
+        space, removals = exclude_rejected_choices(space, instances, stack_files.find_validation_errors)
     if runtime.installed:
-        require_persisted_state(files, space.baseline, instances)
+        require_persisted_state(stack_files, space.baseline, instances)
     # Edits are proven once per study; a resumed study uses the recorded result.
     needs_proof = runtime.installed and file.adopted is None
-    proof = prove_edits(space, instances, files.read_values) if needs_proof else NO_PROOF
-    host_templates = host_templates.without_parameters(proof.refuted)
+    edit_proof = prove_edits(space, instances, stack_files.read_values) if needs_proof else NO_PROOF
+    host_templates = host_templates.without_parameters(edit_proof.refuted)
     return StackEnvironment(
         replace(file, adopted=host_templates.to_record if runtime.installed else None),
         space.with_fixed_parameters(proof.refuted),
@@ -486,22 +485,22 @@ def prepare(file: TargetFile) -> StackEnvironment:
         programs,
         own_configs,
         (*host_templates.skipped_lines, *removals),
-        proof,
+        edit_proof,
     )
 
 
 def _find_load_hosts(
     target: Target, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> tuple[Transport, ...]:
-    """Return the hosts that send load: this machine, unless the target names others."""
-    names = target.load.hosts if runtime.installed else ()
-    return tuple(hosts[name] for name in names) or (LocalTransport(),)
+    """Return the hosts that send load: the target's load hosts, or this machine if there are none."""
+    host_names = target.load.hosts if runtime.installed else ()
+    return tuple(hosts[name] for name in host_names) or (LocalTransport(),)
 
 
 def _read_host_templates(
     file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
 ) -> HostTemplates:
-    """Return templates of the edited files, from the study's record if it exists, otherwise from the
+    """Return templates of the edited files, from the study's record or, without a record, from the
     hosts.
     """
     if not runtime.installed:
@@ -571,8 +570,8 @@ def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def ignore_stop_signals() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP until the hosts are restored. Only the main thread receives
-    signals.
+    """Ignore SIGINT, SIGTERM and SIGHUP within the ``with`` block. Other threads than the main thread
+    receive no signals.
     """
     handled_signals = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in handled_signals}

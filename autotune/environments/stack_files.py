@@ -1,4 +1,4 @@
-"""The configuration files of a stack, as the software on its hosts validates and reads them."""
+"""Validate and read the configuration files of a stack with the software on its hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
-"""Map an instance and several settings to the software's one-line error for each, or ``None``."""
+"""Returns the software's one-line error, or ``None``, for each of several settings of an instance."""
 
 
 @dataclass(frozen=True)
@@ -43,36 +43,34 @@ class StackFiles:
     def validate_host_states(self, states: Iterable[DesiredState]) -> None:
         """Validate each distinct set of files once, in one round trip per host.
 
-        Raises an error with the instance whose software rejects its files, and with the software's
-        message.
+        If software rejects an instance's files, raises InvalidConfiguration with the instance and the
+        software's message.
         """
-        cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
+        cases_by_host: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
         for instance, files in (
             (p, state.rendered_files[p.name]) for state in states for p in state.instances
         ):
             if files:
                 case_key = (instance.name, *sorted(files.items()))
-                cases.setdefault(instance.placement.host, {})[case_key] = (instance, files)
+                cases_by_host.setdefault(instance.placement.host, {})[case_key] = (instance, files)
 
         def validate(host: Transport) -> None:
-            host_cases = [*cases[host.name].values()]
+            host_cases = [*cases_by_host[host.name].values()]
             refusals = self.runtime.find_validation_errors(host, host_cases)
-            for (part, _), message in zip(host_cases, refusals, strict=True):
+            for (failed_instance, _), message in zip(host_cases, refusals, strict=True):
                 if message is not None:
-                    raise InvalidConfiguration(f"{part.name}: {message}")
+                    raise InvalidConfiguration(f"{failed_instance.name}: {message}")
 
-        run_on_all([self.transports[host] for host in cases], validate).unwrap()
+        run_on_all([self.transports[host] for host in cases_by_host], validate).unwrap()
 
     def read_values(
         self, cases: Sequence[tuple[ServiceInstance, Settings]]
     ) -> list[Mapping[str, Value]]:
-        """Return the values that the software reads from each instance's files, rendered with the
-        given settings.
-        """
+        """Render the files of each case, and return the values that the software reads from them."""
         by_host: dict[str, list[int]] = {}
         for index, (instance, _) in enumerate(cases):
             by_host.setdefault(instance.placement.host, []).append(index)
-        values: list[Mapping[str, Value]] = [{} for _ in cases]
+        values_by_case: list[Mapping[str, Value]] = [{} for _ in cases]
 
         def read(host: Transport) -> None:
             indexes = by_host[host.name]
@@ -83,20 +81,20 @@ class StackFiles:
             for index, own_values in zip(
                 indexes, self.runtime.read_file_values(host, rendered_files), strict=True
             ):
-                values[index] = own_values
+                values_by_case[index] = own_values
 
         run_on_all([self.transports[host] for host in by_host], read).unwrap()
-        return values
+        return values_by_case
 
     def find_validation_errors(
         self, instance: ServiceInstance, candidates: Sequence[Settings]
     ) -> list[str | None]:
-        """Return, for each of ``candidates``, the validation error of the instance's program or
-        ``None``: see `SettingsValidator`.
+        """Return, for each of ``candidates``, the validation error of the instance's software, or
+        ``None``.
         """
-        cases = [(instance, self.render(instance, settings)) for settings in candidates]
+        validation_cases = [(instance, self.render(instance, settings)) for settings in candidates]
         messages = self.runtime.find_validation_errors(
-            self.transports[instance.placement.host], cases
+            self.transports[instance.placement.host], validation_cases
         )
         return [message and split_lines(message)[0] for message in messages]
 
@@ -150,11 +148,11 @@ def exclude_rejected_choices(
         for choice in rejected_choices:
             remaining_space = remaining_space.without_choice(dimension.name, choice)
         if rejected_choices:
-            names, message = (
+            choice_names, message = (
                 ", ".join(map(str, rejected_choices)),
                 next(iter(rejected_choices.values())),
             )
             excluded_lines.append(
-                f"{dimension.name}: the program does not support {names} ({message})"
+                f"{dimension.name}: the program does not support {choice_names} ({message})"
             )
     return remaining_space, tuple(excluded_lines)

@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from autotune.deploy.stack import start_order
+from autotune.deploy.stack import list_start_order
 from autotune.export.escaping import escape_line
 from autotune.export.export_error import ExportError
 from autotune.export.host_files import MODEL_NOTICE, SYSCTL_FILE, ExportedHosts, HostFile
@@ -132,7 +132,7 @@ def _group_alike_hosts(target: Target, hosts: ExportedHosts) -> dict[str, list[s
     the name of its first host.
     """
     groups: dict[str, list[str]] = {}
-    for tier in start_order(target):
+    for tier in list_start_order(target):
         for host in (host for host in target.tiers[tier].hosts if host in hosts.units):
             files = [
                 (f.path, f.mode, f.check, sorted(f.units.items())) for f in hosts.list_files(host)

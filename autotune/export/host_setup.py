@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.deploy.desired_state import DesiredState, required_actions
+from autotune.deploy.desired_state import DesiredState, list_required_actions
 from autotune.deploy.stack import ServiceInstance
 from autotune.services.base import Argv, Settings, resolve_config_files
 
@@ -47,7 +47,7 @@ def build_host_setup(desired: DesiredState, host: str, old_settings: Settings | 
     The actions of units depend on the parameters that differ from ``old_settings``. ``None`` means
     that those settings are unknown.
     """
-    state, actions_by_name = desired.hosts[host], required_actions(desired, host, old_settings)
+    state, actions_by_name = desired.hosts[host], list_required_actions(desired, host, old_settings)
     files = {
         file.path: FileSetup(
             file.mode,

@@ -1,9 +1,9 @@
 """Compare responses by kind, and detect error pages.
 
-Correct pages vary in times, tokens, advertisements and search results. Their kind does not vary:
-the status, the media type, the end of the page, and text that all samples contain. A response
-without these properties is a different page. Sizes and titles vary more, so they count only if they
-deviate strongly, or if other signs agree.
+Correct responses vary in times, tokens, advertisements and search results. The kind of a response
+does not vary: its status, media type and ending, and text that all samples contain. A response of
+another kind is a different page. Sizes and titles vary more, so they count only if they deviate
+strongly, or if other signs agree.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_MARKERS = 48
 MIN_MARKERS = 6  # fewer markers do not identify a page
 # A marker is text of this length without digits.
 _MARKER_PATTERN = re.compile(r"[^\d\n]{16,40}")
-_SAME_PAGE_SHARE = 0.5  # share of the markers; a response with fewer is a different page
-_SIMILAR_PAGE_SHARE = 0.9  # share of the markers; a response with fewer may be a different page
-# Factors by which a size must be outside the samples' range to count as far off, as off, or as not near.
+_SAME_PAGE_SHARE = 0.5  # a response with a smaller share of the markers is a different page
+_SIMILAR_PAGE_SHARE = 0.9  # a response with a smaller share of the markers may be a different page
+# A size is far off, off, or slightly off if it is outside the samples' size range by these factors.
 _FAR_SIZE_FACTOR, _OFF_SIZE_FACTOR, _NEAR_SIZE_FACTOR = 4.0, 1.5, 1.1
-_SIZE_SLACK_BYTES = 256  # smaller differences in size never matter
+_SIZE_SLACK_BYTES = 256  # smaller differences in size are ignored
 SHORT_PAGE_WORDS = 50  # words; a longer page that mentions an error may be about errors
 MAX_TITLE_LENGTH = 60  # maximum number of characters shown
 
@@ -31,14 +31,13 @@ _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _SCRIPT_TAG_PATTERN = re.compile(r"<(?P<end>/?)(?:script|style)\b", re.I)
 _TAG_PATTERN = re.compile(r"<[^<>]{0,1000}>")
-# Every sentence in `_ERROR_PATTERN` contains one of these words. Searching for single words first
-# is faster.
+# Words, at least one of which occurs in each sentence of `_ERROR_PATTERN`. Searching for single words
+# first is faster.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-# Maximum number of hints examined at the start and at the end of a text, and of characters around each
-# hint.
+# Maximum number of hints examined at each end of a text, and number of characters examined around a hint.
 MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120
 # Sentences on error pages of applications, frameworks and servers.
 _ERROR_PATTERN = re.compile(
@@ -82,7 +81,7 @@ class ReferenceAnswer:
 
     @classmethod
     def from_samples(cls, samples: Sequence[ProbeAnswer]) -> ReferenceAnswer:
-        """Return the common properties of the samples. Raises ValueError without samples."""
+        """Return the common properties of the samples. Raises ValueError if ``samples`` is empty."""
         if not samples:
             raise ValueError("reference responses are missing")
         titles = {find_title(sample) for sample in samples}
@@ -107,7 +106,7 @@ class ReferenceAnswer:
 
 
 def find_difference(reference_answer: ReferenceAnswer, answer: ProbeAnswer) -> str | None:
-    """Return how the response differs in kind, as text; ``None`` if it may be correct."""
+    """Describe how a response differs in kind from the reference; ``None`` if it may be correct."""
     return next(_list_differences(reference_answer, answer), None)
 
 

@@ -1,13 +1,13 @@
 """Validate responses: a sample of complete responses, and estimates for all responses.
 
-While a generator runs, curl sends a sample of similar requests. The requested rate includes these
+While a generator runs, curl sends a sample of similar requests. The requested rate includes curl's
 requests. A response is wrong if it violates `expect:`, or differs in kind from the reference
-responses. If a fraction s of all responses is wrong, a sample of n misses them with probability (1
-− s)ⁿ. With ``ENOUGH_ANSWERS`` responses, a fraction of 5 % is missed once in 28,000 times. If a
-reading is too short for that many responses, the latest samples at lower rates are added. Less load
-does not cause more wrong responses.
+responses. If a fraction s of all responses is wrong, a sample of n responses contains no wrong
+response with probability (1 − s)ⁿ. With ``ENOUGH_ANSWERS`` responses, one in 28,000 samples misses a
+fraction of 5 %. If a sample has fewer responses, the latest samples at lower rates are added. Less
+load does not cause more wrong responses.
 
-Generators also print sizes, which cover every response: see ``count_wrong_sizes``.
+Generators also print the mean body size of all responses: see ``count_wrong_sizes``.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ WRONG_ANSWER, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
 ENOUGH_ANSWERS = 200
 # maximum number of samples per second, and their maximum share of the load
 MAX_PROBE_RATE, MAX_PROBE_SHARE = 100.0, 0.2
-MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # the same limits if the only correct body is known
+MAX_EXACT_RATE, MAX_EXACT_SHARE = 6.0, 0.01  # limits for pages whose only correct body is known
 MIN_PROBES = 2
-MAX_BODY_BYTES = 1 << 24  # total size of the bodies in one sample
+MAX_BODY_BYTES = 1 << 24  # maximum total size of the bodies in one sample
 MAX_PAGES = 50  # maximum number of distinct requests that are sampled
-# If correct sizes differ by at most STABLE_SIZE_FACTOR, a mean size reveals wrong responses. The mean
-# must deviate by more than the fraction WRONG_SIZE_DEVIATION.
+# If correct bodies differ in size by at most STABLE_SIZE_FACTOR, a mean size that deviates by more than
+# the fraction WRONG_SIZE_DEVIATION reveals wrong responses.
 STABLE_SIZE_FACTOR, WRONG_SIZE_DEVIATION = 1.05, 0.025
-MIN_RIGHT_ANSWERS = 20  # correct responses that are needed to establish their size
+MIN_RIGHT_ANSWERS = 20  # minimum number of correct responses that establish the correct size
 
 
 @dataclass(frozen=True)
 class LoadPage:
-    """A request that the load makes.
+    """A request in the load.
 
-    ``share`` is its fraction of the load. ``expect`` describes correct responses to this request.
+    ``share`` is the request's fraction of the load. ``expect`` describes correct responses to it.
     ``exact_body`` is the only correct body, if it is known.
     """
 
@@ -89,11 +89,11 @@ class LoadPage:
 
 @dataclass(frozen=True)
 class AnswerInspection:
-    """A sample of responses with a correct status; ``wrong_count`` of them were wrong.
+    """The results for a sample of responses with a correct status.
 
-    ``example`` describes one wrong response. ``sizes`` are the smallest and the largest correct
-    body in bytes, and ``right_size_count`` is the number of correct bodies. ``wrong_size`` is the
-    mean size of wrong bodies.
+    ``wrong_count`` is the number of wrong responses, and ``example`` describes one wrong response.
+    ``sizes`` are the smallest and the largest correct body in bytes, and ``right_size_count`` is the
+    number of correct bodies. ``wrong_size`` is the mean size of wrong bodies.
     """
 
     inspected: int = 0
@@ -126,9 +126,7 @@ class AnswerInspection:
 
 @dataclass(frozen=True)
 class AnswerValidator:
-    """The requests whose responses are sampled. The list is empty if the load's requests are
-    unknown.
-    """
+    """Validates sampled responses to ``pages``, which is empty if the load's requests are unknown."""
 
     pages: tuple[LoadPage, ...]
 
@@ -186,8 +184,9 @@ class AnswerValidator:
         return max(0, min(max(MIN_PROBES, round(desired_probes)), *probe_limits))
 
     def choose_pages(self, count: int, seed: int = 0) -> list[int]:
-        """Return the index of a page for each of ``count`` sampled requests, in proportion to the
-        load and evenly mixed.
+        """Return the index of a page for each of ``count`` sampled requests.
+
+        Pages are chosen in proportion to their share of the load, and evenly mixed.
         """
         total_share = sum(page.share for page in self.pages)
         # A low-discrepancy sequence, with steps of the golden ratio, spreads the samples evenly.
@@ -295,7 +294,7 @@ def count_wrong_sizes(
     """Return a lower bound for the number of responses whose size is not in ``right_sizes``, a
     narrow range.
 
-    ``sizes`` maps mean sizes to numbers of responses. If a mean is off by a fraction f, at least
+    ``sizes`` maps mean sizes to numbers of responses. If a mean size is off by a fraction f, at least
     the fraction f of the responses has a different size. The lower bound assumes that wrong
     responses are empty. ``wrong_mean_size`` is the mean size of sampled wrong responses, if known. Sizes
     drift, so deviations below ``WRONG_SIZE_DEVIATION`` are ignored.
@@ -346,8 +345,9 @@ class InspectionLog:
     inspections: list[tuple[float, AnswerInspection]] = field(default_factory=list)
 
     def pool_latest(self, rate: float, enough: int = ENOUGH_ANSWERS) -> AnswerInspection:
-        """Return the latest samples at this rate or below, as many as are needed for ``enough``
-        responses.
+        """Return the sum of the latest samples at ``rate`` or below.
+
+        Samples are added until the sum contains ``enough`` responses.
         """
         pooled_inspection = AnswerInspection()
         for inspected_rate, inspection in reversed(self.inspections):

@@ -23,8 +23,10 @@ from autotune.transports.temporary_files import temporary_file_script
 CountKey = TypeVar("CountKey", str, float)
 
 # An open-loop reading from any generator is valid only within these limits.
-MIN_ACHIEVED_SHARE = 0.99  # minimum share of the intended requests, or of the rate
-# maximum share of a reading; a generator that stalls for longer did not send the requested load
+MIN_ACHIEVED_SHARE = (
+    0.99  # minimum achieved share of the intended requests, or of the intended rate
+)
+# maximum length of a stall, as a share of the reading; a longer stall changes the load
 MAX_STALL_SHARE = 0.1
 # A result is invalid if the generator sends more than MAX_MADE_FACTOR times the requested number of
 # requests plus MAX_EXTRA_REQUESTS.
@@ -55,10 +57,10 @@ class LoadSpec:
 
     A request is abandoned after ``timeout`` seconds, and a response counts as late after
     ``latency_limit`` seconds. The same load is first sent for ``ramp_seconds`` without being
-    counted. One second suffices: PHP-FPM and Apache check once a second whether they need more
-    processes, and a pool may have shrunk since the last reading. ``seed`` selects the arrival
-    times: the same seed repeats them, and ``None`` draws new arrival times. ``max_rate`` is the
-    highest allowed rate (requests/s), which ``take_reading`` sets.
+    counted, because process pools may have shrunk since the last reading. One second is enough:
+    PHP-FPM and Apache check once a second whether they need more processes. ``seed`` selects the
+    arrival times: the same seed repeats them, and ``None`` draws new arrival times. ``max_rate`` is
+    the highest allowed rate (requests/s), which ``take_reading`` sets.
     """
 
     rate: float
@@ -76,11 +78,10 @@ class LoadSpec:
 
 @dataclass(frozen=True)
 class WrongAnswers:
-    """Wrong responses: ``count`` responses that a generator counted as correct are errors of
-    ``kind``.
+    """Wrong responses that a generator counted as correct: ``count`` errors of ``kind``.
 
-    If a sample revealed them, ``inspected`` is its number of responses, ``wrong`` the number of wrong
-    ones among these, and ``example`` describes one of them.
+    If responses were sampled, ``inspected`` is the number of sampled responses, and ``wrong`` is the
+    number of wrong responses in the sample. ``example`` describes one wrong response.
     """
 
     kind: str
@@ -100,10 +101,10 @@ class LoadResult:
       ``intended``.
     - ``duration`` (seconds) is the time from the first request to the last response.
     - ``truncated``: the load was cut short or incomplete, after the server had clearly failed.
-    - ``limited``: why the *generator* fell short. In that case, the counts do not describe the
-      server.
-    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of responses, if all had a correct
-      status.
+    - ``limited``: why the *generator* fell short. The counts of a limited result do not describe
+      the server.
+    - ``sizes`` maps mean sizes of bodies (bytes) to numbers of responses, if all responses had a
+      correct status.
     - ``looked_at`` and ``wrong``: the number of sampled responses to additional, similar requests,
       and how many of the samples were wrong. ``example`` describes one wrong response.
     """
@@ -220,9 +221,7 @@ def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[flo
 
 
 def sum_results(results: Iterable[LoadResult]) -> LoadResult:
-    """Return the sum of the results of parallel processes. The duration is that of the longest
-    process.
-    """
+    """Return the sum of the results of parallel processes, with their longest duration."""
     processes = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
@@ -262,8 +261,8 @@ class LoadProcess:
     """One command in a reading. The process sends ``request_count`` requests within
     ``span_seconds``, then exits.
 
-    The ``timeout`` wrapper in its command stops it after ``stop_seconds``. The process opens at
-    most ``open_connections`` connections at the same time, and reads ``input`` from standard input.
+    The ``timeout`` wrapper in the command stops the process after ``stop_seconds``. The process opens
+    at most ``open_connections`` connections at the same time, and reads ``input`` from standard input.
     ``max_rate`` is the highest rate (requests/s) that its command line allows. A process without a
     known ``max_rate`` is not started.
     """
@@ -277,7 +276,7 @@ class LoadProcess:
     max_rate: float = field(default=inf, kw_only=True)
 
 
-# Arguments: the option, to which the file's name is appended, then the command to run.
+# The first argument is an option, to which the file's name is appended. The command to run follows.
 _INPUT_FILE_SCRIPT = f"""
 {temporary_file_script("load")}
 cat >"$temporary"
@@ -335,13 +334,13 @@ class LoadGenerator(ABC):
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
         """Return a process that counts the requests per iteration, at a rate below ``max_rate``.
 
-        Returns ``None`` if that number is already known.
+        Returns ``None`` if the number of requests per iteration is already known.
         """
         return None
 
     def with_counted_requests(self, output: str) -> LoadGenerator:
-        """Return this generator with the number of requests per iteration that the process printed.
-        Raises LoadError.
+        """Return this generator with the number of requests per iteration from ``output``, which a
+        counting process printed. Raises LoadError.
         """
         return self
 
@@ -357,8 +356,8 @@ class LoadGenerator(ABC):
     ) -> tuple[LoadProcess, ...]:
         """Return the processes for one reading, usually at least one per load host.
 
-        Together, they offer ``spec.rate`` and never more than ``spec.max_rate``. The result is
-        empty if not even one request fits into the reading at this rate.
+        Together, the processes offer ``spec.rate`` and never more than ``spec.max_rate``. The result
+        is empty if not even one request fits into the reading at ``spec.rate``.
         """
 
     @abstractmethod

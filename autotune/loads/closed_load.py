@@ -1,9 +1,9 @@
 """Closed loops: a fixed number of clients, each of which sends its next request after a response.
 
-A closed loop finds a ceiling of throughput, never a capacity. A client that waits for a slow
+A closed loop measures a throughput ceiling, never a capacity. A client that waits for a slow
 response sends no requests. A stall therefore counts only once, instead of for all users who would
-have arrived during the stall. Do not compare latencies of closed and open loops, or a closed loop's
-rate with a sustained rate.
+have arrived during the stall. Do not compare latencies of closed loops with latencies of open loops.
+Do not compare a closed loop's rate with a sustained rate.
 
 A closed loop has no fixed rate, but it can have a maximum rate. With wrk, a script delays each
 request until ``max_rate`` allows it. ab cannot limit its rate, so a target must allow ab explicitly
@@ -48,8 +48,8 @@ class ClosedLoopCeiling:
 
     ``percentiles`` (50, 99 …) are in seconds; ``errors`` are counts by kind. ``failure`` is the
     reason why a result is missing; all other figures are then meaningless. If ``is_rate_limited``,
-    ``max_rate`` limited the clients, so the ceiling is at least ``rate``, and percentiles include
-    the time spent waiting. ``example`` describes a wrong response.
+    ``max_rate`` limited the clients, so the ceiling is at least ``rate``. Percentiles of a
+    rate-limited result include waiting times. ``example`` describes a wrong response.
     """
 
     concurrency: int
@@ -101,8 +101,8 @@ class ClosedLoopGenerator(ABC):
         """
 
     def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        """Return the ceiling as ``parse_output`` does. ``failure`` is also set if figures are
-        unreadable.
+        """Return the ceiling that ``parse_output`` returns. If figures are unreadable, ``failure`` is
+        set.
         """
         try:
             ceiling = self.parse_output(output, clients)
@@ -146,8 +146,8 @@ class AbGenerator(ClosedLoopGenerator):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
     ab writes all percentiles up to 99, in milliseconds, as CSV to standard output. A time limit
-    (``-t``) changes ab's number of requests, so both options are set. A refused connection counts
-    as a failed request (twice in the total).
+    (``-t``) changes ab's number of requests (``-n``), so both options are set. ab counts a refused
+    connection as a failed request (twice in the total).
     """
 
     name = "ab"

@@ -38,7 +38,7 @@ def run_closed_loop(
     If the generator is paced, clients and samples together stay below ``clients.max_rate``. Raises
     HostUnreachable.
     """
-    pages = tuple(page for page in validator.pages if _requests_answers(page, request))
+    pages = tuple(page for page in validator.pages if _is_requested_page(page, request))
     validator = AnswerValidator(pages)
     spec = LoadSpec(
         min(clients.max_rate, MAX_PROBE_RATE / MAX_PROBE_SHARE), clients.seconds, clients.timeout
@@ -83,8 +83,8 @@ def _build_probe_command(probe: probes.ProbeCommand, host: Transport) -> LoadCom
     )
 
 
-def _requests_answers(page: LoadPage, request: Request) -> bool:
-    """True if the clients request this page. All clients request the same page."""
+def _is_requested_page(page: LoadPage, request: Request) -> bool:
+    """True if ``page`` is the page that all clients request."""
     step = page.step
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 

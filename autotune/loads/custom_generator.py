@@ -1,20 +1,19 @@
 """The user's own generator, which reads a rate and prints the results of its requests.
 
-From standard input, it reads ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …,
-"limit": …}`` (requests/s and seconds). Other properties of the request are ``method``, ``headers``,
+From standard input, the generator reads ``{"schema": 1, "url": …, "rate": …, "seconds": …,
+"timeout": …, "limit": …}`` (requests/s and seconds). Optional keys are ``method``, ``headers``,
 ``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``, the address for the name in
-the URL. The last line of its output is one JSON object:
+the URL. The last line of the generator's output is one JSON object:
 
-- ``requests``: the number of requests that it intended to send: ``rate × seconds``, unless it fell
-  short;
+- ``requests``: the number of requests that the generator intended to send, usually
+  ``rate × seconds``;
 - ``errors``: requests without a correct response, by kind, ``{"status": 3, "timeout": 1}``;
 - ``latencies``: a histogram of correct responses, ``{"0.005": 970, "0.050": 26}``, from the upper
-  edge of a bin in seconds to its count. Without a histogram: ``late``, the number of responses
-  after ``limit``;
-- ``limited``: why the generator could not send the load; absent if it did.
+  edge of a bin in seconds to its count. A generator without a histogram prints ``late`` instead,
+  the number of responses after ``limit``;
+- ``limited``: why the generator could not send the load; absent if the load was sent.
 
-Unreadable output, or counts that do not add up, count as a failure of the generator: they do not
-describe the server.
+Unreadable output and inconsistent counts are failures of the generator, not of the server.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
-# share of the requested number of requests; a generator that misses more sent a different load
+# maximum share of the requested requests that a generator may omit
 MAX_MISSED_SHARE = 0.01
-# The limits of the user's program are unknown. The program itself reports if it falls short.
+# The limits of the user's program are unknown. The program itself reports that it fell short.
 UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
-# multiple of the latency limit: the upper edge of the bin for late responses
+# upper edge of the bin for late responses, as a multiple of the latency limit
 LATE_BIN_LIMITS = 10.0
 
 
 @dataclass(frozen=True)
 class CustomGenerator(LoadGenerator):
-    """``argv`` runs unchanged on each load host, which receives its share of the rate."""
+    """A generator whose ``argv`` runs unchanged on each load host, with an equal share of the rate."""
 
     argv: Argv
     name = "command"
@@ -86,7 +85,7 @@ class CustomGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        parsed_output = _parse_answer(output)
+        parsed_output = _parse_generator_output(output)
         if isinstance(parsed_output, str):
             return LoadResult.build_unsent_result(
                 process.request_count, f"cannot read the generator's output: {parsed_output}"
@@ -119,7 +118,7 @@ class CustomGenerator(LoadGenerator):
 
 
 def build_request_details(request: Request) -> dict[str, Any]:
-    """Return the properties of a request other than its URL, without empty ones."""
+    """Return the properties of a request that are not empty, except its URL."""
     tls = request.tls or TlsOptions()
     fields = {
         "connect": str(request.endpoint) if request.host else "",
@@ -133,30 +132,30 @@ def build_request_details(request: Request) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _parse_answer(output: str) -> dict[str, Any] | str:
+def _parse_generator_output(output: str) -> dict[str, Any] | str:
     """Return the parsed output, or a description of the error in the output."""
     final_line = (split_lines(output.strip()) or [""])[-1]
     try:
-        answer = parse_json(final_line)
-        requests = _parse_count(answer["requests"])
-        errors = {str(kind): _parse_count(n) for kind, n in (answer.get("errors") or {}).items()}
-        bins = answer.get("latencies")
+        output_object = parse_json(final_line)
+        request_count = _parse_count(output_object["requests"])
+        errors = {str(kind): _parse_count(n) for kind, n in (output_object.get("errors") or {}).items()}
+        bins = output_object.get("latencies")
         latencies = (
             None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
         )
-        late_count = _parse_count(answer.get("late", 0))
-        limit_reason = str(answer["limited"]) if answer.get("limited") else None
+        late_count = _parse_count(output_object.get("late", 0))
+        limit_reason = str(output_object["limited"]) if output_object.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {final_line[:120]!r}"
-    if latencies is None and "late" not in answer:
+    if latencies is None and "late" not in output_object:
         return "`latencies` or `late` is missing"
     counted_requests = sum(errors.values()) + (
         late_count if latencies is None else sum(latencies.values())
     )
-    if counted_requests > requests or (latencies is not None and counted_requests != requests):
-        return f"responses and errors add up to {counted_requests}, not to {requests} requests"
+    if counted_requests > request_count or (latencies is not None and counted_requests != request_count):
+        return f"responses and errors add up to {counted_requests}, not to {request_count} requests"
     return {
-        "requests": requests,
+        "requests": request_count,
         "errors": errors,
         "latencies": latencies,
         "late": late_count,

@@ -1,4 +1,4 @@
-"""Measure the highest rate of the generator on a load host against a trivial server.
+"""Measure the highest rate that the generator on a load host can send to a trivial server.
 
 The server is an nginx worker that serves a fixed response from its configuration, on the load
 host's own loopback address. The generator and the server are single event loops, and need about the
@@ -60,7 +60,7 @@ http {{
 class Headroom:
     """The highest rate (requests/s) that the generator reached.
 
-    ``stop_reason`` is why the next higher rate failed; ``None`` if none failed.
+    ``stop_reason`` is why the next higher rate failed; ``None`` if no rate failed.
     """
 
     rate: float
@@ -149,8 +149,9 @@ def measure_host_headroom(
 
 
 def list_rates(max_rate: float) -> tuple[float, ...]:
-    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` itself, unless
-    it exceeds the highest of them.
+    """Return the rates to try: all ``TRIED_RATES`` below ``max_rate``, then ``max_rate`` itself.
+
+    ``max_rate`` is omitted if it exceeds all ``TRIED_RATES``.
     """
     return (
         *(rate for rate in TRIED_RATES if rate < max_rate),
@@ -159,7 +160,7 @@ def list_rates(max_rate: float) -> tuple[float, ...]:
 
 
 def find_shortfall(result: LoadResult, spec: LoadSpec) -> str | None:
-    """Return why a reading against a trivial server failed; ``None`` if it did not fail."""
+    """Return why a reading against a trivial server failed; ``None`` if the reading succeeded."""
     if result.limited:
         return result.limited
     if result.error_count > TOLERATED_LATE_SHARE * result.intended:
@@ -234,5 +235,5 @@ def _await_pid(
 
 
 def _read_pid(transport: Transport, directory: str) -> str | None:
-    text = (transport.get(f"{directory}/server.pid") or b"").decode().strip()
-    return text if text.isdigit() else None
+    pid_text = (transport.get(f"{directory}/server.pid") or b"").decode().strip()
+    return pid_text if pid_text.isdigit() else None

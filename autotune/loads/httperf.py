@@ -1,20 +1,18 @@
 """httperf: an open loop with one request per new connection and Poisson arrivals.
 
 Number of processes: httperf polls without sleeping, so each process takes all spare CPU time of a core.
-On a shared machine, the servers need that core. autotune therefore starts as few processes as suffice. A
+On a shared machine, the servers need this CPU time, so autotune starts as few processes as possible. A
 process opens up to ``PROCESS_LIMITS.max_rate`` connections/s, and FD_SETSIZE limits it to about a
-thousand open connections. These connections must suffice for the requests that arrive within
-``MIN_HELD_LIMITS`` latency limits, not within the timeout. Once a server holds that many requests
-(``prlimit`` sets the number), the objective is missed beyond doubt: the average request waits several
-latency limits (Little's law). Each request that is not sent because of this limit (``fd-unavailable``)
-is a violation, like the late response that it would have received. The limit also bounds the queue that
-a reading can build up.
+thousand open connections. A process needs connections for the requests that arrive within
+``MIN_HELD_LIMITS`` latency limits, not within the timeout. If all connections are in use, the objective
+is certainly missed, because the average request waits several latency limits (Little's law). A request
+that is not sent for lack of a connection (``fd-unavailable``) is a violation, because its response would
+have been late. ``prlimit`` sets the number of connections, which also bounds the queue in a reading.
 
 No due request is skipped. If httperf lacks CPU time, it sends due requests later in one burst
-(``Maximum connect burst length``). If httperf has caught up by the end, the reading is valid.
-Otherwise, or if one burst was a large share of the reading, the requested load was not sent
-(``limited``). If the server failed even under the load that was sent, the reading is ``truncated``
-instead.
+(``Maximum connect burst length``). If httperf does not catch up by the end, or if one burst is a large
+share of the reading, the requested load was not sent (``limited``). If the server failed even under the
+load that was sent, the reading is ``truncated`` instead.
 
 Arrivals are predictable: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose state
 httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
@@ -69,43 +67,43 @@ from autotune.transports.request import Request
 # FEW_REQUESTS or more, a random number of requests would have an sd of at most 5 %. At SLOW_RATE or
 # more, the queue settles within the reading.
 FEW_REQUESTS, SLOW_RATE = 400, 20.0
-# number of clients with different arrivals; the state uses 16 bits of a client's number
+# number of clients with different arrivals, which depend on 16 bits of a client's number
 CLIENT_NUMBERS = 1 << 16
-# Consecutive clients start far apart, at multiples of the golden section, so that a reading covers
-# the whole list. See Knuth, Volume 3, section 6.4.
+# Consecutive clients start at distant positions in the list of requests, at multiples of the golden
+# section, so that a reading covers the whole list. See Knuth, Volume 3, section 6.4.
 CLIENT_SPACING = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
 
-def sum_unit_gaps(client: int, gaps: int) -> float:
-    """Return the sum of a client number's first ``gaps`` exponential gaps, whose mean is one."""
-    state = (
+def sum_unit_gaps(client: int, gap_count: int) -> float:
+    """Return the sum of the first ``gap_count`` exponential gaps of ``client``. Their mean is one."""
+    generator_state = (
         ((0x9ABC ^ (~client & 0xFFFF)) << 32)
         | ((0x5678 ^ ((client << 8) & 0xFFFF)) << 16)
         | (0x1234 ^ (client & 0xFFFF))
     )
-    span = 0.0
-    for _ in range(gaps):
-        state = (_MULTIPLIER * state + _INCREMENT) % _MODULUS
-        span -= log(1.0 - state / _MODULUS)
-    return span
+    gap_sum = 0.0
+    for _ in range(gap_count):
+        generator_state = (_MULTIPLIER * generator_state + _INCREMENT) % _MODULUS
+        gap_sum -= log(1.0 - generator_state / _MODULUS)
+    return gap_sum
 
 
 def draw_request_count(spec: LoadSpec) -> int:
     """Return the number of requests to send, at most ``spec.max_rate`` per second.
 
-    At a low rate, a small number is drawn from the Poisson distribution, unless ``spec.seed`` requires
-    repeatable arrivals.
+    For few requests at a low rate, the number is drawn from the Poisson distribution, unless
+    ``spec.seed`` requires repeatable arrivals.
     """
-    mean, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
+    mean_count, max_requests = spec.rate * spec.seconds, spec.max_rate * spec.seconds
     max_count = max(1, floor(max_requests + 1e-9)) if isfinite(max_requests) else sys.maxsize
-    if mean >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
+    if mean_count >= FEW_REQUESTS or spec.rate >= SLOW_RATE or spec.seed is not None:
         return min(spec.request_count, max_count)
     random_source, count = random.SystemRandom(), 0
-    moment = random_source.expovariate(1.0)
-    while moment < mean:
-        count, moment = count + 1, moment + random_source.expovariate(1.0)
+    arrival_time = random_source.expovariate(1.0)
+    while arrival_time < mean_count:
+        count, arrival_time = count + 1, arrival_time + random_source.expovariate(1.0)
     return max(1, min(count, max_count))
 
 
@@ -154,11 +152,11 @@ _ERROR_COUNT_PATTERN = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
 class HttperfOutput:
     """The result of one process, as httperf 0.9.0 prints it with ``-v -v``.
 
-    - ``lifetimes`` maps upper edges in seconds to counts of connections with a complete response of
-      any status. ``connections`` excludes connections that were never opened for lack of a
-      descriptor.
-    - ``mean_body_bytes`` is the mean body size, and ``max_lifetime`` the longest connection with a
-      response (seconds).
+    - ``lifetimes`` maps upper edges of bins in seconds to counts of connections with a complete
+      response of any status. ``connections`` excludes connections that were never opened for lack
+      of a descriptor.
+    - ``mean_body_bytes`` is the mean body size, and ``max_lifetime`` the longest lifetime of a
+      connection with a response (seconds).
     - ``duration`` is the duration of the whole test (seconds), and ``max_burst`` the largest number
       of connections opened at once.
     """
@@ -214,13 +212,14 @@ class HttperfOutput:
 
 SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
 CLOSE_HEADER = ("Connection", "close")
-MAX_SESSIONS, MAX_URIS = 1000, 10_000  # sessions in a log (httperf's own limit), and URIs in a list
+# maximum number of sessions in a session log (a limit of httperf), and of URIs in a list
+MAX_SESSIONS, MAX_URIS = 1000, 10_000
 ListItem = TypeVar("ListItem")
 PROCESS_LIMITS = ProcessLimits(
     open_connections=1000, max_rate=6000.0
 )  # FD_SETSIZE is 1024; a process reaches about 12,000/s at most
-MIN_HELD_LIMITS = 5.0  # a process needs connections for the requests of this many latency limits
-# a process has connections for the requests of at most this many latency limits
+# latency limits; a process has connections for the requests that arrive within this time
+MIN_HELD_LIMITS = 5.0
 MAX_HELD_LIMITS = 10.0
 MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
@@ -353,8 +352,8 @@ def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListIt
     """Return a list that is rotated to the client's own position, far from the positions of
     adjacent clients.
     """
-    start = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
-    return (*items[start:], *items[:start])
+    start_index = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
+    return (*items[start_index:], *items[:start_index])
 
 
 def build_command(
@@ -368,7 +367,7 @@ def build_command(
     """Return the command for ``client``, with exponential gaps whose mean is ``gap``.
 
     httperf exits by itself after the last request. On SIGINT, httperf prints its results so far.
-    The output also contains warnings.
+    The command's output also contains httperf's warnings.
     """
     return (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
@@ -380,11 +379,11 @@ def build_command(
 
 
 def build_options(request: Request) -> Argv:
-    """Return httperf's options for a request, without its path.
+    """Return httperf's options for a request, except its path.
 
     Each connection represents a new visitor, so no connection resumes a TLS session. Over TLS, the
-    server must close the connection. Otherwise, httperf would read only 8 KB of a TLS record, and
-    wait for the rest until the timeout (`do_recv` in ``core.c``).
+    server must close the connection. On an open connection, httperf would read only 8 KB of a TLS
+    record, and wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
     options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
     if request.authority:
@@ -395,8 +394,8 @@ def build_options(request: Request) -> Argv:
     if request.tls and not any(name.lower() == "connection" for name, _ in headers):
         headers = (*headers, CLOSE_HEADER)
     if headers:
-        lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
-        options += ["--add-header", lines]
+        header_lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
+        options += ["--add-header", header_lines]
     return tuple(options)
 
 
@@ -419,8 +418,7 @@ def build_result(
     ok_count = min(right_count, max(0, answer_count - wrong_count))
     missing_count = intended - ok_count - wrong_count - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
-        # A response counts even if its connection failed, provided that the response was complete
-        # by then.
+        # A complete response counts, even if its connection failed later.
         surplus_errors = min(max(0, -missing_count), errors[kind])
         errors[kind] -= surplus_errors
         missing_count += surplus_errors
@@ -441,26 +439,26 @@ def build_result(
 
 
 def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, int]:
-    """Return the mean size of all bodies, provided that every response had a correct status."""
+    """Return the number of bodies by mean size; empty if a response had an incorrect status."""
     if output.mean_body_bytes is None or not right_answers or right_answers != output.replies:
         return {}
     return {output.mean_body_bytes: right_answers}
 
 
-def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
-    """Return an estimate of the number of wrong bodies from the mean size of all bodies; 0 if the
-    mean is as expected.
+def count_wrong_sizes(output: HttperfOutput, expected_bytes: int) -> int:
+    """Estimate the number of wrong bodies from the mean size of all bodies; 0 if the mean is as
+    expected.
 
-    The estimate assumes that wrong bodies are empty (or twice as large). The mean covers responses
-    of all kinds and has one decimal place, so the estimate is meaningless if there are error pages.
+    The estimate assumes that wrong bodies are empty (or twice as large). The result is 0 if there
+    are error pages, because the mean includes them.
     """
     right_count = output.statuses.get("2xx", 0)
     if output.mean_body_bytes is None or right_count == 0 or right_count != output.replies:
         return 0
-    deviation_bytes = abs(output.mean_body_bytes - expected)
+    deviation_bytes = abs(output.mean_body_bytes - expected_bytes)
     if deviation_bytes <= 0.051:
         return 0
-    return max(1, ceil(right_count * min(1.0, deviation_bytes / max(1, expected))))
+    return max(1, ceil(right_count * min(1.0, deviation_bytes / max(1, expected_bytes))))
 
 
 def check_result(
@@ -468,10 +466,10 @@ def check_result(
 ) -> LoadResult:
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    On a machine shared with overloaded servers, httperf also lacks CPU time. In that case, the latencies
-    decide whether the result is valid. If responses exceed the latency limit by more than twice the
-    longest stall (``lag``), the server caused the delay, at *less* load than requested. The server would
-    therefore fail under the requested load as well.
+    If httperf lacks CPU time on a machine that it shares with overloaded servers, the latencies decide
+    whether the result is valid. If responses exceed the latency limit by more than twice the longest
+    stall, the server caused the delay, at *less* load than requested. The server would therefore fail
+    under the requested load as well.
     """
     if exhausted_result := result.as_exhausted_host():
         return exhausted_result
@@ -501,9 +499,9 @@ def _is_incomplete(
 ) -> bool:
     """True unless the requested load was sent completely, on time and without a large burst.
 
-    httperf does not print when it sent the last request. The time from then to the end is at most
-    the longest wait for a response. The load is also incomplete if one of httperf's own bursts used
-    up its connections.
+    httperf does not print when it sent the last request. The time from the last request to the end
+    of the run is at most the longest wait for a response. The load is also incomplete if one burst
+    of httperf used up its connections.
     """
     if (
         result.errors.get("not sent")

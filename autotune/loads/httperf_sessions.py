@@ -1,11 +1,11 @@
 """httperf with sessions: an open loop of sessions, each with several requests and pauses on one
 connection.
 
-httperf prints the duration of each session, but only a mean for requests. Sessions of one kind (the
-same number of calls and the same sum of pauses) therefore share a process. A request's latency is
-the mean over its session: the session's duration, less its pauses, divided by its calls. If a
-session is late, every request in it counts as late. The rate is in requests/s; sessions start at
-the corresponding rate.
+httperf prints the duration of each session, but only a mean duration of requests. Sessions of one
+kind (the same number of calls and the same sum of pauses) therefore share a process. A request's
+latency is the mean latency in its session: the session's duration without pauses, divided by the
+number of calls. If a session is late, every request in it counts as late. The rate is in requests/s;
+sessions start at the corresponding rate.
 
 Each request that a failed session did not send counts as a violation.
 """
@@ -64,8 +64,8 @@ class SessionProcess(LoadProcess):
 
 @dataclass(frozen=True)
 class SessionGenerator(LoadGenerator):
-    """Debian's httperf 0.9.0 with ``--wsesslog``, with at least one process for each kind and load
-    host.
+    """Debian's httperf 0.9.0 with ``--wsesslog``: for each kind of session, at least one process on
+    each load host.
     """
 
     visits: tuple[WeightedVisit, ...] = ()
@@ -173,8 +173,8 @@ def _build_result(
         result = result.reclassify(WrongAnswers(status, count))
     errors = Counter(result.errors)
     missing_count = process.request_count - result.right_answers - result.error_count
-    for name, count in output.errors.items():
-        errors[name] += min(missing_count, count)
+    for error_kind, count in output.errors.items():
+        errors[error_kind] += min(missing_count, count)
         missing_count -= min(missing_count, count)
     unsent_count = min(
         missing_count, max(0, process.session_count - output.connections) * kind.request_count

@@ -1,5 +1,5 @@
 // One reading. `order` contains the requests, their rate, and the bins in which latencies are counted.
-// Modules are required, not imported: to import them, k6 would transpile the file, which takes a CPU a second.
+// Modules are required, because imports make k6 transpile the file, which takes a second of CPU time.
 const k6 = require('k6');
 const http = require('k6/http');
 const exec = require('k6/execution');
@@ -7,7 +7,7 @@ const { Counter, Trend } = require('k6/metrics');
 
 const bins = order.edges.map((_, i) => new Counter(`bin_${i}`));
 const failed = order.kinds.map((_, i) => new Counter(`failed_${i}`));
-const sent = new Counter('sent'); // requests, with or without a response
+const sent = new Counter('sent'); // all sent requests, even without a response
 const lag = new Trend('lag'); // s between the due time and the start of an iteration
 const total = order.visits.reduce((sum, visit) => sum + visit.weight, 0);
 
@@ -17,7 +17,7 @@ const load = {
       executor: 'constant-arrival-rate',
       rate: order.iterations,
       timeUnit: `${order.span}ms`,
-      duration: `${Math.max(1000, order.span)}ms`, // k6 takes no less
+      duration: `${Math.max(1000, order.span)}ms`, // k6 accepts no shorter duration
       preAllocatedVUs: order.clients,
       maxVUs: order.clients,
       gracefulStop: `${order.grace}ms`,

@@ -4,7 +4,7 @@ The scenario is `k6.js`; k6 reads the load parameters and then the script from s
 Requests are due at an even rate, whatever the results of earlier requests, and a free client (a
 "VU") sends each request. If no client is free, the request is dropped, which is a violation: there
 are as many clients as a server that meets the objective could occupy (Little's law). The scenario
-counts latencies in bins. The objective's limit is one of the edges, so late responses are counted
+counts latencies in bins. The objective's limit is the edge of a bin, so late responses are counted
 exactly. The percentiles that k6 prints cannot be combined across processes.
 """
 
@@ -39,11 +39,11 @@ from autotune.transports.request import DEFAULT_PORTS, Request
 PROCESS_LIMITS = ProcessLimits(
     open_connections=500, max_rate=3000.0, keeps_connections=True
 )  # few connections, because each client is a JavaScript engine
-# all clients together must suffice for the requests of this many latency limits
+# all clients together can hold the requests that arrive in this many latency limits
 MIN_HELD_LIMITS = 5.0
 MIN_CLIENTS = 16
 START_SECONDS = 30  # time for k6 to start and for a script's `setup`
-# the growth factor applies to bins beyond the limit
+# the growth factor applies to bins beyond the latency limit
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
@@ -57,9 +57,9 @@ exports.default = () => arrive(() => chosen().steps.forEach(ask));
 """
 
 
-def read_source(name: str) -> str:
+def read_source(file_name: str) -> str:
     """Return the text of a file next to this module."""
-    return (files("autotune.loads") / name).read_text(encoding="utf-8")
+    return (files("autotune.loads") / file_name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ class K6Generator(LoadGenerator):
         scenario_parameters: Mapping[str, Any],
         stop_seconds: int,
     ) -> tuple[Argv, bytes]:
-        """Return the command that runs a scenario and stops it after ``stop_seconds`` seconds, and its
-        standard input.
+        """Return a command and its standard input. The command runs a scenario, and stops it after
+        ``stop_seconds``.
         """
         document = {
             **describe_requests(request, self.visits),
@@ -173,7 +173,7 @@ class K6Generator(LoadGenerator):
         ), scenario
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
-        """Return the command that runs a scenario from its text, and its standard input."""
+        """Return the command that runs the text of a scenario, and the command's standard input."""
         return (*RUN_COMMAND, "--log-output=none", "-"), (scenario + _VISITS_SCRIPT).encode()
 
     def parse_output(
@@ -222,18 +222,18 @@ def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> di
 
 def list_authorities(request: Request) -> list[str]:
     """Return the host names of the site in URLs, with and without a port."""
-    names = [name for name in (request.host, request.endpoint.host) if name]
-    ports = [f"{name}:{request.endpoint.port}" for name in names]
+    host_names = [name for name in (request.host, request.endpoint.host) if name]
+    names_with_port = [f"{name}:{request.endpoint.port}" for name in host_names]
     is_default_port = request.endpoint.port == DEFAULT_PORTS[request.scheme]
     return [
         name.lower()
-        for name in (*names[: None if is_default_port or not request.host else 1], *ports)
+        for name in (*host_names[: None if is_default_port or not request.host else 1], *names_with_port)
     ]
 
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
-    """Return the upper edges of the bins in seconds. The latency limit is one of the edges, and the
-    last edge exceeds every latency.
+    """Return the upper edges of latency bins in seconds. The latency limit is one of the edges, and
+    the last edge exceeds every latency.
     """
     edges_within = [
         round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
@@ -245,11 +245,11 @@ def list_bin_edges(spec: LoadSpec) -> list[float]:
     return [*edges_within, *edges_beyond]
 
 
-def parse_whole_count(number: object) -> int:
-    """Return a count that k6 printed as an integer. Raises ValueError if it is not a whole number."""
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
-        raise ValueError(f"{number!r} is not a valid count")
-    return int(number)
+def parse_whole_count(printed_number: object) -> int:
+    """Return a number that k6 printed as an integer. Raises ValueError if ``printed_number`` is not whole."""
+    if isinstance(printed_number, bool) or not isinstance(printed_number, int | float) or printed_number != int(printed_number):
+        raise ValueError(f"{printed_number!r} is not a valid count")
+    return int(printed_number)
 
 
 def _build_result(
@@ -280,8 +280,8 @@ def _check_result(
 ) -> LoadResult:
     """Return the result, marked as limited or truncated if the requested load was not sent.
 
-    ``lag`` (seconds) is correct only if nothing was dropped; otherwise, later arrivals are mistaken
-    for earlier ones.
+    ``lag`` (seconds) is correct only if no request was dropped; otherwise, later arrivals are
+    mistaken for earlier arrivals.
     """
     unsent_count = result.errors.get("not sent", 0)
     is_late = not unsent_count and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit

@@ -1,12 +1,12 @@
 // Appended to k6.js if the load is the user's own script, which imports this instead of 'k6' and 'k6/http'.
 // A run counts once: with the time of all its requests, without pauses, or as its first error.
 
-const FOLLOWED = 10; // redirects, as many as k6 itself follows
+const FOLLOWED = 10; // maximum number of redirects, the same as k6's own limit
 const OURS = [
   'scenarios', 'vus', 'duration', 'iterations', 'stages', 'rps', 'hosts', 'blacklistIPs',
   'blockHostnames', 'insecureSkipTLSVerify', 'paused', 'executionSegment',
 ];
-let took = 0; // ms
+let took = 0; // time of all requests in the current run, in ms
 let wrong = null;
 let asked = 0;
 let running = false;

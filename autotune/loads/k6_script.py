@@ -1,19 +1,19 @@
-"""k6 with the user's own script, whose default function runs at the requested rate, and whose
+"""k6 with the user's own script: the script's default function runs at the requested rate, and its
 requests are counted.
 
-An arrival is one run of the default function. The run counts once: either with the time of all its
-requests, without pauses, or as its first error, which is a response outside 2xx, a failed `check`
-or an exception. Rates and capacities are therefore in runs/s.
+An arrival is one run of the default function. A successful run counts once, with the time of all its
+requests, without pauses. A failed run counts as its first error: a response outside 2xx, a failed
+`check` or an exception. Rates and capacities are therefore in runs/s.
 
 The script and its imports are sent to the load host for each reading, with one change: `k6` and
-`k6/http` are imported from `k6_script.js`. That module sends requests only to the target's entry,
-follows redirects within the site and times every request. Load that cannot be counted is refused:
-other protocols, and options that set rates, clients or addresses. `k6 inspect` finds these options
-before any load.
+`k6/http` are imported from `k6_script.js`. `k6_script.js` sends requests only to the target's entry,
+follows redirects within the site and times every request. autotune refuses load that cannot be
+counted: other protocols, and options that set rates, clients or addresses. `k6 inspect` finds such
+options before any load.
 
 ``load.max_rate`` is in requests/s, so the allowed rate of runs depends on the maximum number of
-requests in a run. The target sets that number, or a few slow runs count it before the first
-reading. A run is stopped before it exceeds the number, and the study ends.
+requests in a run. The target sets this maximum, or a few slow runs measure it before the first
+reading. If a run would exceed the maximum, the run is stopped and the study ends.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from autotune.target.requests_file import SessionStep
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-COUNTED_MODULES = ("k6", "k6/http")  # modules that autotune replaces with its own
+COUNTED_MODULES = ("k6", "k6/http")  # modules that `k6_script.js` replaces
 UNCOUNTED_MODULES = frozenset(
     {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
 )
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
-MAX_SCRIPT_CHARACTERS = 2_000_000  # total of all files
+MAX_SCRIPT_CHARACTERS = 2_000_000  # in the script and its imports together
 COUNTING_RUNS = 30
 MAX_REQUESTS_PER_RUN = 1000
 MAX_COUNTING_SECONDS = 60
@@ -79,7 +79,7 @@ exports.teardown = (data) => during('teardown', script.teardown, data);
 exports.default = (data) => arrive(() => run(script.default, data));
 exports.handleSummary = handleSummary;
 """
-# Arguments: the file to run, then the command that runs it.
+# Arguments: the name of the main file, then the command that runs it.
 _UNPACK_SCRIPT = f"""
 {temporary_file_script("k6", "-d")}
 tar -xf - -C "$temporary" || exit 1
@@ -98,9 +98,10 @@ _MODULE_NAME = "autotune-counted.js"
 
 @dataclass(frozen=True)
 class K6ScriptGenerator(K6Generator):
-    """``files`` contains the script and its imports by path, starting with the script.
+    """k6 with the user's own script. ``files`` contains the paths and texts of the script and its
+    imports, starting with the script.
 
-    One run makes at most ``max_requests_per_run`` requests; ``None`` if the number is unknown.
+    One run makes at most ``max_requests_per_run`` requests; ``None`` if the maximum is unknown.
     """
 
     files: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
@@ -119,8 +120,8 @@ class K6ScriptGenerator(K6Generator):
         return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
     def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
-        """Return a process in which one client makes a few runs. The process delays its own
-        requests to stay below ``max_rate``.
+        """Return a process in which one client makes a few runs. The process delays requests to stay
+        below ``max_rate``.
         """
         if self.max_requests_per_run is not None:
             return None
@@ -179,9 +180,7 @@ class K6ScriptGenerator(K6Generator):
 
     @property
     def longest_pause(self) -> float:
-        """Return the longest allowed pause in seconds if the script calls `sleep`, or else 0. A
-        client is busy during a pause.
-        """
+        """Return the longest allowed pause in seconds if the script calls `sleep`, or else 0."""
         return (
             MAX_THINK_SECONDS
             if any(re.search(r"\bsleep\b", text) for _, text in self.files)
@@ -232,18 +231,18 @@ class K6ScriptGenerator(K6Generator):
     def _build_archive(self, scenario: str) -> bytes:
         """Return the script, its imports and the scenario as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
-        texts = {name: replace_imports(name, text) for name, text in self.files}
-        texts[main] = _MAIN_TEMPLATE % (
+        text_by_path = {file_path: replace_imports(file_path, file_text) for file_path, file_text in self.files}
+        text_by_path[main] = _MAIN_TEMPLATE % (
             _format_relative_import(script, main),
             _format_relative_import(_MODULE_NAME, main),
         )
-        texts[_MODULE_NAME] = scenario + read_source("k6_script.js")
+        text_by_path[_MODULE_NAME] = scenario + read_source("k6_script.js")
         archive_buffer = io.BytesIO()
         with tarfile.open(fileobj=archive_buffer, mode="w") as archive:
-            for name, text in texts.items():
-                archive_member = tarfile.TarInfo(name)
-                archive_member.size = len(text.encode())
-                archive.addfile(archive_member, io.BytesIO(text.encode()))
+            for file_path, file_text in text_by_path.items():
+                archive_member = tarfile.TarInfo(file_path)
+                archive_member.size = len(file_text.encode())
+                archive.addfile(archive_member, io.BytesIO(file_text.encode()))
         return archive_buffer.getvalue()
 
     def parse_output(
@@ -297,78 +296,77 @@ def has_late_requests(summary: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(output: str) -> str:
-    """Return the first line of k6's output, which is k6's own error message if it printed one."""
+    """Return the first line of k6's output, which is k6's error message if there is one."""
     return (split_lines(output.strip()) or ["nothing"])[0][:300]
 
 
 def read_script(path: Path, max_requests: int | None = None) -> K6ScriptGenerator:
-    """Return a generator for the script with its local imports. A run makes at most ``max_requests``
-    requests, if known.
+    """Return a generator for the script with its local imports. Raises UnusableWorkload.
 
-    Raises UnusableWorkload.
+    A run makes at most ``max_requests`` requests; ``None`` if the maximum is unknown.
     """
-    texts: dict[Path, str] = {}
+    text_by_path: dict[Path, str] = {}
     pending_paths = [path]
     while pending_paths:
         script_path = pending_paths.pop(0).resolve()
-        if script_path in texts:
+        if script_path in text_by_path:
             continue
         try:
-            texts[script_path] = foreign_files.read_named_file(
+            text_by_path[script_path] = foreign_files.read_named_file(
                 script_path, MAX_SCRIPT_CHARACTERS
             ).decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "not UTF-8"
             raise UnusableWorkload(f"cannot read {script_path.name}: {reason}") from error
-        if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
+        if sum(map(len, text_by_path.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
                 f"script and imports are larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
             )
         pending_paths += (
-            script_path.parent / name for name in find_imports(texts[script_path], script_path.name)
+            script_path.parent / name for name in find_imports(text_by_path[script_path], script_path.name)
         )
-    root = Path(os.path.commonpath([script_path.parent for script_path in texts]))
-    files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
-    return K6ScriptGenerator(files=files, max_requests_per_run=max_requests)
+    root = Path(os.path.commonpath([script_path.parent for script_path in text_by_path]))
+    script_files = tuple((str(f.relative_to(root)), text) for f, text in text_by_path.items())
+    return K6ScriptGenerator(files=script_files, max_requests_per_run=max_requests)
 
 
-def find_imports(text: str, name: str) -> Iterator[str]:
+def find_imports(script_text: str, script_name: str) -> Iterator[str]:
     """Yield the files that a script imports or opens.
 
     Raises UnusableWorkload for modules whose requests cannot be counted.
     """
-    if not name.endswith(SCRIPT_SUFFIXES):
+    if not script_name.endswith(SCRIPT_SUFFIXES):
         return
-    if match := _ANSWER_METHOD_PATTERN.search(text):
+    if match := _ANSWER_METHOD_PATTERN.search(script_text):
         raise UnusableWorkload(
-            f"{name} calls {match[1]}, whose requests are not counted: use http.request"
+            f"{script_name} calls {match[1]}, whose requests are not counted: use http.request"
         )
-    for match in _IMPORT_PATTERN.finditer(text):
+    for match in _IMPORT_PATTERN.finditer(script_text):
         module = match[3]
         if module.startswith("."):
             yield module
         elif "://" in module:
             raise UnusableWorkload(
-                f"{name} imports {module} from the network: import a local copy instead"
+                f"{script_name} imports {module} from the network: import a local copy instead"
             )
         elif module not in (*COUNTED_MODULES, *UNCOUNTED_MODULES):
             raise UnusableWorkload(
-                f"{name} imports {module}, but only requests of k6/http are counted"
+                f"{script_name} imports {module}, but only requests of k6/http are counted"
             )
-    yield from (match[1] for match in _OPEN_PATTERN.finditer(text))
+    yield from (match[1] for match in _OPEN_PATTERN.finditer(script_text))
 
 
-def replace_imports(name: str, text: str) -> str:
-    """Return the script after replacing imports of k6 with imports of autotune's module."""
-    if not name.endswith(SCRIPT_SUFFIXES):
-        return text
-    location = _format_relative_import(_MODULE_NAME, name)
+def replace_imports(script_name: str, script_text: str) -> str:
+    """Return the text of a script that imports autotune's module instead of k6's modules."""
+    if not script_name.endswith(SCRIPT_SUFFIXES):
+        return script_text
+    location = _format_relative_import(_MODULE_NAME, script_name)
     return _IMPORT_PATTERN.sub(
-        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], text
+        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], script_text
     )
 
 
-def _format_relative_import(target: str, name: str) -> str:
-    """Return the path with which the file ``name`` imports ``target``, as a JavaScript string."""
-    path = os.path.relpath(target, PurePosixPath(name).parent)
+def _format_relative_import(target_path: str, importing_path: str) -> str:
+    """Return the path with which the file ``importing_path`` imports ``target_path``, as a JavaScript string."""
+    path = os.path.relpath(target_path, PurePosixPath(importing_path).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

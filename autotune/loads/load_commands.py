@@ -1,9 +1,9 @@
 """Start programs that send load, and keep them below ``load.max_rate``. No other module starts such
 programs.
 
-Every generator, closed loop and sample of complete responses starts in `run_together`. Before it
-starts anything, that function adds up the rates of all commands on all load hosts. A sum above the
-limit is an error.
+`run_together` starts every generator, closed loop and sample of complete responses. Before the start,
+`run_together` adds up the rates of all commands on all load hosts. A sum above ``load.max_rate`` is an
+error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.services.base import Argv
 from autotune.transports import wait_notices
 from autotune.transports.base import CommandResult, ConnectionLost, Transport
 
-# relative, because shares of a rate may add up to slightly more than the rate
+# relative tolerance, because shares of a rate may add up to slightly more than the rate
 RATE_TOLERANCE = 1e-9
 UNKNOWN_RATE = inf  # for a program that does not state its rate
 
@@ -63,7 +63,7 @@ def check_rate(rate: float, max_rate: float) -> None:
 
 
 def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
-    """Return the highest sum of rates at any time, in requests/s."""
+    """Return the highest rate that all commands together reach at any time, in requests/s."""
     commands = list(commands)
     start_moments = {command.start for command in commands}
     return max(
@@ -78,17 +78,17 @@ def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
 def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
     """Run all commands concurrently, and return their results in the same order.
 
-    Raises RateTooHigh before starting any of them, or HostUnreachable. If the connection to a host is
+    Raises RateTooHigh before any command starts, or HostUnreachable. If the connection to a host is
     lost, its program may continue, so the error is raised only after all commands have ended.
     """
 
     def run(command: LoadCommand) -> CommandResult:
-        start = time.monotonic()
+        start_time = time.monotonic()
         with wait_notices.about("the load", usual=command.end):
             try:
                 return command.host.run(command.argv, input=command.input, timeout=command.timeout)
             except ConnectionLost:
-                time.sleep(max(0.0, start + command.end - time.monotonic()))
+                time.sleep(max(0.0, start_time + command.end - time.monotonic()))
                 raise
 
     check_rate(compute_highest_rate(commands), max_rate)

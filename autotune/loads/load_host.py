@@ -1,10 +1,10 @@
 """A load host's kernel settings and free client ports.
 
 Each request uses a new connection, whose port stays occupied for a minute afterwards (TIME-WAIT).
-An address with the default range of 28,232 ports can sustain 470 new connections/s. The kernel may
-reuse such a port after a second if ``tcp_tw_reuse`` is 1. If it is 2, the default since Linux 4.19,
-this applies only to loopback. Backlogs of a load host do not matter, because no client connects to
-it.
+An address with the default range of 28,232 ports can sustain 470 new connections/s. If
+``tcp_tw_reuse`` is 1, the kernel may reuse a port in TIME-WAIT after a second. The value 2, the
+default since Linux 4.19, allows the reuse only on loopback. Backlogs of a load host do not matter,
+because no client connects to a load host.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # ports above the well-known ports
 MIN_OPEN_FILES = 65_536  # more than enough: a process holds at most a thousand connections
 
 
-def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Return values for those ``SYSCTL_KEYS`` whose ``current`` values are too small.
+def fit_kernel_values(current_values: Mapping[str, str | None]) -> dict[str, str]:
+    """Return sufficient values for those ``SYSCTL_KEYS`` whose ``current_values`` values do not suffice.
 
     A current value of ``None`` means that the kernel lacks the setting.
     """
-    values: dict[str, str] = {}
-    port_range = (current.get(PORT_RANGE_KEY) or "").split()
+    new_values: dict[str, str] = {}
+    port_range = (current_values.get(PORT_RANGE_KEY) or "").split()
     if len(port_range) == 2 and all(map(is_uint, port_range)):
         low, high = min(int(port_range[0]), LOWEST_PORT), max(int(port_range[1]), HIGHEST_PORT)
-        values[PORT_RANGE_KEY] = f"{low} {high}"
-    if current.get(PORT_REUSE_KEY) is not None:
+        new_values[PORT_RANGE_KEY] = f"{low} {high}"
+    if current_values.get(PORT_REUSE_KEY) is not None:
         # the value 2, which is the default since Linux 4.19, covers only loopback
-        values[PORT_REUSE_KEY] = "1"
-    max_open_files = current.get(OPEN_FILES_KEY) or ""
+        new_values[PORT_REUSE_KEY] = "1"
+    max_open_files = current_values.get(OPEN_FILES_KEY) or ""
     if is_uint(max_open_files) and int(max_open_files) < MIN_OPEN_FILES:
-        values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
-    return {name: value for name, value in values.items() if value != current.get(name)}
+        new_values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
+    return {name: value for name, value in new_values.items() if value != current_values.get(name)}
 
 
 PORT_FILES = (
@@ -60,7 +60,9 @@ MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """The size of the client port range, and the numbers of sockets in TIME-WAIT and in use."""
+    """The size of the client port range, the numbers of sockets in TIME-WAIT and in use, and
+    ``tcp_tw_reuse``.
+    """
 
     range_size: int
     time_wait: int
@@ -86,7 +88,7 @@ class ClientPorts:
         """Return why ``rate`` new connections/s for ``seconds`` would exhaust the ports; ``None``
         if there are enough ports.
 
-        All sockets are counted, whatever their destination, so the check errs on the safe side.
+        Sockets to all destinations are counted, so a shortage may be reported too early.
         """
         if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
             # Ports are free again after one or two seconds.
@@ -106,8 +108,9 @@ class ClientPorts:
 
 @dataclass(frozen=True)
 class PortShortage:
-    """The ``reason`` why ``host`` lacks ports. ``is_temporary`` is true if the shortage ends with
-    TIME-WAIT.
+    """The ``reason`` why ``host`` lacks ports.
+
+    ``is_temporary`` is true if enough ports become free when TIME-WAIT ends.
     """
 
     reason: str
@@ -123,27 +126,25 @@ def find_port_shortage(
 ) -> PortShortage | None:
     """Return the shortage on the first host that lacks ports, or ``None``. Raises HostUnreachable.
 
-    A host with an unknown number of ports is assumed to have enough; httperf counts connections
-    without a port.
+    A host whose number of ports is unknown is assumed to have enough ports.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
+    port_results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
     rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
-    for name, text in results.unwrap().items():
-        ports = ClientPorts.parse(text)
+    for host_name, port_text in port_results.unwrap().items():
+        ports = ClientPorts.parse(port_text)
         shortage = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
         if shortage:
-            return replace(shortage, host=name)
+            return replace(shortage, host=host_name)
     return None
 
 
 @dataclass
 class PortWait:
-    """A wait until ports of earlier connections are free again. ``note`` is called only at the
-    first wait.
+    """A wait until ports of earlier connections are free again.
 
-    After a failed wait (``has_failed``), no second wait is tried, because other connections occupy
-    the ports.
+    ``note`` is called with a message at the first wait. A failed wait (``has_failed``) is not repeated,
+    because other connections occupy the ports.
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -153,8 +154,9 @@ class PortWait:
     def wait_for_ports(
         self, transports: Sequence[Transport], request: Request, spec: LoadSpec
     ) -> bool:
-        """Wait until ports for ``spec`` are free, and return true if they are. Raises
-        HostUnreachable.
+        """Wait until ports for ``spec`` are free. Raises HostUnreachable.
+
+        Returns false if the ports do not become free.
         """
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while shortage := find_port_shortage(transports, request, spec):

@@ -1,8 +1,8 @@
 """memcaslap (libmemcached): measure the ceiling of a memcached host alone, in a closed loop.
 
-autotune reads only memcaslap's counts, because its rate option does not throttle and its latencies
-are powers of two. memcaslap first stores its own window of objects. If gets miss, the host has less
-memory than the window needs.
+autotune reads only memcaslap's counts, because memcaslap prints latencies as powers of two, and its
+rate option does not throttle. memcaslap first stores its own objects (the window). If gets miss, the
+cache has less memory than the window needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from autotune.loads.base import find_last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
 from autotune.strict_parsing import parse_decimal, parse_uint
 
-CACHE_PROTOCOL = "memcached"  # the name of the protocol in services
+CACHE_PROTOCOL = "memcached"  # name of the protocol in the definitions of services
 MEMCASLAP_PACKAGES = ("libmemcached-tools",)  # names of the Debian packages
 KEY_BYTES = 17  # memcaslap itself uses the first 16 bytes
 WINDOW_SIZE = "1k"  # objects per client, the smallest allowed number
@@ -27,23 +27,23 @@ _TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 @dataclass(frozen=True)
 class MemcaslapShape:
-    """Object sizes in bytes, as (smallest, largest, share) tuples."""
+    """Sizes of cached objects in bytes, as (smallest, largest, share of the objects) tuples."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
     keys_per_get: int = 1
-    """Keys that one request reads."""
+    """Number of keys that one request reads."""
 
     def build_config(self) -> bytes:
-        """Return the file for ``--cfg_cmd``: lengths of keys and values, then the shares of sets
-        (0) and gets (1).
+        """Return the file for ``--cfg_cmd``: lengths of keys, lengths of values, and the shares of
+        sets (0) and gets (1).
         """
-        values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
-        text = (
-            f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
+        value_lines = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
+        config_lines = (
+            f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{value_lines}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
             f"{GET_SHARE:g}\n"
         )
-        return text.encode()
+        return config_lines.encode()
 
 
 # Sizes in the published single-instance measurements (Radovic). The middle shape is a mix of tiny,
@@ -57,8 +57,8 @@ CACHE_SHAPES = (
 
 @dataclass(frozen=True)
 class CacheCeiling:
-    """A cache's operations and traffic. Each key counts as an operation; traffic is in bytes, in
-    both directions.
+    """A cache's operations and traffic. Each key counts as an operation. ``traffic`` is the number
+    of bytes in both directions.
 
     ``failure`` is the reason why a result is missing.
     """
@@ -113,8 +113,8 @@ def build_command(
 
 
 def parse_output(output: str, load_shape: MemcaslapShape) -> CacheCeiling:
-    """Return the cache's throughput ceiling in memcaslap's output. ``failure`` is set if the output
-    is unreadable.
+    """Return the cache's throughput ceiling from memcaslap's output. If the output is unreadable,
+    ``failure`` is set.
     """
     try:
         return _parse_counts(output, load_shape)

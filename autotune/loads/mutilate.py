@@ -7,18 +7,18 @@ mutilate's own search (``--search``) starts from a closed loop, measures each ra
 checks the achieved rate. The search therefore reports rates that miss the objective. A reading is
 valid under these conditions:
 
-- **depth** (``-d``): the number of requests in flight on a connection. With the default of one, a
-  stall would block the requests that should reveal the stall.
+- **depth** (``-d``): more than one request may be in flight on a connection. With the default of
+  one, a stall would block the requests that should reveal the stall.
 - **arrivals** (``-i``): exponential gaps with an explicit parameter, or ``fb_ia``. The default,
   ``exponential`` without a parameter, causes a segmentation fault.
-- **one shape** for storing and measuring (``-K``, ``-V``, ``-r``): gets for other keys would never
-  hit.
-- **samples** (``--save``): the time of every get, so that late gets are counted and not estimated
-  from a percentile. mutilate prints only percentiles for sets: all sets above the highest
-  percentile within the limit count as late.
+- **shape** (``-K``, ``-V``, ``-r``): the same for storing and measuring, because gets for keys that
+  were not stored never hit.
+- **samples** (``--save``): the latency of every get, so that late gets are counted and not estimated
+  from a percentile. For sets, mutilate prints only percentiles. All sets above the highest percentile
+  within the latency limit count as late.
 
 Agents (``-A`` on additional load hosts, ``-a`` on the measuring host) send load that is counted but
-not timed: the timed requests represent all requests.
+not timed. The timed requests represent all requests.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from autotune.transports.temporary_files import temporary_file_script
 
 RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8
-MAX_PIPELINE_DEPTH = 100  # requests in flight on a connection
+MAX_PIPELINE_DEPTH = 100  # maximum number of requests in flight on a connection
 GET_SHARE = 0.9
-# multiple of the latency limit: the upper edge of the bin for sets that may be late
+# upper edge of the bin for sets that may be late, as a multiple of the latency limit
 LATE_BIN_LIMITS = 10.0
 NO_RESOLVER_TEXT = "evdns"  # the only output if no name server is set
 CRASHED_STATUS = 139  # a shell's exit status after a segmentation fault
@@ -61,10 +61,9 @@ _MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)
 _SKIPPED_PATTERN = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _TRAFFIC_PATTERN = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _LATENCY_ROW_PATTERN = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
-# the quantiles in a row of latencies, after the average and the deviation
+# the quantiles in a row of latencies, which follow the average and the standard deviation
 _ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)
-# Arguments: the command to run. The samples follow the command's output, even if the command
-# failed.
+# Arguments: the command to run. Even if the command fails, the samples follow its output.
 _MEASURE_SCRIPT = f"""
 {temporary_file_script("mutilate")}
 "$@" --save "$temporary" 2>&1
@@ -79,9 +78,7 @@ exit $code
 
 @dataclass(frozen=True)
 class MutilateShape:
-    """Distributions of key and value sizes in bytes, in mutilate's notation, for storing objects
-    and measuring.
-    """
+    """Distributions of the sizes of stored keys and values in bytes, in mutilate's notation."""
 
     name: str
     keys: str
@@ -110,9 +107,9 @@ CACHE_SHAPES = (
 class MutilateReading:
     """A reading with mutilate, with its traffic, operations, gets and misses.
 
-    ``traffic`` is in bytes, in both directions. ``operations`` are all operations in ``seconds``,
-    including the agents' operations. ``gets`` are the timed gets. ``misses`` is the number of
-    misses among the timed gets, estimated from the share of misses in all gets.
+    ``traffic`` is the number of bytes in both directions. ``operations`` is the number of operations
+    in ``seconds``, including the agents' operations. ``gets`` is the number of timed gets. ``misses``
+    is the number of misses among the timed gets, estimated from the share of misses in all gets.
     """
 
     result: LoadResult
@@ -152,8 +149,8 @@ def build_measure_command(
     """Return the command for a reading at ``spec.rate`` operations/s in total, including the
     ``agents`` (addresses).
 
-    The same load is first sent for ``spec.ramp_seconds`` without being counted. Both times are
-    rounded to whole seconds.
+    The same load is first sent for ``spec.ramp_seconds`` without being counted. ``spec.ramp_seconds``
+    and ``spec.seconds`` are rounded up to whole seconds.
     """
     warm_up_options = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
     stop_seconds = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
@@ -240,10 +237,10 @@ def _build_result(
 ) -> LoadResult:
     """Return the result of a reading. Timed gets count with their own latencies.
 
-    Other operations (sets, and all operations of agents) are not timed. The late share of untimed
-    operations is the late share of timed gets or, if larger, the largest share that the percentiles
-    of sets allow. With random arrivals, slightly more or fewer requests are made than the rate
-    implies; the requests that were made count as intended.
+    Other operations (sets, and all operations of agents) are not timed. Untimed operations get the late
+    share of the timed gets or, if larger, the largest late share that the percentiles of sets allow. With
+    random arrivals, the number of requests differs slightly from the
+    number that the rate implies. All requests that were sent count as intended.
     """
     tolerated_difference = 3 * sqrt(intended_count)
     if operations >= MIN_ACHIEVED_SHARE * intended_count - tolerated_difference:
@@ -278,7 +275,7 @@ def _build_result(
 def _check_result(result: LoadResult, start_times: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Return the result, marked as truncated or limited if the requested load was not sent.
 
-    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further requests, and the
+    A connection with ``MAX_PIPELINE_DEPTH`` requests in flight blocks further requests, whose
     responses are then late. If the responses are not late, mutilate lacked CPU time.
     """
     longest_gap = max((b - a for a, b in pairwise(start_times)), default=0.0)
@@ -294,7 +291,7 @@ def _check_result(result: LoadResult, start_times: Sequence[float], spec: LoadSp
     return replace(result, limited=FELL_BEHIND_MESSAGE)
 
 
-def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -> float:
+def _find_max_late_share(summary_text: str, operation_kind: str, limit_seconds: float) -> float:
     """Return the largest possible fraction of ``operation_kind`` operations that took longer than
     ``limit_seconds``.
 
@@ -303,7 +300,7 @@ def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -
     latency_row = next(
         (
             row_values
-            for name, row_values in _LATENCY_ROW_PATTERN.findall(text)
+            for name, row_values in _LATENCY_ROW_PATTERN.findall(summary_text)
             if name == operation_kind
         ),
         "",
@@ -317,14 +314,14 @@ def _find_max_late_share(text: str, operation_kind: str, limit_seconds: float) -
     return 1.0 - max(quantiles_within_limit, default=0.0)
 
 
-def _describe_failure(text: str) -> str:
-    exit_status_match = _EXIT_CODE_PATTERN.search(text)
+def _describe_failure(summary_text: str) -> str:
+    exit_status_match = _EXIT_CODE_PATTERN.search(summary_text)
     if exit_status_match is not None and exit_status_match[1] == str(CRASHED_STATUS):
         return (
             f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}), which its default "
             "arrivals cause: use `-i exponential:1` or `-i fb_ia`"
         )
-    output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", text))
+    output_end = find_last_line(_EXIT_CODE_PATTERN.sub("", summary_text))
     return find_failure_reason(output_end) or f"mutilate printed no result: {output_end}"
 
 
@@ -340,5 +337,5 @@ def find_failure_reason(last_line: str) -> str | None:
     )
 
 
-def _repeat_option(option: str, values: Sequence[object]) -> Argv:
-    return tuple(word for value in values for word in (option, str(value)))
+def _repeat_option(option: str, option_values: Sequence[object]) -> Argv:
+    return tuple(word for value in option_values for word in (option, str(value)))

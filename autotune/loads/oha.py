@@ -3,15 +3,15 @@
 A request that is due waits while all connections are busy. ``--latency-correction`` counts a request's
 latency from its due time, so a stall counts for every request that became due during the stall. oha
 prints percentiles and eleven bins, which cannot be summed over processes. oha therefore also stores
-every response in an SQLite file (``--db-url``), which is appended to its output. From this file,
-autotune counts late responses, wrong statuses and bodies of a wrong size one by one.
+every response in an SQLite file (``--db-url``), which is appended to its output. In the SQLite file,
+autotune counts late responses, wrong statuses and bodies of a wrong size.
 
-Number of connections: once ``MIN_HELD_LIMITS`` latency limits' worth of requests are waiting in a server
-(Little's law), the objective is missed beyond doubt. More connections would only lengthen the queue. A
-request that is still waiting for a connection at the end is never sent. Such a request is a violation
-that the server caused, provided that oha kept its schedule. The file also shows whether oha kept it. A
-request's position in the file determines its due time, and its start is the time at which oha noticed
-that the request was due.
+Number of connections: if a server holds the requests that arrive in ``MIN_HELD_LIMITS`` latency limits,
+the objective is certainly missed (Little's law). More connections would only lengthen the queue. A
+request that is still waiting for a connection at the end is never sent. An unsent request is a violation
+that the server caused, provided that oha kept its schedule. The SQLite file also shows whether oha kept
+its schedule. A request's position in the file determines its due time, and its start is the time at
+which oha noticed that the request was due.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ from autotune.transports.temporary_files import temporary_file_script
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # because 1024 descriptors are a common limit
-MIN_HELD_LIMITS = 5.0  # all connections must suffice for the requests of this many latency limits
+MIN_HELD_LIMITS = (
+    5.0  # latency limits; connections suffice for the requests that arrive in this time
+)
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
 TIMER_GRACE_SECONDS = 0.02  # oha notices requests that become due at the end one timer tick late
@@ -70,7 +72,7 @@ echo '{_SQLITE_MARK}'
 base64 --wrap=0 "$temporary"
 exit $code
 """
-# Words in oha's error messages (its own, the kernel's and hyper's), and the kind of error that each
+# Words in the error messages of oha, the kernel and hyper, and the kind of error that each word
 # indicates.
 _ERROR_KINDS = (
     ("too many open files", NO_FILE_ERROR),
@@ -90,8 +92,8 @@ _ERROR_KINDS = (
 
 @dataclass(frozen=True)
 class OhaAnswer:
-    """A row of oha's SQLite file, with times in seconds since oha's start. ``due_at`` is when oha
-    noticed that the request was due.
+    """A row of oha's SQLite file, with times in seconds since oha's start. ``due_at`` is the time at
+    which oha noticed that the request was due.
     """
 
     due_at: float
@@ -132,8 +134,7 @@ class OhaGenerator(LoadGenerator):
     def build_processes(
         self, request: Request, spec: LoadSpec, hosts: int = 1
     ) -> tuple[LoadProcess, ...]:
-        """Return a process for each load host, or more if the connections of one process would not
-        suffice.
+        """Return one process for each load host, or more if one process has too few connections.
 
         oha accepts only whole requests/s, so the nearest allowed rate is used.
         """
@@ -186,12 +187,12 @@ class OhaGenerator(LoadGenerator):
     def parse_output(
         self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
     ) -> LoadResult:
-        text, _, encoded_file = output.partition(_SQLITE_MARK)
+        json_text, _, encoded_file = output.partition(_SQLITE_MARK)
         try:
-            errors = count_failures(parse_json(text[text.index("{") :]))
+            errors = count_failures(parse_json(json_text[json_text.index("{") :]))
             answers = read_stored_answers(encoded_file)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            reason = f"oha printed no result ({error!r}): {find_last_line(text)}"
+            reason = f"oha printed no result ({error!r}): {find_last_line(json_text)}"
             return LoadResult.build_unsent_result(process.request_count, reason)
         # drop errors of idle connections; requests that were not sent are counted below
         if request.http2:
@@ -202,14 +203,14 @@ class OhaGenerator(LoadGenerator):
 
 
 def build_options(request: Request) -> Argv:
-    """Return oha's options for a request, except for its URL."""
+    """Return oha's options for a request, except its URL."""
     options = ["--http2"] if request.http2 else []
     if request.tls and request.tls.insecure:
         options.append("--insecure")
     if request.host:
         options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
-    for name, value in request.headers:
-        options += ["-H", f"{name}: {value}"]
+    for header_name, header_value in request.headers:
+        options += ["-H", f"{header_name}: {header_value}"]
     if request.method != "GET":
         options += ["-m", request.method]
     if request.body is not None:
@@ -228,16 +229,16 @@ def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     return dict(counts_by_kind)
 
 
-def read_stored_answers(text: str) -> list[OhaAnswer]:
-    """Return the rows of oha's SQLite file, which ``text`` contains in base64.
+def read_stored_answers(encoded_file: str) -> list[OhaAnswer]:
+    """Return the rows of oha's SQLite file, which ``encoded_file`` contains in base64.
 
     Raises ValueError or sqlite3.Error for any other text.
     """
     try:
-        content = base64.b64decode(text.strip(), validate=True)
+        file_content = base64.b64decode(encoded_file.strip(), validate=True)
     except ValueError as error:
         raise ValueError(f"the file of responses is damaged: {error}") from error
-    if not content.startswith(_SQLITE_HEADER):
+    if not file_content.startswith(_SQLITE_HEADER):
         raise ValueError("the file of responses is missing")
     database = sqlite3.connect(":memory:")
     try:
@@ -301,15 +302,15 @@ def _check_result(
     """Return the result, marked as limited or truncated if the requested load was not sent."""
     if exhausted_result := result.as_exhausted_host():
         return exhausted_result
-    # The longest delay between a request's due time and the time at which oha noticed it. Requests
-    # without a response are not in the file, so a request was due no earlier than its position in
-    # the file indicates.
+    # The longest delay between a request's due time and the time at which oha noticed the request.
+    # Requests without a response are not in the file, so a request was due no earlier than its
+    # position in the file indicates.
     due_interval = process.span_seconds / process.request_count
     largest_delay = max(
         (answer.due_at - index * due_interval for index, answer in enumerate(answers)), default=0.0
     )
     has_free_connections = _count_max_in_flight(answers) < process.open_connections
-    if has_free_connections:  # connections were free, so requests waited for oha itself
+    if has_free_connections:  # requests that waited were therefore delayed by oha itself
         largest_delay = max(
             [largest_delay, *(answer.sent_at - answer.due_at for answer in answers)]
         )

@@ -1,5 +1,5 @@
-"""Send a sample of requests like the load's and read complete responses, because most load
-generators count only statuses.
+"""Send a sample of the load's requests and read complete responses, because most load generators
+count only statuses.
 
 curl on a load host sends the requests, each over its own connection, evenly spread over a reading.
 A few curl processes share the work, so that a slow response does not delay the next request. The
@@ -24,16 +24,16 @@ from autotune.transports.temporary_files import temporary_file_script
 
 CURL_PACKAGE = "curl"  # name of the Debian package
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
-# Bytes that are read from the start of a body, and from the end of a longer body.
+# Number of bytes that are read from the start of a body, and from the end of a longer body.
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
-WHOLE_BODY_BYTES = 1 << 20  # bytes that are read from the start of a body if `expect:` checks it
+WHOLE_BODY_BYTES = 1 << 20  # number of bytes that are read from a body that `expect:` checks
 MAX_WORKERS = 8
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond the command's own time limit
 START_SECONDS = 2.0  # time for the programs to start
 
-# Arguments: the seconds until the curls are stopped, the seconds between their starts, and the
-# bytes of a body's head and tail. Responses cannot imitate the titles of files and sections in the
-# output, because the directory's name is random.
+# Arguments: the seconds until the curl processes are stopped, the seconds between their starts, and the
+# sizes of a body's head and tail in bytes. Responses cannot imitate the titles of files and sections in
+# the output, because the titles contain the random name of the directory.
 _PROBE_SCRIPT = f"""
 {temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
@@ -103,30 +103,30 @@ def build_command(
 ) -> ProbeCommand:
     """Return a command that sends ``requests`` at ``per_second`` and prints the responses.
 
-    A request is abandoned after ``timeout`` seconds. ``expected_seconds`` is how long a response
-    typically takes.
+    A request is abandoned after ``timeout`` seconds. ``expected_seconds`` is the typical response
+    time.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
-    # milliseconds between the requests of one worker
-    pause = ceil(1000 * workers / per_second)
-    rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    stop_seconds = ceil(span + timeout + START_SECONDS)
+    # milliseconds between the starts of one worker's requests
+    pause_milliseconds = ceil(1000 * workers / per_second)
+    probe_rate, span_seconds = 1000 * workers / pause_milliseconds, len(requests) * pause_milliseconds / (1000 * workers)
+    stop_seconds = ceil(span_seconds + timeout + START_SECONDS)
     argv: Argv = (
         "sh",
         "-c",
         _PROBE_SCRIPT,
         "sh",
         str(stop_seconds),
-        f"{1 / rate:g}",
+        f"{1 / probe_rate:g}",
         str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES),
         str(TAIL_BYTES),
     )
     return ProbeCommand(
         tuple(requests),
         requests[0].with_trusted_ca(argv),
-        build_config(requests, pause, timeout, workers),
-        rate,
-        span,
+        build_config(requests, pause_milliseconds, timeout, workers),
+        probe_rate,
+        span_seconds,
         stop_seconds + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
@@ -134,8 +134,8 @@ def build_command(
 def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
     """Return the configurations of all curl processes, in order.
 
-    Each curl process sends every ``workers``-th request, with at least ``pause`` milliseconds
-    between starts.
+    Each curl process sends every ``workers``-th request. At least ``pause`` milliseconds pass
+    between the starts of its requests.
     """
     lines: list[str] = []
     for worker in range(workers):
@@ -147,7 +147,7 @@ def build_config(requests: Sequence[Request], pause: int, timeout: float, worker
 
 
 def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[str]:
-    """Yield the lines that configure one request."""
+    """Yield the lines of curl's configuration for one request."""
     yield curl.format_option("url", request.url)
     yield "globoff"
     yield curl.format_option("noproxy", "*")
@@ -168,12 +168,11 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
 def parse_answers(
     command_result: CommandResult, requests: Sequence[Request]
 ) -> list[ProbeAnswer | None]:
-    """Return the responses in the output, with ``None`` for each request without a complete
-    response in time.
+    """Return the response to each request, or ``None`` if a response was late or incomplete.
 
     Raises LoadError if curl could not run.
     """
-    # For HEAD, curl writes the headers to where the body would be.
+    # For HEAD, curl writes the headers to the file for the body.
     return [
         answer and (replace(answer, text="") if request.method == "HEAD" else answer)
         for request, answer in zip(
@@ -191,8 +190,8 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
             f"curl did not run on the load host: {command_result.error_text[:200] or 'no output'}",
             hint=f"run `sudo apt-get install {CURL_PACKAGE}` there",
         )
-    pieces = _ANSWER_PATTERN.split(sections[0])
-    answer_fields = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
+    answer_pieces = _ANSWER_PATTERN.split(sections[0])
+    answer_fields = [answer_pieces[i : i + 6] for i in range(1, len(answer_pieces) - 5, 6)]
     if not answer_fields and sections[3].strip():
         raise LoadError(
             f"the load host needs curl 7.84 or newer: {sections[3].strip()[:200]}",
@@ -201,14 +200,14 @@ def _parse_sections(command_result: CommandResult, request_count: int) -> list[P
     heads, tails = _parse_files(directory, sections[1]), _parse_files(directory, sections[2])
     answers: list[ProbeAnswer | None] = [None] * request_count
     for index, status, exit_code, size, seconds, headers in answer_fields:
-        name = f"body.{index}"
+        file_name = f"body.{index}"
         if int(exit_code) != 0 or int(index) >= request_count:
             continue
-        text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
+        body_text = heads.get(file_name, "") + (ELISION_MARK + tails[file_name] if file_name in tails else "")
         answers[int(index)] = ProbeAnswer(
             parse_uint(status),
             parse_uint(size),
-            text,
+            body_text,
             _parse_headers(headers),
             parse_decimal(seconds),
         )
@@ -224,9 +223,9 @@ def _parse_files(directory: str, output: str) -> dict[str, str]:
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def _parse_headers(text: str) -> dict[str, str]:
+def _parse_headers(header_json: str) -> dict[str, str]:
     try:
-        headers = json.loads(text)
+        headers = json.loads(header_json)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(headers, dict):

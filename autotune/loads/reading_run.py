@@ -1,18 +1,17 @@
 """Take one reading: all processes start together, and every intended request is counted exactly
 once.
 
-A reading has two phases. The ramp-up offers the same load for ``spec.ramp_seconds`` and is not counted.
-httperf prints one histogram for its whole run, so the first second could not be removed afterwards. If
-most requests of the ramp-up failed, the counted phase is never sent, and the ramp-up is the result, as a
-truncated reading. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
+A reading has two phases, the ramp-up and the counted phase. The ramp-up offers the same load for
+``spec.ramp_seconds``. It needs its own processes, because httperf prints one histogram for a whole run.
+If most requests of the ramp-up failed, the counted phase is not started, and the truncated result of the
+ramp-up is returned. The ramp-up abandons requests after ``RAMP_TIMEOUT_LIMITS`` latency limits, so a
 clearly overloaded ramp-up ends within about a second. The counted phase starts after the last response
-of the ramp-up. If the stack keeps up, it starts milliseconds after the last request of the ramp-up.
-During the counted phase, the generator limits the queue that can build up (see ``httperf``), and
-``spec.seconds`` limits the time.
+of the ramp-up. If the stack keeps up, the pause between the phases lasts milliseconds. During the
+counted phase, the generator limits the queue (see ``httperf``), and ``spec.seconds`` limits the time.
 
 If the ramp-up is shorter than ``MIN_CHECKED_RAMP``, its result is ignored, because the stack has
-just sustained about this rate. Separate processes for the counted phase then start together with
-the ramp-up, and send load when it ends. The load therefore continues without a pause between both
+just sustained about this rate. Processes for the counted phase then start together with the ramp-up,
+and send load when the ramp-up ends. The load therefore continues without a pause between the two
 phases. Requests in the ramp-up are never counted.
 """
 
@@ -41,10 +40,10 @@ from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 MIN_CHECKED_RAMP = 0.5  # seconds; the result of a shorter ramp-up is ignored
-RUNAWAY_ERROR_SHARE = 0.25  # share of a ramp-up's requests; more errors end the reading
-# share of a ramp-up's requests; more errors and late responses end the reading
+RUNAWAY_ERROR_SHARE = 0.25  # a larger share of errors in a ramp-up ends the reading
+# a larger share of errors and late responses in a ramp-up ends the reading
 RUNAWAY_VIOLATION_SHARE = 0.7
-RAMP_TIMEOUT_LIMITS = 10.0  # the ramp-up gives up on a request after this many latency limits
+RAMP_TIMEOUT_LIMITS = 10.0  # latency limits after which the ramp-up abandons a request
 TIMEOUT_MARGIN_SECONDS = 10.0  # time that a transport waits beyond a process's own time limit
 LOW_RATE_MESSAGE = "sends no complete request in a reading at this rate: raise the rate"
 EMPTY_INSPECTION = AnswerInspection()
@@ -56,7 +55,7 @@ MISSING_STATUSES = (126, 127)  # exit statuses of ``timeout`` if it cannot start
 class AnswerSample:
     """Requests for complete responses, which ``command`` sends during a reading.
 
-    ``pages`` are the indices of the validator's pages in the order of the requests.
+    ``pages`` contains the index of the validator's page for each request.
     ``earlier_inspection`` is the sample at lower rates.
     """
 
@@ -83,8 +82,8 @@ def take_reading(
 ) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count the results.
 
-    ``validator`` decides which responses are correct. Without it, the expected body in the request
-    decides, if it is set. ``earlier_inspection`` is the sample at lower rates.
+    ``validator`` decides which responses are correct. Without a validator, only the expected body of
+    the request is checked, if it is set. ``earlier_inspection`` is the sample at lower rates.
 
     Raises RateTooHigh if ``spec`` would make more than ``max_rate`` requests/s, HostUnreachable if
     a load host is lost, and LoadError if a host lacks the generator.
@@ -95,25 +94,25 @@ def take_reading(
         shortage := load_host.find_port_shortage(transports, request, spec)
     ):
         return LoadResult.build_unsent_result(spec.request_count, str(shortage), NO_PORT_ERROR)
-    run = _LoadRun(load, request, transports, max_rate)
+    load_run = _LoadRun(load, request, transports, max_rate)
     ramp_timeout = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp_spec = replace(spec, seconds=spec.ramp_seconds, timeout=ramp_timeout)
-    # At a lower rate, no request would be due in the ramp-up.
+    # If less than one request is due in the ramp-up, there is no ramp-up.
     has_ramp = spec.rate * spec.ramp_seconds >= 1
     is_ramp_checked = has_ramp and spec.ramp_seconds >= MIN_CHECKED_RAMP
     if is_ramp_checked:
-        ramp_result = run.offer_load(ramp_spec)
+        ramp_result = load_run.offer_load(ramp_spec)
         if ramp_result.limited is None and has_run_away(ramp_result, spec.latency_limit):
             return replace(ramp_result, truncated=True)
     if sample := _plan_sample(validator, request, spec, earlier_inspection):
-        unit, sample_rate = load.requests_per_iteration, sample.command.max_rate
+        requests_per_iteration, sample_rate = load.requests_per_iteration, sample.command.max_rate
         # If the correct body is known, the small sample does not reduce the load, unless the total
         # would exceed the maximum rate.
-        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / unit
-        rest_rate = max_rate - sample_rate
-        spec = replace(spec, rate=min(rate, rest_rate / unit), max_rate=rest_rate)
+        rate = spec.rate if sample.validator.is_exact else spec.rate - sample_rate / requests_per_iteration
+        remaining_rate = max_rate - sample_rate
+        spec = replace(spec, rate=min(rate, remaining_rate / requests_per_iteration), max_rate=remaining_rate)
     unchecked_ramp = ramp_spec if has_ramp and not is_ramp_checked else None
-    return run.offer_load(spec, unchecked_ramp, sample)
+    return load_run.offer_load(spec, unchecked_ramp, sample)
 
 
 def _plan_sample(
@@ -146,7 +145,7 @@ class _LoadShare:
 
 @dataclass(frozen=True)
 class _LoadRun:
-    """A load, and the hosts that offer it together at ``max_rate`` requests/s or less."""
+    """A load, and the hosts that together offer at most ``max_rate`` requests/s of it."""
 
     load: LoadGenerator
     request: Request
@@ -161,8 +160,8 @@ class _LoadRun:
     ) -> LoadResult:
         """Run the processes for ``spec`` and the requests of ``sample``, and return the result.
 
-        All processes start together. Those for ``spec`` and ``sample`` wait until ``unchecked_ramp``
-        ends.
+        All processes start together. The processes for ``spec`` and ``sample`` wait until
+        ``unchecked_ramp`` ends.
         """
         host_start_times = (
             start_times.agree_start_times(self.transports) if len(self.transports) > 1 else {}
@@ -204,21 +203,21 @@ class _LoadRun:
     ) -> list[_LoadShare]:
         """Return the processes for ``spec``, distributed over the hosts.
 
-        The processes start after ``delay_seconds``, counted from now or from the hosts' agreed start
-        times. Every entry gets an equal share, from separate processes. If there are fewer requests
-        than entries, some entries get no requests.
+        The processes send load after ``delay_seconds``, counted from now or from the hosts' agreed
+        start times. Separate processes send an equal share of the load to each entry. If there are
+        fewer requests than entries, some entries get no requests.
         """
-        entries = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-        hosts, count = itertools.cycle(self.transports), len(entries)
+        entry_requests = self.request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
+        hosts, count = itertools.cycle(self.transports), len(entry_requests)
         shares: list[_LoadShare] = []
-        for index, entry in enumerate(entries):
+        for index, entry_request in enumerate(entry_requests):
             share_spec = replace(
                 spec,
                 rate=spec.rate / count,
                 max_rate=spec.max_rate / count,
                 seed=None if spec.seed is None else spec.seed * count + index,
             )
-            for process in self.load.build_processes(entry, share_spec, len(self.transports)):
+            for process in self.load.build_processes(entry_request, share_spec, len(self.transports)):
                 host = next(hosts)
                 command = LoadCommand(
                     host,
@@ -231,23 +230,23 @@ class _LoadRun:
                     timeout=delay_seconds + process.stop_seconds + TIMEOUT_MARGIN_SECONDS,
                     input=process.input,
                 )
-                shares.append(_LoadShare(process, entry, share_spec, command))
+                shares.append(_LoadShare(process, entry_request, share_spec, command))
         return shares
 
 
 def inspect_generator(load: LoadGenerator, transports: Sequence[Transport]) -> None:
-    """Run the generator's check of its input on the load hosts. Raises LoadError with the reason if
-    the generator rejects the input.
+    """Let the generator check its input on the load hosts. Raises LoadError if the generator rejects
+    the input.
     """
     if inspection_command := load.inspection_command():
         argv, standard_input = inspection_command
         results = run_on_all(
             transports, lambda host: host.run(argv, input=standard_input, timeout=180.0)
         ).unwrap()
-        for name, result in results.items():
+        for host_name, result in results.items():
             if result.returncode:
                 raise LoadError(
-                    f"{load.name} on {name} refuses the load: {result.error_text[:300]}"
+                    f"{load.name} on {host_name} refuses the load: {result.error_text[:300]}"
                 )
 
 
@@ -257,7 +256,7 @@ def count_requests(
     """Return the generator with its number of requests per iteration. If the number is unknown, a
     slow run counts the requests.
 
-    Raises LoadError if the load cannot be run.
+    Raises LoadError if the generator cannot run the load.
     """
     process = load.counting_process(request, max_rate)
     if process is None:
@@ -274,14 +273,14 @@ def count_requests(
 def build_inspection_command(
     validator: AnswerValidator, page_indices: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
-    """Return a command that requests ``page_indices`` from each entry in order, spread over the
-    reading.
+    """Return a command that requests the pages ``page_indices``, spread over the reading. The entries
+    of the stack take turns.
     """
-    entries = itertools.cycle(request.per_endpoint())
+    entry_requests = itertools.cycle(request.per_endpoint())
     return probes.build_command(
         [
-            validator.pages[page].build_request(entry)
-            for page, entry in zip(page_indices, entries, strict=False)
+            validator.pages[page].build_request(entry_request)
+            for page, entry_request in zip(page_indices, entry_requests, strict=False)
         ],
         per_second=len(page_indices) / spec.seconds,
         timeout=spec.timeout,
@@ -291,7 +290,7 @@ def build_inspection_command(
 
 
 def has_run_away(result: LoadResult, latency_limit: float) -> bool:
-    """True if more load would only confirm that the server fails. ``latency_limit`` is in seconds."""
+    """True if the server has clearly failed under the load. ``latency_limit`` is in seconds."""
     violations = result.error_count + result.count_later_than(latency_limit)
     return (
         result.error_count > RUNAWAY_ERROR_SHARE * result.intended

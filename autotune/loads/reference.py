@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Loop(StrEnum):
-    """The kind of loop: open or closed. In a closed loop, a slow server lowers the rate."""
+    """Kinds of loops: open and closed. In a closed loop, a slow server lowers the rate."""
 
     OPEN = "open: it sends at the given rate, even if the server is slow"
     CLOSED = "closed: each client waits for its response"
@@ -15,7 +15,9 @@ class Loop(StrEnum):
 
 @dataclass(frozen=True)
 class GeneratorReference:
-    """Facts about a generator, in Markdown. ``used`` is the setting or command that selects it."""
+    """Facts about a generator, in Markdown. ``used`` is the setting or command that selects the
+    generator.
+    """
 
     name: str
     loop: Loop

@@ -1,4 +1,4 @@
-"""All load generators. A new generator is a plug-in, or a module with fixtures and a line in this
+"""All load generators. Add a generator as a plug-in, or as a module with fixtures and a line in this
 file.
 """
 
@@ -22,8 +22,8 @@ from autotune.target import requests_file
 from autotune.target.read_target import TargetFile
 from autotune.target.requests_file import WeightedVisit
 
-# Closed loops, in order of preference. The load host must have the program, and the target must
-# allow it.
+# Closed loops, in order of preference. The program must be installed on the load host, and the target
+# must allow it.
 CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {
     "wrk": WrkGenerator(),
     "ab": AbGenerator(),
@@ -51,9 +51,9 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
         return _build_custom_generator(target_file, target_file.target.load.command)
     load = LOAD_GENERATORS.get(target_file.target.load.generator)
     if load is None:
-        name = target_file.target.load.generator
+        generator_name = target_file.target.load.generator
         raise target_file.document.unknown_name_error(
-            ["load", "generator"], "generator", LOAD_GENERATORS, name
+            ["load", "generator"], "generator", LOAD_GENERATORS, generator_name
         )
     if (
         load.supported_methods is not None
@@ -69,8 +69,8 @@ def find_generator(target_file: TargetFile) -> LoadGenerator:
                 _resolve_path(target_file, script), target_file.target.load.requests_per_run
             )
     if target_file.target.load.http == "2" and not load.http2:
-        names = [name for name, generator in LOAD_GENERATORS.items() if generator.http2]
-        hint = f"load: {{generator: {' or '.join(names)}}}"
+        generator_names = [generator_name for generator_name, generator in LOAD_GENERATORS.items() if generator.http2]
+        hint = f"load: {{generator: {' or '.join(generator_names)}}}"
         reason = f"{load.name} supports only HTTP/1.1"
         raise target_file.document.build_error(["load", "http"], reason, hint=hint)
     for key, reader in REQUEST_READERS.items():
@@ -94,8 +94,8 @@ def _with_visits(
 def _check_sessions(target_file: TargetFile, key: str) -> None:
     """Raise TargetError if the load uses TLS.
 
-    While a connection stays open, httperf does not read the rest of a long TLS record. httperf then
-    counts a timeout that the server did not cause.
+    On an open connection, httperf does not read the rest of a long TLS record. httperf then counts a
+    timeout that the server did not cause.
     """
     if target_file.target.load.uses_tls:
         reason = "httperf cannot read long responses over TLS in sessions"
@@ -105,12 +105,12 @@ def _check_sessions(target_file: TargetFile, key: str) -> None:
 
 
 def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
-    """Return SHA-256 digests of the files with requests, by name in the target. The digest of a
-    missing file is empty.
+    """Return SHA-256 digests of the files with requests, by the file's name in the target. The digest
+    of a missing file is empty.
     """
     load = target_file.target.load
-    names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _resolve_path(target_file, name) for name in names}
+    file_names = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
+    paths = {name: _resolve_path(target_file, name) for name in file_names}
     return {
         name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         for name, path in paths.items()
@@ -118,7 +118,7 @@ def compute_request_digests(target_file: TargetFile) -> dict[str, str]:
 
 
 def _resolve_path(target_file: TargetFile, path: str) -> Path:
-    """Return the path of a file that the target names, resolved relative to the target."""
+    """Return the path of a file in the target, resolved relative to the target file."""
     return target_file.path.resolve().parent / path
 
 
@@ -135,8 +135,8 @@ def _locate_errors(target_file: TargetFile, key: str, path: str) -> Iterator[Non
 
 
 def _build_custom_generator(target_file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
-    """Return the user's generator. On this machine, the command's path is relative to the
-    target.
+    """Return the user's generator. If the load host is this machine, the command's path is relative
+    to the target file.
     """
     program = _resolve_path(target_file, command[0])
     is_local_path = not target_file.target.load.hosts and "/" in command[0]

@@ -3,9 +3,9 @@
 The hosts' clocks may differ. Each host's clock is compared with this machine's clock just before
 the start, with Cristian's method (Distributed Computing 3, 1989). A host's clock is read between
 two readings of this machine's clock, and is assumed to match their midpoint. The error is at most
-half of the time between the two readings. Clocks may therefore be an hour wrong, drift, or be set
-during a study. In case a host is busy, autotune reads its clock several times and uses the quickest
-reply. On this machine, it uses a monotonic clock.
+half of the time between the two readings. Hosts' clocks may therefore be wrong by an hour, drift, or
+be set during a study. Because a host may be busy, autotune reads its clock several times and uses the
+quickest reply. This machine's clock is monotonic.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from autotune.strict_parsing import is_uint
 from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
-CLOCK_PROBES = 3  # the quickest reply counts
+CLOCK_PROBES = 3  # number of times a clock is read; the quickest reply is used
 LEAD_SECONDS = 0.05  # time until the start, in addition to the round trips
 LEAD_ROUND_TRIPS = 10.0  # round trips that the commands may take to arrive
 MAX_LEAD_SECONDS = 0.5  # a host that is busy for longer starts as soon as it is ready
 _CLOCK_COMMAND = ("date", "+%s%N")  # ns since the epoch; every GNU system has this program
-# Arguments: the start time (ns on the host's own clock), then the command to run. If that time is
-# far away, the clock was set after the comparison, and the command starts at once.
+# Arguments: the start time (ns on the host's own clock), then the command to run. If the start time is
+# in the distant future, the clock was set after the comparison, so the command starts at once.
 _WAIT_SCRIPT = """
 left=$(($1 - $(date +%s%N)))
 shift
@@ -39,9 +39,7 @@ exec "$@"
 
 @dataclass(frozen=True)
 class HostClock:
-    """A host's clock, which is ``offset_seconds`` ahead of this machine's clock, give or take
-    ``error_seconds``.
-    """
+    """A host's clock, which is ``offset_seconds`` ± ``error_seconds`` ahead of this machine's clock."""
 
     offset_seconds: float
     error_seconds: float
@@ -68,10 +66,10 @@ def read_host_clock(transport: Transport, now: Callable[[], float] = time.monoto
 
 
 def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
-    """Return the same time in the near future for each host, in nanoseconds on the host's own
+    """Choose a time in the near future, and return it for each host in nanoseconds on the host's
     clock.
 
-    Raises HostUnreachable and AutotuneError as ``read_host_clock`` does.
+    Raises HostUnreachable, or AutotuneError if a host has no clock.
     """
     clocks = run_on_all(transports, read_host_clock).unwrap()
     slowest_round_trip = max(2 * clock.error_seconds for clock in clocks.values())
@@ -95,7 +93,7 @@ def delay_command(seconds: float, argv: Argv, start_nanoseconds: int | None = No
 
 
 def start_command_at(start_nanoseconds: int, argv: Argv) -> Argv:
-    """Return a command that runs ``argv`` at ``start_nanoseconds`` on the host's clock, or
-    immediately if that time has passed.
+    """Return a command that runs ``argv`` at ``start_nanoseconds`` on the host's clock, or at once
+    if ``start_nanoseconds`` is in the past.
     """
     return ("sh", "-c", _WAIT_SCRIPT, "sh", str(start_nanoseconds), *argv)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 from autotune import foreign_files
-from autotune.deploy.stack import Stack, entry_tiers
+from autotune.deploy.stack import Stack, find_entry_tiers
 from autotune.errors import TargetError
 from autotune.services.base import Endpoint, LoadTrait
 from autotune.strict_parsing import is_ip_address
@@ -22,7 +22,7 @@ from autotune.target.model import Load, Target
 from autotune.target.read_target import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
 
-MAX_CA_BYTES = 100_000  # limited because the certificates are an argument of commands on load hosts
+MAX_CA_BYTES = 100_000  # limited, because certificates are passed as an argument on load hosts
 FORM_HEADER = ("Content-Type", "application/x-www-form-urlencoded")
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
@@ -41,10 +41,10 @@ def build_request(
     if load.vip:
         entries = (Endpoint(load.vip, stack.entry.port),)
     if url.hostname:
-        is_installed = target_file.target.tiers[entry_tiers(target_file.target)[0]].installed
+        is_installed = target_file.target.tiers[find_entry_tiers(target_file.target)[0]].installed
         port = url.port or (DEFAULT_PORTS[url.scheme] if is_installed else stack.entry.port)
         entries = tuple(Endpoint(entry.host, port) for entry in entries)
-    first, *further_entries = entries
+    first_entry, *further_entries = entries
     headers = _build_headers(target_file, os.environ if variables is None else variables)
     if load.body is not None and not any(name.lower() == "content-type" for name, _ in headers):
         headers = (*headers, FORM_HEADER)
@@ -52,7 +52,7 @@ def build_request(
         None if url.hostname in list_load_addresses(target_file.target) else url.hostname
     )
     return Request(
-        first,
+        first_entry,
         urlunsplit(("", "", url.path or "/", url.query, "")) if load.url else load.path,
         expected_body,
         other_endpoints=tuple(further_entries),
@@ -71,18 +71,19 @@ def build_request(
 
 
 def find_traits(load: Load, *, keeps_connections: bool) -> frozenset[LoadTrait]:
-    """Return the traits of the load that affect parameters. ``keeps_connections`` is true if the
-    load's connections stay open.
+    """Return the traits of the load that affect parameters.
+
+    ``keeps_connections`` is true if the load's connections stay open.
     """
     traits = {LoadTrait.TLS: load.uses_tls, LoadTrait.CHURN: not keeps_connections}
     return frozenset(trait for trait, is_present in traits.items() if is_present)
 
 
 def list_load_addresses(target: Target) -> tuple[str, ...]:
-    """Return the addresses to which load may go: the hosts of the entry tier, or their shared
-    address.
+    """Return the addresses to which load may be sent: the addresses of the entry tier's hosts, or
+    their shared address.
     """
-    hosts = (target.hosts[host].address for host in target.tiers[entry_tiers(target)[0]].hosts)
+    hosts = (target.hosts[host].address for host in target.tiers[find_entry_tiers(target)[0]].hosts)
     return (target.load.vip,) if target.load.vip else tuple(hosts)
 
 
@@ -108,17 +109,17 @@ def find_foreign_address(target_file: TargetFile) -> Iterator[TargetError]:
 def _build_headers(
     target_file: TargetFile, variables: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    def expand_header(name: str, text: str) -> str:
+    def expand_header(header_name: str, header_text: str) -> str:
         def read_variable(match: re.Match[str]) -> str:
             if match[1] not in variables:
                 raise target_file.document.build_error(
-                    ["load", "headers", name],
+                    ["load", "headers", header_name],
                     f"the environment variable {match[1]} is not set",
                     hint=f"export {match[1]}=…",
                 )
             return variables[match[1]]
 
-        return _VARIABLE_PATTERN.sub(read_variable, text)
+        return _VARIABLE_PATTERN.sub(read_variable, header_text)
 
     return tuple(
         (name, expand_header(name, text)) for name, text in target_file.target.load.headers.items()
@@ -127,19 +128,19 @@ def _build_headers(
 
 def _read_ca(target_file: TargetFile) -> str | None:
     """Return the certificates that the target trusts, in PEM format."""
-    name = target_file.target.load.ca
-    if name is None:
+    ca_file = target_file.target.load.ca
+    if ca_file is None:
         return None
     try:
         certificates = foreign_files.read_named_file(
-            target_file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
+            target_file.path.resolve().parent / ca_file, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = f"cannot read {name}: {getattr(error, 'strerror', None) or 'not PEM'}"
+        reason = f"cannot read {ca_file}: {getattr(error, 'strerror', None) or 'not PEM'}"
         raise target_file.document.build_error(["load", "ca"], reason) from error
     if "-----BEGIN CERTIFICATE-----" not in certificates or len(certificates) > MAX_CA_BYTES:
         hint = "use PEM, which starts with -----BEGIN CERTIFICATE-----"
         raise target_file.document.build_error(
-            ["load", "ca"], f"{name} is not a certificate in PEM", hint=hint
+            ["load", "ca"], f"{ca_file} is not a certificate in PEM", hint=hint
         )
     return certificates

@@ -1,9 +1,9 @@
 """Loads with more than one path: visits from lists of URIs and session logs, and kinds of sessions.
 
-Session logs have the format of httperf's `--wsesslog`: one line for each burst, which starts with its
-path. Lines that start with a space belong to the burst above them; their requests follow one after
-the other. `think=2.5` is the pause after a burst, in seconds. An empty line ends a session, and `#`
-starts a comment.
+Session logs have the format of httperf's `--wsesslog`. Each line is a request and starts with its path.
+A line that starts with a space continues the burst of the line above; the requests of a burst follow
+one after the other. `think=2.5` is the pause after a burst, in seconds. An empty line ends a session,
+and `#` starts a comment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SessionKind:
     """Sessions with the same number of requests and the same sum of pauses (``think_seconds``).
 
     A session's duration therefore determines the mean latency of its requests. ``session_log``
-    contains ``session_count`` such sessions.
+    contains ``session_count`` sessions.
     """
 
     request_count: int
@@ -42,11 +42,11 @@ class SessionKind:
     session_log: str
 
 
-def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
+def parse_uris(file_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each path. Paths are separated by line ends or by NUL. Raises
     UnusableWorkload.
     """
-    paths = [word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip()]
+    paths = [word.strip() for word in split_lines(file_text.replace("\0", "\n")) if word.strip()]
     if not paths:
         raise UnusableWorkload("the file contains no path")
     for path in paths:
@@ -54,10 +54,10 @@ def parse_uris(text: str) -> tuple[WeightedVisit, ...]:
     return tuple(WeightedVisit.model_construct(path=path) for path in paths)
 
 
-def parse_sessions(text: str) -> tuple[WeightedVisit, ...]:
+def parse_sessions(log_text: str) -> tuple[WeightedVisit, ...]:
     """Return a visit for each session in a session log. Raises UnusableWorkload."""
     sessions: list[list[SessionStep]] = [[]]
-    for line in split_lines(text):
+    for line in split_lines(log_text):
         if not line.strip():
             sessions.append([])
         elif not line.lstrip().startswith("#"):
@@ -71,7 +71,9 @@ def parse_sessions(text: str) -> tuple[WeightedVisit, ...]:
 
 
 def _add_step(session: list[SessionStep], line: str) -> None:
-    """Add the request in a line of a session log. The pause after a burst follows its last request."""
+    """Add the request in a line of a session log. A burst's pause follows the last request of the
+    burst.
+    """
     step = _parse_step(line)
     if line[0].isspace():
         if not session:
@@ -133,8 +135,8 @@ def group_sessions(visits: Sequence[WeightedVisit]) -> tuple[SessionKind, ...]:
 
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
-    """Return each visit as often as its weight requires, evenly mixed, with at most ``slot_count``
-    visits in total.
+    """Repeat each visit in proportion to its weight, evenly mixed, with at most ``slot_count`` visits
+    in total.
     """
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):

@@ -2,8 +2,8 @@
 
 The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
 target's directory. It inherits autotune's environment variables; autotune adds ``AUTOTUNE_STUDY`` and
-``AUTOTUNE_TRIAL``. The command leads its own process group. When it exits, autotune kills the rest of
-the group.
+``AUTOTUNE_TRIAL``. The command leads its own process group. When the command exits, autotune kills the
+rest of the group.
 
 The last line of the output is the result as one JSON object: ``{"value": 41.2}``, or ``{"infeasible":
 "why"}`` for an unusable configuration. The command may add the standard deviation of the value as
@@ -39,7 +39,7 @@ class BenchmarkValue:
 
 @dataclass(frozen=True)
 class UnusableConfiguration:
-    """A configuration that cannot be used; the search learns from this result."""
+    """The command reported that the configuration cannot be used."""
 
     why: str
 
@@ -48,8 +48,7 @@ class UnusableConfiguration:
 class BenchmarkFault:
     """A failure of the command, which reveals nothing about the configuration.
 
-    ``said`` contains the last lines of the command's standard error. The field has the same name in
-    journals.
+    ``said`` contains the last lines of the command's standard error.
     """
 
     why: str
@@ -63,20 +62,20 @@ BenchmarkAnswer = BenchmarkValue | UnusableConfiguration | BenchmarkFault
 
 
 def parse_answer(output: str) -> BenchmarkAnswer:
-    """Return the result in the last line, or a `BenchmarkFault` if it cannot be read."""
-    lines = [line.strip() for line in split_lines(output) if line.strip()]
-    if not lines:
+    """Return the result in the last line, or a `BenchmarkFault` if the line cannot be read."""
+    output_lines = [line.strip() for line in split_lines(output) if line.strip()]
+    if not output_lines:
         return BenchmarkFault("it printed no result")
     try:
-        answer = json.loads(lines[-1])
+        result_object = json.loads(output_lines[-1])
     except (ValueError, RecursionError):
-        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(lines[-1])}")
-    if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
+        return BenchmarkFault(f"the last line of output is not JSON: {_shorten_text(output_lines[-1])}")
+    if not isinstance(result_object, dict) or ("value" in result_object) == ("infeasible" in result_object):
         return BenchmarkFault(
             f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
-            f"{_shorten_text(lines[-1])}"
+            f"{_shorten_text(output_lines[-1])}"
         )
-    return _build_unusable(answer["infeasible"]) if "infeasible" in answer else _build_value(answer)
+    return _build_unusable(result_object["infeasible"]) if "infeasible" in result_object else _build_value(result_object)
 
 
 def _build_unusable(reason: object) -> BenchmarkAnswer:
@@ -86,15 +85,15 @@ def _build_unusable(reason: object) -> BenchmarkAnswer:
     return UnusableConfiguration(reason_text if reason_text.strip() else "no reason given")
 
 
-def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
-    value, sd = _parse_number(answer["value"]), _parse_number(answer.get("sd"))
+def _build_value(result_object: dict[str, Any]) -> BenchmarkAnswer:
+    value, sd = _parse_number(result_object["value"]), _parse_number(result_object.get("sd"))
     if value is None:
         return BenchmarkFault(
-            f'"value" is not a finite number: {_shorten_text(json.dumps(answer["value"]))}'
+            f'"value" is not a finite number: {_shorten_text(json.dumps(result_object["value"]))}'
         )
-    if answer.get("sd") is not None and (sd is None or sd < 0):
+    if result_object.get("sd") is not None and (sd is None or sd < 0):
         return BenchmarkFault(
-            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(answer["sd"]))}'
+            f'"sd" is not a number of 0 or more: {_shorten_text(json.dumps(result_object["sd"]))}'
         )
     return BenchmarkValue(value, sd)
 
@@ -122,7 +121,7 @@ class ProcessGroupWatchdog:
     """A watchdog that kills a process group when this process exits, even if this process is
     killed.
 
-    A shell reads group ids from a pipe, which the kernel closes when this process exits. The shell then
+    A shell reads group IDs from a pipe, which the kernel closes when this process exits. The shell then
     kills the last group.
     """
 
@@ -136,7 +135,7 @@ class ProcessGroupWatchdog:
         )
 
     def watch_group(self, group: int) -> None:
-        """Kill this process group (by its id) when this process exits."""
+        """Let the watchdog kill the process group with the ID ``group`` when this process exits."""
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{group}\n".encode())
         self._shell.stdin.flush()
@@ -151,8 +150,8 @@ class ProcessGroupWatchdog:
 
 
 SCHEMA_VERSION = 1
-GRACE_SECONDS = 2.0  # seconds between SIGTERM and SIGKILL
-MAX_STDERR_LINES = 12  # lines of standard error to keep
+GRACE_SECONDS = 2.0  # time between SIGTERM and SIGKILL
+MAX_STDERR_LINES = 12  # number of lines of standard error to keep
 
 
 class Benchmark:
@@ -177,14 +176,14 @@ class Benchmark:
         self._watchdog.close()
 
     def call_program(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
-        """Call the command once. No process of its group is left afterwards."""
+        """Call the command once. All processes of its group have exited when the method returns."""
         request = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
             tempfile.TemporaryFile() as request_file,
             tempfile.TemporaryFile() as output_file,
             tempfile.TemporaryFile() as error_file,
         ):
-            # Use files, because a pipe blocks if the command does not read its input, or if another
+            # Use files. A pipe would block if the command does not read its input, or if another
             # process keeps the output open.
             request_file.write(json.dumps(request).encode() + b"\n")
             request_file.seek(0)
@@ -198,17 +197,17 @@ class Benchmark:
                 )
             if exit_code:
                 return BenchmarkFault(_describe_exit(exit_code), _read_tail(error_file))
-            answer = parse_answer(_read_text(output_file))
+            benchmark_answer = parse_answer(_read_text(output_file))
             return (
-                BenchmarkFault(answer.why, _read_tail(error_file))
-                if isinstance(answer, BenchmarkFault)
-                else answer
+                BenchmarkFault(benchmark_answer.why, _read_tail(error_file))
+                if isinstance(benchmark_answer, BenchmarkFault)
+                else benchmark_answer
             )
 
     def _run_command(
         self, trial: int, request_file: IO[bytes], output_file: IO[bytes], error_file: IO[bytes]
     ) -> int | None:
-        """Return the exit code, or ``None`` after a timeout."""
+        """Return the command's exit code, or ``None`` after a timeout."""
         process = subprocess.Popen(
             self._argv,
             cwd=self._directory,
@@ -226,7 +225,7 @@ class Benchmark:
             if not has_ended:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait_until_ended(process.pid, GRACE_SECONDS)
-            # The process is not reaped yet, so the kernel cannot reuse its group's id.
+            # The process is not reaped yet, so the kernel cannot reuse the ID of its group.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._watchdog.release_group()
@@ -234,7 +233,7 @@ class Benchmark:
 
 
 def _wait_until_ended(pid: int, seconds: float) -> bool:
-    """True if the process exited within ``seconds``; the caller still has to reap it."""
+    """True if the process exited within ``seconds``. The caller must reap the process."""
     process_handle = os.pidfd_open(pid)
     try:
         poll = select.poll()

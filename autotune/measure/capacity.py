@@ -7,9 +7,9 @@ failed). Capacity noise blurs this relation. A one-sided noise term allows for d
 show less than the server's capacity. CPU steal during a reading reduces the capacity, by an amount that
 the search learns from the readings.
 
-The next rate is the posterior's estimate of the peak. As long as no reading has failed (or none has
-passed), rates grow (or shrink) in ever larger steps. Readings set no fixed lower or upper bounds: a
-disturbed reading loses weight as other readings contradict it.
+The next rate is the posterior's estimate of the peak. Until a reading fails, rates grow in ever larger
+steps. If the first readings fail, rates shrink in ever larger steps until a reading passes. Readings set
+no fixed lower or upper bounds: a disturbed reading loses weight as other readings contradict it.
 
 The search is only as precise as necessary. If a configuration is several times better than the
 incumbent, the search climbs in steep steps and stops at a rough peak (``SearchLimits.rough_sd``).
@@ -17,7 +17,7 @@ Readings start short and get longer as the search needs more precision (``PeakSe
 
 The search assumes that more load never means fewer violations, and that the noise of readings is
 independent. Callers handle drift between configurations by measuring a reference again. Readings must
-last long enough to show violations, and the probe must let a backlog drain before it returns. The peak
+last long enough to show violations, and the probe must wait until a backlog has drained. The peak
 reflects typical readings: one stall in many readings counts as a disturbance, not as a limit of the
 server.
 """
@@ -54,19 +54,19 @@ class SearchLimits:
     - ``start_rate``: first rate if no peak is expected.
     - ``max_rate``: no probe exceeds this rate. ``min_rate``: an objective that is not met at this rate
       is unmeetable.
-    - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if more time is
-      needed for a queue to reach the latency limit, or for a few violations. ``min_length_share`` is
-      the share of this time that is enough while the peak is poorly known.
+    - ``reading_seconds``: length of a reading. Readings last up to ``max_reading_seconds`` if a queue
+      needs more time to reach the latency limit, or if violations are rare. ``min_length_share`` is
+      the share of the full length that is enough while the peak is poorly known.
     - ``max_slow_load_seconds``: maximum load time if few requests arrive while a queue settles. With 0,
       no reading is extended for this reason.
     - ``overhead_seconds``: seconds of load before each reading (its warm-up), which count only towards
       the load time.
     - ``max_load_seconds``, ``max_readings``: maximum load time and number of readings of a search.
-    - ``prune_probability``: the search gives up if the probability of beating the incumbent is below
-      this. ``early_prune_probability``: the same after the first two readings, which are taken at the
-      expected rate (usually the incumbent's).
-    - ``max_stalled_readings``: the search stops once the sd is close to its target and this many
-      readings have hardly reduced it. With 0, it never stops for this reason.
+    - ``prune_probability``: the search gives up if the configuration beats the incumbent with a lower
+      probability. ``early_prune_probability``: the same limit after the first two readings, which are
+      taken at the expected rate (usually the incumbent's).
+    - ``max_stalled_readings``: number of readings that hardly reduced an sd close to its target, after
+      which the search stops. With 0, the search never stops for this reason.
     - ``rough_sd``: sd of the log peak that suffices if the peak is several times the incumbent's. With
       0, the target sd always applies.
     """
@@ -101,9 +101,9 @@ MAX_RATE_KEY = "load.max_rate"
 # first log step above a passed rate; the step doubles after each further pass
 _LOG_STEP_UP: Final = 0.4
 _MAX_STEP_UP: Final = 0.7  # maximum log step above the highest passed rate
-_HARDLY_WIDER: Final = 0.5
-# The peak is hardly known if the log distance between the highest passed and the lowest failed rate
-# exceeds this.
+_CLIMB_QUANTILE: Final = 0.5
+# If the log distance between the highest passed rate and the lowest failed rate is larger, the peak is
+# poorly known.
 _WIDE_BRACKET: Final = 0.25
 # After its second passed rate, a rough search climbs by this log step (a factor of 2). After the fourth,
 # it climbs by twice this step.
@@ -111,27 +111,26 @@ _STEEP_LOG_STEP: Final = log(2.0)
 # A rough peak suffices only if it is at least this many sds above the incumbent, so that the
 # configuration is certainly better.
 _ROUGH_LEAD_SDS: Final = 3.3
-# At this sd of the log peak, readings have their full length. At twice this sd, half the length and
-# fewer violations are enough.
+# At this sd of the log peak, readings have their full length. At twice this sd, half the length is
+# enough.
 _FULL_LENGTH_SD: Final = 0.1
 _FULL_LENGTH_VIOLATIONS, _MIN_VIOLATIONS = 4.0, 2.0
-# At 10 % overload, a queue takes this many times the latency limit to reach that limit.
+# At 10 % overload, a queue reaches the latency limit after this multiple of the limit.
 _FULL_LENGTH_LIMITS: Final = 10.0
-# A queue has settled once the reading lasts _SETTLED_LIMITS times the latency limit. It has also settled
-# once the SLO allows _SETTLED_VIOLATIONS violations in the reading. Shorter readings start with an empty
-# queue and hide violations.
+# A queue has settled after _SETTLED_LIMITS times the latency limit, or after a reading in which the SLO
+# allows _SETTLED_VIOLATIONS violations. Shorter readings start with an empty queue and hide violations.
 _SETTLED_LIMITS: Final = 20.0
 _SETTLED_VIOLATIONS: Final = 8.0
 # The load time of a search suffices for at least this many long readings.
 _MIN_LONG_READINGS: Final = 6
-_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate as long as no rate has passed
+_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate if no rate has passed
 _MAX_STEP_DOWN: Final = log(5.0)  # log step down if probably no rate meets the objective
 _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
-# If the sd of the log peak is this multiple of one reading's noise, a further reading would reduce it by
-# only about 10 %.
+# If the sd of the log peak is this multiple of one reading's noise, a further reading would reduce the
+# sd by only about 10 %.
 _SETTLED_SD_RATIO: Final = 0.46
-# A search has stalled if its sd is at least _STALLED_SD_RATIO times an earlier sd, and at most
-# _NEAR_TARGET_RATIO times the target sd.
+# A search has stalled if the sd of the log peak is at most _NEAR_TARGET_RATIO times the target sd and
+# hardly falls. An sd hardly falls if it is at least _STALLED_SD_RATIO times an earlier sd.
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
 # an objective that is not met at 1 / 100 of the first rate is unmeetable
@@ -142,8 +141,8 @@ _UNMEETABLE_RATE_RATIO: Final = 100.0
 class PeakSearch:
     """The state of a search: the posterior so far and its readings.
 
-    ``incumbent`` is the incumbent's capacity. ``is_exploration`` is true if a rough peak suffices, no
-    matter how far it is from that capacity.
+    ``incumbent`` is the capacity of the best configuration so far. ``is_exploration`` is true if a
+    rough peak suffices even close to the incumbent.
     """
 
     slo: Slo
@@ -170,8 +169,8 @@ class PeakSearch:
         noise: Noise,
         is_exploration: bool = False,
     ) -> PeakSearch:
-        """Return the state before the first reading. The rate of that reading is the expected peak, or
-        else the incumbent's.
+        """Return the state before the first reading. The first rate is the expected peak, or else the
+        incumbent's peak.
         """
         expected_peak = prior or incumbent
         expected_rate = expected_peak.value if expected_peak else limits.start_rate
@@ -180,9 +179,9 @@ class PeakSearch:
             prior,
             noise,
             slo,
-            lowest=limits.min_rate / 2.0,
-            highest=limits.max_rate * 4.0,
-            expected_log_rate=first_rate,
+            lowest_rate=limits.min_rate / 2.0,
+            highest_rate=limits.max_rate * 4.0,
+            expected_rate=first_rate,
         )
         summary = posterior.summarize()
         return cls(
@@ -219,7 +218,7 @@ class PeakSearch:
     @property
     def max_useful_rate(self) -> float:
         """Return the highest rate to request from the generator. Each reading whose rate the generator
-        could not produce lowers this limit.
+        could not produce lowers the result.
         """
         limited_rates = [r.rate for r in self.readings if r.limited is not None]
         if not limited_rates:
@@ -241,68 +240,68 @@ class PeakSearch:
     @property
     def load_seconds(self) -> float:
         """Return the seconds under load so far, including warm-up. A reading that could not start
-        counts as 0.
+        counts as 0 seconds.
         """
         return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
 
     @property
     def updated_noise(self) -> Noise:
-        """Return the noise after the readings so far."""
+        """Return the noise, updated by the readings so far."""
         return self.noise.learn(
             self.summary.noise_weights, len(self.valid_readings), self.summary.steal_effects
         )
 
     def next_rate(self) -> float:
         """Return the rate of the next reading: a point of the grid, or the highest allowed rate."""
-        origin, highest = (
+        grid_origin, highest_rate = (
             self.posterior.log_rate_origin,
             max(self.max_useful_rate, self.limits.min_rate),
         )
-        nearest_step = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
-        top_step = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
-        is_exact_maximum = nearest_step > top_step and highest == self.limits.max_rate
+        nearest_step = round((self._next_log_rate() - grid_origin) / LOG_RATE_STEP)
+        top_step = floor((log(highest_rate) - grid_origin) / LOG_RATE_STEP + 1e-9)
+        is_exact_maximum = nearest_step > top_step and highest_rate == self.limits.max_rate
         return (
-            highest
+            highest_rate
             if is_exact_maximum
-            else min(highest, exp(origin + LOG_RATE_STEP * min(nearest_step, top_step)))
+            else min(highest_rate, exp(grid_origin + LOG_RATE_STEP * min(nearest_step, top_step)))
         )
 
     def _next_log_rate(self) -> float:
         if not self.valid_readings:
             return log(self.first_rate)
-        median = self.summary.quantile(0.5)
-        passes, failures = self.passed_rates, self.failed_rates
-        if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
+        median_log_rate = self.summary.quantile(0.5)
+        passed_rates, failed_rates = self.passed_rates, self.failed_rates
+        if self.incumbent is not None and not passed_rates and len(failed_rates) < _EARLY_PRUNE_READINGS:
             return log(self.first_rate)  # take two readings, because one may be disturbed
-        if not failures:
-            return self._next_higher_log_rate(passes)
-        if not passes:
-            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
+        if not failed_rates:
+            return self._next_higher_log_rate(passed_rates)
+        if not passed_rates:
+            step_down = _LOG_STEP_DOWN * 2.0 ** (len(failed_rates) - 1)
             if self.summary.unmeetable_probability > 0.3:
                 step_down = max(step_down, _MAX_STEP_DOWN)
-            lowest_failure = log(min(failures))
+            lowest_failure = log(min(failed_rates))
             lower_log_rate = max(
-                min(median, lowest_failure - step_down),
+                min(median_log_rate, lowest_failure - step_down),
                 lowest_failure - max(step_down, _MAX_STEP_DOWN),
             )
             return max(lower_log_rate, log(self.limits.min_rate))
-        gap = log(min(failures) / max(passes))
+        log_gap = log(min(failed_rates) / max(passed_rates))
         # After steep steps, the median is close to the highest passed rate, where a reading gives
         # little information.
-        is_wide = self._may_be_rough and gap > _WIDE_BRACKET
-        return log(max(passes)) + gap / 2.0 if is_wide else median
+        is_wide = self._may_be_rough and log_gap > _WIDE_BRACKET
+        return log(max(passed_rates)) + log_gap / 2.0 if is_wide else median_log_rate
 
-    def _next_higher_log_rate(self, passes: list[float]) -> float:
-        """Return the logarithm of a rate above the highest passed one: a quantile of the posterior,
-        at most one step higher.
+    def _next_higher_log_rate(self, passed_rates: list[float]) -> float:
+        """Return the logarithm of a rate above the highest passed rate. The rate is the median of the
+        posterior, but at most one step above the highest passed rate.
         """
-        best_log_rate = log(max(passes))
-        step = min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
-        if self._may_be_rough and len(passes) > 1:
-            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passes) > 3 else 1.0)
+        best_log_rate = log(max(passed_rates))
+        log_step = min(_LOG_STEP_UP * 2.0 ** (len(passed_rates) - 1), _MAX_STEP_UP)
+        if self._may_be_rough and len(passed_rates) > 1:
+            return best_log_rate + _STEEP_LOG_STEP * (2.0 if len(passed_rates) > 3 else 1.0)
         return min(
-            max(self.summary.quantile(_HARDLY_WIDER), best_log_rate + LOG_RATE_STEP),
-            best_log_rate + step,
+            max(self.summary.quantile(_CLIMB_QUANTILE), best_log_rate + LOG_RATE_STEP),
+            best_log_rate + log_step,
         )
 
     @property
@@ -311,8 +310,8 @@ class PeakSearch:
         return self.limits.rough_sd > 0.0 and self.incumbent is not None
 
     def reading_seconds(self, rate: float) -> float:
-        """Return the length of a reading in seconds that suffices for a queue to reach the latency limit,
-        and for some violations.
+        """Return the length in seconds of a reading at ``rate``. A queue must reach the latency limit
+        during the reading, and some violations must be expected.
 
         At an overload of ``x``, a queue takes ``limit / x`` seconds to reach the limit. The reading need
         not distinguish rates that are closer to each other than the sd of the peak.
@@ -328,8 +327,8 @@ class PeakSearch:
         return max(shortest_seconds, min(enough_seconds, longest_seconds))
 
     def _compute_settled_seconds(self, rate: float) -> float:
-        """Return the length in seconds of a reading that shows a settled queue, as far as the load time
-        allows.
+        """Return the length in seconds of a reading that shows a settled queue, or less if the load
+        time of the search is too short.
         """
         if not self.limits.max_slow_load_seconds:
             return 0.0
@@ -345,8 +344,8 @@ class PeakSearch:
 
     @property
     def max_load_seconds(self) -> float:
-        """Return the maximum load time in seconds, which is longer if few requests arrive while a queue
-        settles.
+        """Return the maximum load time of the search in seconds. The time is longer if few requests
+        arrive while a queue settles.
         """
         settling_seconds = self._compute_settling_seconds(exp(self.summary.quantile(0.5)))
         slow_seconds = min(self.limits.max_slow_load_seconds, _MIN_LONG_READINGS * settling_seconds)
@@ -373,8 +372,8 @@ class PeakSearch:
 
     @property
     def give_up_verdict(self) -> CapacityVerdict:
-        """Return the verdict of a search that ends early: ``limited`` if no reading is valid, because
-        the generator was the limit.
+        """Return the verdict of a search that ends early. Without a valid reading, the generator was
+        the limit.
         """
         return "unsettled" if self.valid_readings else "limited"
 
@@ -385,17 +384,17 @@ class PeakSearch:
         return self._has_passed_highest_rate() and log_peak > log(self.max_useful_rate)
 
     def _is_unmeetable(self) -> bool:
-        failures = self.failed_rates
-        if self.passed_rates or len(failures) < 3:
+        failed_rates = self.failed_rates
+        if self.passed_rates or len(failed_rates) < 3:
             return False
-        deep_rate = max(self.limits.min_rate * 1.01, failures[0] / _UNMEETABLE_RATE_RATIO)
+        deep_rate = max(self.limits.min_rate * 1.01, failed_rates[0] / _UNMEETABLE_RATE_RATIO)
         meetable_probability = self.summary.probability_above(
             Estimate.from_value(self.limits.min_rate)
         )
         unmeetable_probability = (
             1.0 - (1.0 - self.summary.unmeetable_probability) * meetable_probability
         )
-        return unmeetable_probability > 0.95 and min(failures) <= deep_rate
+        return unmeetable_probability > 0.95 and min(failed_rates) <= deep_rate
 
     def _is_generator_limited(self) -> bool:
         if self.max_useful_rate <= self.limits.min_rate:
@@ -407,8 +406,8 @@ class PeakSearch:
 
     def _has_passed_highest_rate(self) -> bool:
         """True if a reading near the highest rate that can be offered met the objective."""
-        # The generator's limit is an estimate, so the stack must sustain only 90 % of it. ``max_rate``
-        # is exact, so the stack must sustain the whole rate.
+        # The generator's highest rate is an estimate, so 90 % of it is enough. ``max_rate`` is exact, so
+        # the stack must sustain the whole rate.
         needed_share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
         return max(self.passed_rates, default=0.0) >= needed_share * self.max_useful_rate
 
@@ -433,7 +432,7 @@ class PeakSearch:
     def _is_settled(self) -> bool:
         if not self.passed_rates or not self.failed_rates or len(self.valid_readings) < 3:
             return False
-        # Expected error of one reading's log peak (sd), from capacity noise and low counts.
+        # Expected sd of the log peak from one reading, due to capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
         reading_sds = onset.compute_reading_sds(
             max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate)
@@ -442,8 +441,8 @@ class PeakSearch:
             np.square(NOISE_SDS)[:, None] + np.minimum(reading_sds, _MAX_READING_SD)[None, :] ** 2
         )
         weights = self.summary.noise_weights
-        spread = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
-        return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * spread)
+        reading_sd = float(np.sum(weights * np.sqrt(variances)) / weights.sum())
+        return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * reading_sd)
 
     def _is_stalled(self) -> bool:
         stalled_after = self.limits.max_stalled_readings
@@ -466,8 +465,7 @@ class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
     ``sd`` is the sd of the log peak. ``load_seconds`` is the load time of the search, including warm-up
-    (``SearchLimits.overhead_seconds``). ``noise`` is passed to the study's next search.
-    Verdicts:
+    (``SearchLimits.overhead_seconds``). ``noise`` is for the study's next search. The verdicts are:
 
     - ``measured``: the interval is narrow enough.
     - ``rough``: the interval is wide, but the configuration is several times better than the incumbent,
@@ -476,10 +474,11 @@ class Capacity:
       readings so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the
       generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
-      ``high`` is determined mostly by the prior.
-    - ``unmeetable``: no rate tried meets the objective. ``peak`` and ``low`` are 0, ``high`` is the
+      ``high`` depends mostly on the prior.
+    - ``unmeetable``: no tried rate meets the objective. ``peak`` and ``low`` are 0, and ``high`` is the
       lowest rate that failed.
-    - ``unsettled``: the search reached its time or reading limit before its target precision.
+    - ``unsettled``: the search reached its maximum load time or number of readings before its target
+      precision.
     """
 
     peak: float
@@ -509,10 +508,11 @@ def search_peak(
 
     ``prior`` is the expected peak (a plain number is in requests/s), ``incumbent`` the peak to beat, and
     ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
-    peak reaches ``target_sd``, or when a further reading would hardly reduce the sd. It also stops at
-    ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, it stops at a rough peak.
+    peak reaches ``target_sd``, or when a further reading would hardly reduce the sd. The search also
+    stops at its ``limits``, and as soon as ``is_late()`` is true. With ``is_exploration``, the search
+    stops at a rough peak.
     """
-    state = PeakSearch.start(
+    search = PeakSearch.start(
         slo,
         limits or SearchLimits(),
         target_sd,
@@ -524,11 +524,11 @@ def search_peak(
         is_exploration=is_exploration,
     )
     while True:
-        rate = state.next_rate()
-        state = state.with_reading(probe(rate, state.reading_seconds(rate)))
-        verdict = state.find_verdict() or (state.give_up_verdict if is_late() else None)
+        rate = search.next_rate()
+        search = search.with_reading(probe(rate, search.reading_seconds(rate)))
+        verdict = search.find_verdict() or (search.give_up_verdict if is_late() else None)
         if verdict is not None:
-            return _build_capacity(state, verdict)
+            return _build_capacity(search, verdict)
 
 
 def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
@@ -539,25 +539,25 @@ def _convert_incumbent(incumbent: Capacity | Estimate | float | None) -> Estimat
     return Estimate.from_value(incumbent) if incumbent is not None and incumbent > 0 else None
 
 
-def _build_capacity(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
-    low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
-    sd = state.summary.sd
+def _build_capacity(search: PeakSearch, verdict: CapacityVerdict) -> Capacity:
+    low, peak, high = (exp(search.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
+    sd = search.summary.sd
     limit = None
-    if verdict in ("measured", "rough", "unsettled") and state.is_peak_beyond_load:
+    if verdict in ("measured", "rough", "unsettled") and search.is_peak_beyond_load:
         verdict = "limited"  # a rate that was never offered is not a capacity
     if verdict == "limited":
-        peak, limit = max(state.passed_rates, default=0.0), state.limit_reason
+        peak, limit = max(search.passed_rates, default=0.0), search.limit_reason
         low, high = peak, max(peak, high)
     if verdict == "unmeetable":
-        low, peak, high, sd = 0.0, 0.0, min(state.failed_rates), 0.0
+        low, peak, high, sd = 0.0, 0.0, min(search.failed_rates), 0.0
     return Capacity(
         peak=peak,
         low=low,
         high=high,
         sd=sd,
         verdict=verdict,
-        readings=state.readings,
-        load_seconds=state.load_seconds,
-        noise=state.updated_noise,
+        readings=search.readings,
+        load_seconds=search.load_seconds,
+        noise=search.updated_noise,
         limit=limit,
     )

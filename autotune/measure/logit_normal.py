@@ -1,11 +1,11 @@
-"""Likelihoods for counts of violations whose fraction varies over orders of magnitude. Counts are
-binomial, with a logit-normal fraction.
+"""Likelihoods for counts of violations, if the violation fraction varies over orders of magnitude.
+Counts are binomial, with a logit-normal fraction.
 
 The wait in a queue may exceed the latency limit for a moment or for seconds. Requests that waited almost
 as long as the limit are occasionally late, too. Most readings near the peak therefore contain fewer
-violations than the mean, and a few contain many times more. A beta distribution with the same mean has a
-shorter tail. With such a distribution, the many readings with few violations would indicate a higher
-peak.
+violations than the mean, and a few readings contain many times more. A beta distribution with the same
+mean has a shorter tail. With a beta distribution, the many readings with few violations would indicate a
+higher peak.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def compute_count_likelihood(
     """Return the likelihood of the logit's mean ``mean_logit`` and sd ``logit_sd``, given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables. If the logit is normally distributed, the average of this
-    likelihood is close to a normal density. The variance of this density is the sum of the variances of
-    logit and logarithm. Without violations (or without correct responses), a Gumbel variable replaces the
+    ratio of gamma variables. If the logit is normally distributed, the average of the binomial likelihood
+    is close to a normal density. The variance of this density is the sum of the variances of the logit
+    and the logarithm. Without violations (or without correct responses), a Gumbel variable replaces the
     logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
@@ -77,7 +77,10 @@ def compute_exceedance_probability(share: float, mean_logit: Array, logit_sd: Ar
 
 @cache
 def _tabulate_means() -> Array:
-    """Return the logit of the mean fraction, ``[spread, centre]``, by Gauss-Hermite quadrature."""
+    """Return the logit of the mean fraction for each sd and mean of the logit, ``[sd, mean]``.
+
+    The means are computed by Gauss-Hermite quadrature.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _MEAN_GRID[None, :, None] + _SD_GRID[:, None, None] * nodes
     bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))

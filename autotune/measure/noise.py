@@ -1,8 +1,9 @@
 """The variation of a configuration's capacity between readings, learned over a study.
 
-A reading shows the configuration's capacity times ``exp(e)``. ``e`` is normal with an unknown standard
-deviation. Occasionally, a disturbance takes part of the machine's capacity for a while: a cron job, a
-neighbour, a garbage collection. Disturbances add one-sided noise, because they never add capacity.
+A reading shows the configuration's capacity times ``exp(e)``, where ``e`` is normal with an unknown
+standard deviation. Occasionally, a disturbance temporarily reduces the machine's capacity: a cron job, a
+neighbouring virtual machine, or a garbage collection. Disturbances add one-sided noise, because they
+never increase the capacity.
 """
 
 from __future__ import annotations
@@ -19,39 +20,40 @@ Array = NDArray[np.float64]
 LOG_RATE_STEP: Final = 0.005
 """Step of the posterior's grid, as a difference of log rates."""
 TABLE_REACH_STEPS: Final = 500
-"""Likelihoods are tabulated up to this many steps (a factor of 12) on either side of the peak."""
+"""Number of grid steps (a factor of 12) on either side of the peak, for which likelihoods are tabulated.
+"""
 NOISE_SDS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Possible standard deviations of the log capacity; the posterior learns their weights."""
 
 STEAL_EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
 """Possible losses of capacity per fraction of CPU steal; the posterior learns their weights.
 
-The loss is 1 if the CPU is the limit and is used evenly. It is 0 if there is enough idle CPU time, and
-above 1 if latency rises.
+The loss per fraction is 1 if the CPU is the limit and is used evenly. The loss is 0 if there is enough
+idle CPU time, and above 1 if latency rises.
 """
 
 _STEAL_EFFECT_SD = 0.5  # sd of the initial estimate (1) of the effect of CPU steal on the capacity
-# Weight of earlier trials in the estimate of the effect of steal: high, because the CPUs do not change.
+# Weight of earlier trials in the estimate of the effect of steal, high because the CPUs do not change
 _EFFECT_MEMORY_WEIGHT = 0.95
-# Initial estimate of the noise's sd, and the possible error of this estimate as a factor.
+# Initial estimate of the sd of the noise, and the possible error of this estimate as a factor
 _PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = 0.045, 6.0
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
 # mean loss of log capacity in a disturbance; losses are exponentially distributed
 _MEAN_DISTURBANCE_LOSS = 0.3
-# Weight of earlier trials in the estimate of the noise: lower, because machines change.
+# Weight of earlier trials in the estimate of the noise, lower because the noise of machines changes
 _NOISE_MEMORY_WEIGHT = 0.8
-# FFT length: enough for table plus kernel, so that the convolution does not wrap around.
+# FFT length, enough for table plus kernel, so that the convolution does not wrap around
 _FFT_LENGTH = 1600
 # Number of grid steps by which the loss kernel extends towards lower and towards higher capacities.
 _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = 380, 180
 
 
 def build_prior_noise_weights() -> Array:
-    """Return the weights of ``NOISE_SDS`` before any reading. They are nearly flat, so that the scatter
-    of the readings decides.
+    """Return the weights of ``NOISE_SDS`` before any reading. The weights are nearly flat, so that the
+    scatter of the readings determines the noise.
 
-    With flat weights over the logarithm of the sd, the mean of a few normal readings has a Student's t
-    interval. This interval is correct for any noise (Jeffreys 1961).
+    With flat weights over the logarithm of the sd, the mean of a few normal readings gets Student's t
+    interval. Student's t interval is correct for any noise (Jeffreys 1961).
     """
     score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
     weights = np.exp(-0.5 * score**2)
@@ -62,13 +64,12 @@ def build_prior_noise_weights() -> Array:
 class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
-    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
-    ``weights`` contains one weight for each pair of a value in ``NOISE_SDS`` and an onset shape,
-    flattened row by row. ``weights`` is empty before the first search. Noise and shape are learned
+    Pass ``Capacity.noise`` from one search of a study to the next search; the first search starts with
+    ``Noise()``. ``weights`` contains one weight for each pair of a value in ``NOISE_SDS`` and an onset
+    shape, flattened row by row. ``weights`` is empty before the first search. Noise and shape are learned
     together, because violations scatter in the same way on a noisy machine and with a steep onset.
-    ``readings`` is the
-    number of readings behind the weights. ``effects`` contains the weights of ``STEAL_EFFECTS``, and is
-    empty before the first CPU steal.
+    ``readings`` is the number of readings from which the weights were learned. ``effects`` contains the
+    weights of ``STEAL_EFFECTS``, and is empty if no CPU steal was measured.
     """
 
     weights: tuple[float, ...] = ()
@@ -76,22 +77,22 @@ class Noise:
     effects: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless ``weights`` is empty or contains a row per noise sd."""
+        """Raise ``ValueError`` unless ``weights`` is empty or contains one row per noise sd."""
         if len(self.weights) % len(NOISE_SDS) or (self.weights and not sum(self.weights) > 0):
             raise ValueError(f"noise needs a row of weights for each of {len(NOISE_SDS)} levels")
 
     @property
     def expected_sd(self) -> float:
         """Return the expected sd of the log capacity between readings of one configuration."""
-        rows = self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
-        return float(np.dot(rows, NOISE_SDS) / rows.sum())
+        sd_weights = self._reshape_weights().sum(axis=1) if self.weights else build_prior_noise_weights()
+        return float(np.dot(sd_weights, NOISE_SDS) / sd_weights.sum())
 
     def build_prior(self, shapes: Array) -> Array:
         """Return the weights before a search, ``[sigma, shape, peak]``.
 
         Learned weights are mixed with an initial estimate from ``shapes[shape, peak]``, so that later
-        readings can correct them. Weights for another family of shapes (from another version of
-        autotune) are ignored.
+        readings can correct the learned weights. Weights for another family of shapes (from another
+        version of autotune) are ignored.
         """
         shape_prior = build_prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
@@ -113,7 +114,7 @@ class Noise:
         )
 
     def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
-        """Return the noise after a search with ``readings`` readings that ended with ``weights``.
+        """Return the noise after a search that took ``readings`` readings and ended with ``weights``.
 
         ``effects`` contains the final weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
@@ -155,7 +156,7 @@ def average_over_loss(likelihood: Array) -> Array:
     """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
 
     ``x`` is the logarithm of the rate relative to the undisturbed peak. A loss of capacity increases a
-    reading's ``x``. Beyond the table, a likelihood keeps its last value.
+    reading's ``x``. Beyond the table, the last value of a likelihood applies.
     """
     column_count = likelihood.shape[1]
     padded_likelihood = np.empty((likelihood.shape[0], _FFT_LENGTH))

@@ -1,12 +1,12 @@
-"""Conversion of benchmark values to scores. Values have any sign and are maximized or minimized; scores
-are positive, and higher is better.
+"""Convert benchmark values to scores. Values may be negative, and are maximized or minimized. Scores are
+positive, and higher scores are better.
 
 A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
-difference that can change its sign. The study's first value, usually the baseline's, sets the scale:
+difference that can change its sign. The study's first value, usually of the baseline, sets the scale:
 
 - If the first value is positive, values are compared by their ratios. The log score is the log of the
-  value, or its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log
-  continues as an inverse hyperbolic sine, so that zero and negative values have a score, too.
+  value, or its negative if values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, an
+  inverse hyperbolic sine replaces the log, so that zero and negative values have a score, too.
 - Otherwise, values are compared by their differences, in units of the first value's magnitude.
 
 Both scales are smooth, strictly monotone and invertible.
@@ -24,7 +24,7 @@ _MAX_EXPONENT = 690.0  # exp() and sinh() overflow shortly above this exponent
 
 @dataclass(frozen=True)
 class ObjectiveScale:
-    """The scale for comparing the values of one study; ``reference`` is its first value."""
+    """The scale for comparing the values of one study. ``reference`` is the study's first value."""
 
     maximize: bool
     reference: float
@@ -39,13 +39,13 @@ class ObjectiveScale:
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value`` itself if values are maximized and ``value`` is neither tiny nor
-        negative.
+        """Return the score of ``value``. If values are maximized, a value that is neither tiny nor
+        negative is its own score.
         """
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
     def value_for(self, score: float) -> float:
-        """Return the value with this score."""
+        """Return the value whose score is ``score``."""
         linear_score = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:
             return self.reference + self._linear_unit * _sinh_bounded(linear_score)
@@ -101,18 +101,18 @@ def _sinh_bounded(x: float) -> float:
 
 
 # Assumed scatter before any value is repeated, as on a dedicated machine. Measured scatter soon
-# outweighs it.
+# outweighs the assumed scatter.
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom of the assumed scatter
-EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
+EXACT_SD = 1e-4  # sd of a benchmark that always returned the same value when repeated
 
 
-def pool_sd(groups: Iterable[Sequence[float]]) -> float:
+def pool_sd(log_scores_by_configuration: Iterable[Sequence[float]]) -> float:
     """Return the sd of a single log score, pooled over groups. Each group contains the log scores of
     one configuration.
     """
     degrees_of_freedom, squared_differences = 0, 0.0
-    for group in groups:
+    for group in log_scores_by_configuration:
         if len(group) > 1:
             mean = sum(group) / len(group)
             squared_differences += sum((item - mean) ** 2 for item in group)

@@ -1,15 +1,15 @@
 """The rise of the violation fraction with load: the family of curves (shapes) that servers may follow.
 
 Near saturation, the wait in a queue is close to a reflected Brownian motion with drift ``u - 1`` at
-utilisation ``u``. This holds for any distribution of arrivals and service times (Kingman 1962; Harrison
+utilisation ``u``. The distributions of arrivals and service times do not matter (Kingman 1962; Harrison
 1985, §1.8). The probability that the wait exceeds a limit has a closed form. The limit is the latency
-limit, or what remains of it after a request's service time. The formula also holds for the first seconds
-after the queue was empty, and for overload, in which a backlog grows. Only the steepness of the
-fraction's rise at the peak is unknown. The steepness determines the length of the bursts of violations.
+limit, less a request's service time. The formula also holds for the first seconds after the queue was
+empty, and for overload, in which a backlog grows. Only the steepness of the fraction's rise at the peak
+is unknown. The steepness determines the length of the bursts of violations.
 
-On some servers, violations do not come in bursts, and the long-run fraction shows immediately. Some
-servers have a minimum of violations at any load, because service times have a long tail. Some do not
-queue in overload but fail immediately. The readings show which kind a server is.
+On some servers, violations do not come in bursts, and readings show the long-run fraction immediately.
+Some servers have a minimum fraction of violations at any load, because service times have a long tail.
+Some servers do not queue in overload but fail immediately. The readings show which kind a server is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autotune.measure.noise import LOG_RATE_STEP, TABLE_REACH_STEPS, Array
 LOG_RATE_OFFSETS: Final[Array] = (
     np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
 )
-"""Logarithms of the rate relative to the peak, at which the shapes are tabulated."""
+"""Logarithms of rates relative to the peak. The shapes are tabulated for these rates."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class OnsetShape:
 
     - ``slope``: d log fraction / d log rate at the peak.
     - ``floor_share``: share of the allowed violation fraction that occurs at any load.
-    - ``lead_seconds``: seconds of load before a reading (its warm-up). ``None`` means a server
-      without a backlog in overload, which fails most requests instead.
+    - ``lead_seconds``: seconds of load before a reading (its warm-up). If ``None``, the server builds
+      up no backlog in overload, but fails most requests.
     - ``is_bursty``: violations come in the busy periods of a queue, which take time to appear. Without
       bursts, a reading shows the long-run fraction immediately.
     - ``precision``: without bursts, 1 / variance of the log fraction beyond the counting noise.
 
     With bursts, ``floor_share`` is the share of requests that are late only because of long service
     times. A request that waited almost as long as the limit may be late because of its service time, so
-    violations rise gradually. With bursts and no floor, service times are short compared with the
-    limit.
+    violations rise gradually. Shapes with bursts and without a floor are for service times that are short
+    compared with the limit.
     """
 
     slope: float
@@ -85,13 +85,12 @@ ONSET_SHAPES: Final = (
     ),
 )
 FLAT_FRACTIONS: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
-"""Violation fractions, at any load, of servers that never meet the objective, as multiples of the
-allowed fraction.
+"""Violation fractions of servers that meet the objective at no load, as multiples of the allowed
+fraction.
 """
 
-# Prior weights of shapes, relative to a queue with long service times and the same slope. The other
-# shapes are a queue with short service times, a server without a queue, and a server without a queue but
-# with a floor.
+# Prior weights of shapes, relative to a queue with long service times and the same slope. The weights
+# are for a queue with short service times, and for a server without a queue, without and with a floor.
 _SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
@@ -107,27 +106,28 @@ _SLOPE_RATIO = 0.9
 # The expected slope is divided by 1 + _FLOOR_SLOPE_EFFECT * floor. A latency floor means that service
 # times have a larger variance, which makes the rise of violations less steep.
 _FLOOR_SLOPE_EFFECT = 2.0
-_LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected one
+_LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected log slope
 _MIN_SHAPE_WEIGHT = 0.1  # minimum weight of a shape, however unlikely its slope
 _MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # beyond these slopes, shapes hardly differ
 _OVERLOAD_PRECISION = 3.0  # pseudo-count for the fraction of correct responses in overload
-# Effective number of independent periods of a queue in a reading. At saturation, it is
-# _SATURATED_RENEWALS. Each relaxation time adds _UNDERLOAD_RENEWALS below saturation, or
-# _OVERLOAD_RENEWALS above it. The numbers were fitted to queues with 1 to 8 servers, simulated request
-# by request. Rates were 0.7 to 1.6 of the peak, and latency limits 50 to 200 ms.
+# Effective number of independent periods of a queue in a reading: _SATURATED_RENEWALS at saturation.
+# Each relaxation time adds _UNDERLOAD_RENEWALS below saturation, or _OVERLOAD_RENEWALS above saturation.
+# The numbers were fitted to queues with 1 to 8 servers, simulated request by request. Rates were 0.7 to
+# 1.6 of the peak, and latency limits 50 to 200 ms.
 _SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
 # Gradual onset: _GRADUAL_LOGIT_SD is the sd of the logit of a reading's violation fraction. It applies
 # to a reading of 60 latency limits in which waits decay at a rate of 30 per limit. The sd falls with the
-# length and grows with the decay; their constants are the exponents. The sd falls exponentially with the
-# spare utilisation. All values were fitted by likelihood to queues with 1 to 8 servers, simulated
-# request by request. Service times were a tenth of the limit, and rates 0.9 to 1.1 of the peak.
+# length of the reading (exponent _GRADUAL_LENGTH_EFFECT), grows with the decay (exponent
+# _GRADUAL_DECAY_EFFECT), and falls exponentially with the spare utilisation. All constants were fitted by
+# likelihood to queues with 1 to 8 servers, simulated request by request. Service times were a tenth of
+# the limit, and rates 0.9 to 1.1 of the peak.
 _GRADUAL_LOGIT_SD, _GRADUAL_LENGTH_EFFECT, _GRADUAL_DECAY_EFFECT, _GRADUAL_SPARE_EFFECT = (
     2.0,
     0.34,
     0.14,
     0.03,
 )
-_SERVICE_TIME_POINTS = 5  # number of points for the distribution of service times
+_SERVICE_TIME_POINTS = 5  # number of quadrature points for the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
 # Beyond this exponent, or this many sds, a probability counts as 0 or 1.
@@ -136,12 +136,12 @@ _TIME_POINTS = 16  # number of points in time over which a reading's fraction is
 
 
 def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
-    """Return the weights before any reading, ``[shape, log peak]``; each column sums to 1.
+    """Return the weights of shapes before any reading, ``[shape, log peak]``. Each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
     ``ca2`` and ``cs2`` are the squared coefficients of variation of arrivals and services (Kingman
     1962). The slope at the peak is this decay times the utilisation at the peak. Capacity times
-    utilisation is the rate, so the onset is steeper if more requests arrive within the limit.
+    utilisation is the rate, so the onset is steeper if more requests arrive within the latency limit.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
     slope_factors = np.array(
@@ -159,9 +159,9 @@ def build_prior_shape_weights(log_peaks: Array, latency_limit: float) -> Array:
 class Onset:
     """The expected outcome of readings of one length, as tables ``[shape, offset]``.
 
-    ``violation_fraction`` is the expected fraction of violations. It is NaN in abrupt overload, because
-    the fraction is unknown. ``correlation`` is the correlation between any two requests of a reading,
-    or NaN for the shapes in ``gradual_onset``.
+    ``violation_fraction`` is the expected fraction of violations, or NaN in an abrupt overload of unknown
+    extent. ``correlation`` is the correlation between any two requests of a reading, or NaN for the
+    shapes in ``gradual_onset``.
     """
 
     violation_fraction: Array
@@ -174,7 +174,8 @@ class GradualOnset:
     """A gradual onset of violations: the logit of a reading's violation fraction is normal, with mean
     ``mean_logit`` and sd ``logit_sd``.
 
-    Both are tables ``[shape, offset]``, for the shapes that the mask ``shapes`` selects.
+    ``mean_logit`` and ``logit_sd`` are tables ``[shape, offset]`` for the shapes that the mask ``shapes``
+    selects.
     """
 
     shapes: NDArray[np.bool_]
@@ -186,8 +187,9 @@ class GradualOnset:
 def compute_onset(
     allowed_share: float, latency_limit: float, seconds: float, *, is_latency: bool = True
 ) -> Onset:
-    """Return the expected outcome of readings that last ``seconds``. Errors (if ``is_latency`` is false)
-    are assumed not to come in busy periods.
+    """Return the expected outcome of readings that last ``seconds``.
+
+    ``is_latency`` is false if violations are errors, which are assumed not to come in bursts.
     """
     shapes = (
         ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
@@ -203,9 +205,10 @@ def compute_onset(
 
 
 def compute_reading_sds(violations: float) -> Array:
-    """Return, for each shape, the error of the log peak from one reading near the peak, as an sd.
+    """Return, for each shape, the sd of the log peak from one reading near the peak.
 
-    The result assumes a constant capacity of the server and ``violations`` expected violations.
+    The server's capacity is assumed to be constant, and ``violations`` is the expected number of
+    violations.
     """
     slopes = np.array([shape.slope for shape in ONSET_SHAPES])
     shape_variances = np.array(
@@ -255,8 +258,8 @@ def _compute_row(
 def _compute_queue_row(
     onset_shape: OnsetShape, allowed_share: float, latency_limit: float, seconds: float
 ) -> _OnsetRow:
-    """Return the row of a queue, in which a request is late if its wait plus an exponential service
-    time exceeds the limit.
+    """Return the row of a queue. A request is late if its wait plus an exponential service time exceeds
+    the latency limit.
     """
     assert onset_shape.lead_seconds is not None
     service_decay = (
@@ -295,12 +298,12 @@ def _compute_queue_row(
 
 
 def _solve_spare_at_peak(allowed_share: float, service_decay: float) -> tuple[float, float]:
-    """Return the spare utilisation at the peak times the decay of waits (``spare``), and how steeply the
-    log violation fraction falls with ``spare``.
+    """Return ``spare``, the spare utilisation at the peak times the decay of waits. Also return how
+    steeply the log violation fraction falls with ``spare``.
 
     In units of the latency limit, waits decay at the rate ``spare`` and service times at the rate
-    ``service_decay``. Their sum exceeds the limit with probability ``(service_decay exp(-spare) - spare
-    exp(-service_decay)) / (service_decay - spare)``.
+    ``service_decay``. The sum of wait and service time exceeds the limit with probability
+    ``(service_decay exp(-spare) - spare exp(-service_decay)) / (service_decay - spare)``.
     """
     if service_decay == inf:
         return log(1.0 / allowed_share), 1.0
@@ -343,7 +346,7 @@ def _compute_late_probability(
     start_deviation = (
         (utilisation - 1.0) * time_points[0] - limit_share * latency_limit
     ) / wait_sd[0]
-    # At all other points, the probability is 0 or 1 to fifteen digits, so it need not be computed.
+    # At all other offsets, the probability is 0 or 1 to fifteen digits, and is not computed.
     is_computable = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (
         start_deviation < _MAX_SDS
     )
@@ -362,8 +365,7 @@ def _compute_late_probability(
 def _compute_settled_probability(
     utilisation: Array, decay: float, latency_limit: float, seconds: float
 ) -> Array:
-    """Return the probability of a wait above ``latency_limit``, as if the long-run fraction applied from
-    the start.
+    """Return the long-run probability of a wait above ``latency_limit``.
 
     Close to utilisation 1, a queue cannot reach its long-run length in ``seconds``, so a minimum of
     spare utilisation is assumed.

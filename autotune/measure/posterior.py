@@ -1,9 +1,9 @@
 """The posterior over log peak, onset shape and noise, given the readings.
 
-Requests of one reading are not independent: a busy period makes many of them late together. Counts are
+Requests of one reading are not independent: a busy period makes many requests late together. Counts are
 therefore beta-binomial, with the expected fraction of violations and the correlation between any two
-requests of the reading. The correlation is 0 for independent requests, and 1 if either all or none are
-late. With a gradual onset, counts are binomial with a logit-normal fraction.
+requests of the reading. The correlation is 0 for independent requests, and 1 if either all requests or no
+requests are late. With a gradual onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ODD_OVERLOAD_WEIGHT = 0.8
 _FRACTION_MARGIN = 1e-9  # minimum distance of fractions and correlations from 0 and 1
 
 
-def compute_shape_likelihood(violations: float, intended: float, expected: onset.Onset) -> Array:
+def compute_shape_likelihood(violations: float, intended: float, expected_onset: onset.Onset) -> Array:
     """Return the likelihood of each shape at each offset from the peak, given the counts."""
     uniform_weight = 1.0 / (intended + 1.0)
     # prior density of the fraction f: 2.5 f**1.5
     failing_weight = 2.5 * uniform_weight * ((violations + 0.5) * uniform_weight) ** 1.5
-    overload_weights, beta_table = _build_independent_terms(expected)
-    if (gradual := expected.gradual_onset) is None:
+    overload_weights, beta_table = _build_independent_terms(expected_onset)
+    if (gradual := expected_onset.gradual_onset) is None:
         fitted_likelihood = _compute_beta_binomial(violations, intended, beta_table)
     else:
         fitted_likelihood = np.empty_like(overload_weights)
@@ -63,18 +63,18 @@ def compute_shape_likelihood(violations: float, intended: float, expected: onset
 
 def compute_flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
     """Return the likelihood of each of ``onset.FLAT_FRACTIONS``, given the counts."""
-    share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
+    flat_fractions = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
     return _compute_beta_binomial(
-        violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
+        violations, intended, _build_beta_table(flat_fractions, flat_fractions / (flat_fractions + _OVERLOAD_PRECISION))
     )
 
 
-def compute_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
-    """Return the likelihood of the violation fraction ``fraction``, given counts that are only a lower
+def compute_bound_likelihood(violations: float, intended: float, violation_fraction: Array) -> Array:
+    """Return the likelihood of the violation fraction ``violation_fraction``, given counts that are only a lower
     bound.
     """
     counted_fraction = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
-    clipped_fraction = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
+    clipped_fraction = np.clip(np.where(np.isnan(violation_fraction), 1.0, violation_fraction), 1e-9, 1.0 - 1e-9)
     excess_logit = np.log(clipped_fraction / (1.0 - clipped_fraction)) - log(
         counted_fraction / (1.0 - counted_fraction)
     )
@@ -83,17 +83,17 @@ def compute_bound_likelihood(violations: float, intended: float, fraction: Array
     )
 
 
-def _compute_exceedance_probability(share: float, expected: onset.Onset) -> Array:
+def _compute_exceedance_probability(share: float, expected_onset: onset.Onset) -> Array:
     """Return, for each shape and offset, the probability that more than ``share`` of a reading's
     requests violate the objective.
     """
     from scipy.special import betainc
 
-    fraction = np.clip(expected.violation_fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
-    weight = 1.0 / np.clip(expected.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
+    fraction = np.clip(expected_onset.violation_fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
+    weight = 1.0 / np.clip(expected_onset.correlation, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN) - 1.0
     probability_within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     probability_beyond = np.where(np.isnan(probability_within), 0.0, 1.0 - probability_within)
-    if (gradual := expected.gradual_onset) is not None:
+    if (gradual := expected_onset.gradual_onset) is not None:
         probability_beyond[gradual.shapes] = logit_normal.compute_exceedance_probability(
             share, gradual.mean_logit, gradual.logit_sd
         )
@@ -108,7 +108,7 @@ class _BetaTable(NamedTuple):
     log_beta: Array
 
 
-def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
+def _build_beta_table(fraction: Array, correlation: Array) -> _BetaTable:
     from scipy.special import betaln
 
     fraction = np.clip(fraction, _FRACTION_MARGIN, 1.0 - _FRACTION_MARGIN)
@@ -121,8 +121,8 @@ def _build_beta(fraction: Array, correlation: Array) -> _BetaTable:
 def _build_independent_terms(expected_onset: onset.Onset) -> tuple[Array, _BetaTable]:
     """Return the terms of the likelihood that do not depend on counts.
 
-    The first is, for each shape and offset, the weight of an overload of unknown extent. The second
-    contains the distributions of the violation fraction, without the gradual shapes.
+    The first term is, for each shape and offset, the weight of an overload of unknown extent. The second
+    term contains the distributions of the violation fraction for shapes without a gradual onset.
     """
     is_unknown = np.isnan(expected_onset.violation_fraction)
     overload_fractions = np.where(
@@ -135,7 +135,7 @@ def _build_independent_terms(expected_onset: onset.Onset) -> tuple[Array, _BetaT
             fractions[~expected_onset.gradual_onset.shapes],
             correlations[~expected_onset.gradual_onset.shapes],
         )
-    return overload_fractions, _build_beta(fractions, correlations)
+    return overload_fractions, _build_beta_table(fractions, correlations)
 
 
 def _compute_beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Array:
@@ -154,26 +154,26 @@ def _compute_beta_binomial(violations: float, intended: float, beta: _BetaTable)
     return np.asarray(np.exp(np.maximum(log_combinations + log_beta_terms, -600.0)))
 
 
-# Degrees of freedom of the prior: few, so that a peak far from the expected one is plausible.
+# Degrees of freedom of the prior, few so that a peak far from the expected peak is plausible
 _PRIOR_FREEDOM = 3.0
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior probability that no rate at all meets the objective
-# Peaks whose log weight is this far below the best one are dropped. Eight further readings could hardly
-# make them probable again.
+# Peaks are dropped if their log weight is further below the best log weight. Eight further readings could
+# hardly make these peaks probable again.
 _NEGLIGIBLE_NATS = 40.0
-_EARLY_END_SHARE = 0.5  # a reading stops early at this share of violations
+_EARLY_END_SHARE = 0.5  # share of violations at which a reading stops early
 _MIN_CAPACITY_SHARE = 0.05  # minimum share of the capacity that remains despite CPU steal
-# lengths of readings are rounded to this log step, so that they share tables
+# lengths of readings are rounded to this log step, so that readings share tables
 _LOG_SECONDS_STEP = 0.1
 
 
 @dataclass(frozen=True)
 class ViolationCounts:
-    """The violation counts of a reading, for the part of the SLO that it is closest to violating.
+    """The violation counts of a reading, either for the SLO's limit on late requests or for its limit
+    on errors.
 
     The reading contains ``violations`` among ``intended`` requests, and the SLO allows the fraction
-    ``allowed_share``. ``are_errors`` is true if that part limits errors, and false if it limits late
-    requests.
+    ``allowed_share``. ``are_errors`` is true if the counts are for the limit on errors.
     """
 
     violations: float
@@ -183,7 +183,7 @@ class ViolationCounts:
 
 
 def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
-    """Return the counts of ``reading`` for the part of ``slo`` that it is closest to violating."""
+    """Return the counts of late requests or of errors, whichever is larger relative to its limit."""
     late_share, error_share = max(slo.allowed_violations, 1e-6), max(slo.errors, 1e-6)
     request_count = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.error_count), request_count)
@@ -202,8 +202,8 @@ def select_worst_counts(reading: Reading, slo: Slo) -> ViolationCounts:
 def _compute_truncated_likelihoods(
     counts: ViolationCounts, expected_onset: onset.Onset
 ) -> tuple[Array, Array]:
-    """Return the likelihoods of a truncated reading for servers without and with a peak. A truncated
-    reading failed, even if it contains few violations.
+    """Return the likelihoods of a truncated reading: first for servers without a peak, then for servers
+    with a peak. A truncated reading failed, even if it contains few violations.
     """
     min_violations = min(3.0 * counts.allowed_share, 0.5) * counts.intended
     violations = max(counts.violations, min_violations)
@@ -222,10 +222,10 @@ def _compute_truncated_likelihoods(
 class PeakPosterior:
     """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, the servers without a
-    peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible effects of
-    CPU steal on the capacity. Until a reading with CPU steal, ``weights`` contains a single entry,
-    shared by all effects of steal.
+    ``unmeetable_weights`` contains the log weights of ``onset.FLAT_FRACTIONS``, which describe servers
+    without a peak. ``steal_effects`` contains the log weights of `noise.STEAL_EFFECTS`, the possible
+    effects of CPU steal on the capacity. Before a reading with CPU steal, the length of the first axis of
+    ``weights`` is 1, because all effects share the same weights.
     """
 
     log_rate_origin: float
@@ -240,18 +240,18 @@ class PeakPosterior:
         noise: Noise,
         slo: Slo,
         *,
-        lowest: float,
-        highest: float,
-        expected_log_rate: float,
+        lowest_rate: float,
+        highest_rate: float,
+        expected_rate: float,
     ) -> PeakPosterior:
-        """Return the posterior before any reading, for peaks from ``lowest`` to ``highest``.
+        """Return the posterior before any reading, for peaks from ``lowest_rate`` to ``highest_rate``.
 
-        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. The prior has heavy
-        tails, so a peak that is several times higher or lower only takes a few more readings.
+        ``expected_rate`` is a point of the grid. ``prior`` is the expected peak. The prior has heavy
+        tails, so a few more readings suffice for a peak that is several times higher or lower.
         """
-        steps_below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
-        origin = log(expected_log_rate) - steps_below * LOG_RATE_STEP
-        size = steps_below + floor(log(highest / expected_log_rate) / LOG_RATE_STEP) + 1
+        steps_below = floor(log(expected_rate / lowest_rate) / LOG_RATE_STEP)
+        origin = log(expected_rate) - steps_below * LOG_RATE_STEP
+        size = steps_below + floor(log(highest_rate / expected_rate) / LOG_RATE_STEP) + 1
         log_peaks = origin + LOG_RATE_STEP * np.arange(size, dtype=np.float64)
         density = np.full(log_peaks.size, 1.0 / log_peaks.size)
         if prior is not None:
@@ -271,7 +271,7 @@ class PeakPosterior:
         return cls(origin, peak_weights, flat_weights, np.log(noise.build_steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
-        """Return the posterior with one more reading; an invalid reading changes nothing."""
+        """Return the posterior with one more reading. Invalid readings are ignored."""
         if not reading.is_valid:
             return self
         counts = select_worst_counts(reading, slo)
@@ -298,21 +298,21 @@ class PeakPosterior:
         best_weights = peak_weights.max(axis=(0, 1, 2))
         max_log_weight = max(float(best_weights.max()), float(flat_weights.max()))
         likely_rows = np.flatnonzero(best_weights > max_log_weight - _NEGLIGIBLE_NATS)
-        first, last = (
+        first_row, end_row = (
             (int(likely_rows[0]), int(likely_rows[-1]) + 1)
             if likely_rows.size
             else (0, best_weights.size)
         )
-        origin = self.log_rate_origin + LOG_RATE_STEP * first
+        origin = self.log_rate_origin + LOG_RATE_STEP * first_row
         return replace(
             self,
             log_rate_origin=origin,
-            weights=peak_weights[..., first:last] - max_log_weight,
+            weights=peak_weights[..., first_row:end_row] - max_log_weight,
             unmeetable_weights=flat_weights - max_log_weight,
         )
 
-    def _apply_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``table`` updated by the steal during a reading at ``rate`` (a log rate relative to
+    def _apply_steal_losses(self, likelihood_table: Array, log_rate: float, stolen_share: float) -> Array:
+        """Return ``likelihood_table`` updated by the steal during a reading at ``log_rate`` (a log rate relative to
         ``log_rate_origin``).
 
         ``stolen_share`` is the fraction of CPU steal during the reading. Each possible effect of the
@@ -321,15 +321,15 @@ class PeakPosterior:
         losses = [
             -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
         ]
-        offsets = [round(rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
+        offsets = [round(log_rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
         peak_weights = self.weights
-        table = _compute_log_columns(table, peak_weights.shape[3], offsets)
+        likelihood_table = _compute_log_columns(likelihood_table, peak_weights.shape[3], offsets)
         if len(peak_weights) == 1 and len(set(offsets)) == 1:
-            return _add_columns(peak_weights[0], table, offsets[0])[None]
+            return _add_columns(peak_weights[0], likelihood_table, offsets[0])[None]
         if len(peak_weights) == 1:
             peak_weights = peak_weights + self.steal_effects[:, None, None, None]
         added_columns = [
-            _add_columns(effect_weights, table, offset)
+            _add_columns(effect_weights, likelihood_table, offset)
             for effect_weights, offset in zip(peak_weights, offsets, strict=True)
         ]
         return np.asarray(added_columns)
@@ -354,8 +354,8 @@ class PosteriorSummary:
 
     - ``cumulative_probability``: distribution function of the log peak on its grid.
     - ``noise_weights``: weights ``[sigma, shape]``.
-    - ``unmeetable_probability``: probability of a server without a peak. The other distributions assume
-      that there is a peak.
+    - ``unmeetable_probability``: probability of a server without a peak. The distributions assume that
+      the server has a peak.
     - ``steal_effects``: weights of `noise.STEAL_EFFECTS`, if there was CPU steal.
     """
 
@@ -381,15 +381,15 @@ class PosteriorSummary:
     def probability_above(self, rate: Estimate) -> float:
         """Return the probability that the peak exceeds ``rate``."""
         density = np.diff(self.cumulative_probability, prepend=0.0)
-        gap = (
+        log_gaps = (
             self.log_rate_origin
             + LOG_RATE_STEP * np.arange(self.cumulative_probability.size)
             - rate.log_mean
         )
-        weight = 1.0 / (
-            1.0 + np.exp(-np.clip(1.702 * gap / max(rate.sd, LOG_RATE_STEP / 2), -60.0, 60.0))
+        exceedance_weights = 1.0 / (
+            1.0 + np.exp(-np.clip(1.702 * log_gaps / max(rate.sd, LOG_RATE_STEP / 2), -60.0, 60.0))
         )
-        return float(np.dot(density, weight))
+        return float(np.dot(density, exceedance_weights))
 
     @property
     def sd(self) -> float:
@@ -397,38 +397,38 @@ class PosteriorSummary:
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * SDS_WITHIN_90)
 
 
-def _compute_log_columns(table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithm of ``table`` in the few columns that ``_add_columns`` uses for ``peak_count``
-    peaks; the other columns are undefined.
+def _compute_log_columns(likelihood_table: Array, peak_count: int, offsets: Sequence[int]) -> Array:
+    """Return the logarithm of the few columns of ``likelihood_table`` that ``_add_columns`` uses for ``peak_count``
+    peaks. All other columns of the result are undefined.
     """
-    logarithms = np.empty_like(table)
-    first, last = (
+    logarithms = np.empty_like(likelihood_table)
+    first_column, last_column = (
         min(offsets) + TABLE_REACH_STEPS - peak_count + 1,
         max(offsets) + TABLE_REACH_STEPS + 1,
     )
-    for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
-        logarithms[..., columns] = np.log(np.maximum(table[..., columns], 1e-300))
+    for columns in (slice(1), slice(max(first_column, 0), max(last_column, 0)), slice(-1, None)):
+        logarithms[..., columns] = np.log(np.maximum(likelihood_table[..., columns], 1e-300))
     return logarithms
 
 
-def _add_columns(weights: Array, table: Array, offset: int) -> Array:
-    """Return ``weights`` plus, for each grid point, the column of ``table`` for the point's distance from
+def _add_columns(weights: Array, log_likelihoods: Array, offset: int) -> Array:
+    """Return ``weights`` plus, for each grid point, the column of ``log_likelihoods`` for the point's distance from
     a reading.
 
-    The reading is ``offset`` steps above the first grid point. Beyond its ends, the table keeps its last
-    values.
+    The reading is ``offset`` steps above the first grid point. Beyond the table, its first or last column
+    is used.
     """
     # The column of the table for the first grid point. Later grid points use earlier columns.
-    peak_count, first = weights.shape[2], offset + TABLE_REACH_STEPS
-    reach_start = min(max(first - 2 * TABLE_REACH_STEPS, 0), peak_count)
-    end = max(min(first + 1, peak_count), reach_start)
+    peak_count, first_column = weights.shape[2], offset + TABLE_REACH_STEPS
+    reach_start = min(max(first_column - 2 * TABLE_REACH_STEPS, 0), peak_count)
+    reach_end = max(min(first_column + 1, peak_count), reach_start)
     summed_columns = np.empty_like(weights)
-    np.add(weights[:, :, :reach_start], table[:, :, -1:], out=summed_columns[:, :, :reach_start])
-    reversed_table = table[:, :, max(first - end + 1, 0) : max(first - reach_start + 1, 0)][
+    np.add(weights[:, :, :reach_start], log_likelihoods[:, :, -1:], out=summed_columns[:, :, :reach_start])
+    reversed_table = log_likelihoods[:, :, max(first_column - reach_end + 1, 0) : max(first_column - reach_start + 1, 0)][
         :, :, ::-1
     ]
     np.add(
-        weights[:, :, reach_start:end], reversed_table, out=summed_columns[:, :, reach_start:end]
+        weights[:, :, reach_start:reach_end], reversed_table, out=summed_columns[:, :, reach_start:reach_end]
     )
-    np.add(weights[:, :, end:], table[:, :, :1], out=summed_columns[:, :, end:])
+    np.add(weights[:, :, reach_end:], log_likelihoods[:, :, :1], out=summed_columns[:, :, reach_end:])
     return summed_columns

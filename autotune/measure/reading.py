@@ -18,16 +18,16 @@ class Reading:
 
     - ``intended``: requests that the generator planned to send.
     - ``violations``: intended requests that were late, failed, got a wrong response, or were not sent.
-    - ``errors``: violations that are not merely late, by kind.
-    - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. A histogram
-      is stored because histograms can be summed, but percentiles cannot.
+    - ``errors``: violations other than late responses, by kind.
+    - ``histogram``: upper edge of a latency bin in seconds → number of correct responses. Readings
+      contain histograms, because histograms can be summed, but percentiles cannot.
     - ``truncated``: the reading was stopped early after a clear failure, and never meets the objective.
     - ``limited``: why the *generator* could not produce the load. ``disturbed``: what disturbed the
-      hosts. If either is set, the reading is not a valid measurement of the server.
+      hosts. If either field is set, the reading is not a valid measurement of the server.
     - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
     - ``looked_at``: number of complete responses to additional requests, which are sent during the
-      reading to check the content. ``wrong``: number of wrong responses among them. ``example``: the
-      error in one wrong response. The other counts exclude these additional requests.
+      reading to check the content. ``wrong``: number of wrong responses to the additional requests.
+      ``example``: the error in one wrong response. All other counts exclude the additional requests.
     """
 
     rate: float
@@ -50,7 +50,7 @@ class Reading:
         and histograms.
 
         ``rate`` is the geometric mean of the rates, weighted by requests. ``truncated``, ``limited`` and
-        ``disturbed`` are set if they are set in any reading. ``stolen`` is the mean.
+        ``disturbed`` are set if any reading sets them. ``stolen`` is the mean over the readings.
         """
         intended_requests = sum(reading.intended for reading in readings)
         weighted_log_rates = sum(log(reading.rate) * reading.intended for reading in readings)
@@ -89,12 +89,12 @@ class Reading:
 
     @property
     def error_count(self) -> int:
-        """Return the number of violations that are errors, not late responses."""
+        """Return the number of violations other than late responses."""
         return sum(self.errors.values())
 
     @property
     def goodput(self) -> float:
-        """Return the number of requests/s that got a correct response in time."""
+        """Return the requests/s that got a correct response within the latency limit."""
         right_count = self.intended - self.violations + self.looked_at - self.wrong
         return right_count / self.seconds if self.seconds > 0 else 0.0
 
@@ -102,8 +102,8 @@ class Reading:
         """Return the latency in seconds within which the fraction ``q`` of *intended* requests got a
         correct response.
 
-        Return ``None`` if more than ``1 - q`` of these requests never got a correct response, because
-        the percentile is then unknown.
+        Return ``None`` if more than the fraction ``1 - q`` of the requests got no correct response,
+        because the percentile is then unknown.
         """
         count = 0
         for edge in sorted(self.histogram):

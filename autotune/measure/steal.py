@@ -2,11 +2,11 @@
 
 At times, other guests take CPU time from a virtual machine, and its kernel counts this time as *steal*.
 Every reading is kept, whether it met the objective or not. Repeating only failed readings would favour
-lucky ones and take time. Instead, each reading records its steal above the usual level, and the capacity
-search corrects for it (`measure.posterior`).
+lucky readings and take time. Instead, each reading records the steal above the usual level, and the
+capacity search corrects for the steal (`measure.posterior`).
 
-The usual level is computed from recent readings. On a machine that always loses a fifth of its CPU time,
-this loss is part of the measured capacity.
+The usual level is computed from recent readings. If a machine always loses a fifth of its CPU time, the
+measured capacity includes this loss.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from autotune.monitor.activity import HostUsage
 
-# If CPU steal above the usual level exceeds this share, the user is warned. A warm-up window with too
-# many violations then does not count as overloaded.
+# The user is warned if CPU steal above the usual level exceeds this share. A warm-up window with more
+# steal and too many violations does not count as overloaded.
 HIGH_STEAL_SHARE = 0.03
 USUAL_STEAL_QUANTILE = 0.1  # the usual steal is this quantile of the steal in recent readings
 MAX_REMEMBERED_READINGS = 50  # number of recent readings for the usual steal
@@ -40,9 +40,7 @@ class CpuSteal:
         )
 
     def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
-        """Return the history with one more reading; ``hosts`` contains the host usage during that
-        reading.
-        """
+        """Return the history with one more reading, during which ``hosts`` is the usage of each host."""
         return (
             CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:])
             if hosts

@@ -15,22 +15,23 @@ WINDOW_SECONDS = 1.0
 # At low rates, a window lasts until MIN_WINDOW_REQUESTS requests are sent, but at most
 # MAX_WINDOW_SECONDS.
 MIN_WINDOW_REQUESTS, MAX_WINDOW_SECONDS = 4, 10.0
-SETTLED_WINDOW_REQUESTS = 12  # requests in a low-rate window, if they arrive in `settling_seconds`
-# if the first rate is low, all rates stay above the first rate divided by this
+# number of requests in a window at a low rate, if they arrive within `settling_seconds`
+SETTLED_WINDOW_REQUESTS = 12
+# if the first rate is low, no later rate is below the first rate divided by this divisor
 SLOWEST_START_DIVISOR = 8.0
 OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window counts as overloaded
 MAX_WINDOWS = 20
 UNKNOWN_START_RATE = 200.0  # first rate in requests/s if no peak is expected
 UNKNOWN_MAX_RATE = 1000.0  # highest warm-up rate in requests/s if no peak is expected
 EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak that keeps a stack busy without overload
-# Windows agree if their hit rates differ by less than this.
+# Windows agree if their hit rates differ by less than this tolerance.
 HIT_RATE_TOLERANCE = 0.01
 RISE_WINDOWS = 3  # a hit rate that keeps rising over this many windows has not settled
-PREFILLED_RISE_WINDOWS = 2  # the same number for caches that were filled before the warm-up
+PREFILLED_RISE_WINDOWS = 2  # number of windows for caches that were filled before the warm-up
 MIN_HIT_RISE = 0.001  # a hit rate that rises by at most this much has settled
 LATENCY_TOLERANCE = 0.25  # windows agree if their median latencies differ by less than a quarter
 # The load is halved from window to window, over FUTILE_WINDOWS windows. If the last failed fraction is
-# above FUTILE_FAILURE_RATIO times the first one, less load does not help.
+# above FUTILE_FAILURE_RATIO times the first failed fraction, less load does not help.
 FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 
 
@@ -38,7 +39,7 @@ FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 class WarmUpWindow:
     """One window of warm-up load.
 
-    ``hit_rate`` is the cache's hit rate in the window, or ``None`` if the stack lacks a cache.
+    ``hit_rate`` is the cache's hit rate in the window, or ``None`` without a cache.
     ``failed_share`` is the fraction of requests without a correct response. A late correct response
     does not count as failed.
     """
@@ -51,16 +52,16 @@ class WarmUpWindow:
 
     @property
     def is_unresponsive(self) -> bool:
-        """True if fewer than half of the requests got a correct response, so that more load would
-        not warm the stack.
+        """True if fewer than half of the requests got a correct response. Further load would then not
+        warm the stack.
         """
         return self.is_overloaded and self.median_latency is None
 
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """The result of a warm-up; ``is_settled`` is false if the maximum number of windows was reached
-    first.
+    """The result of a warm-up. ``is_settled`` is false if the warm-up stopped before the stack had
+    settled.
     """
 
     is_settled: bool
@@ -68,25 +69,25 @@ class WarmUpResult:
 
     @property
     def hit_rate(self) -> float | None:
-        """Return the cache's hit rate in the last window, or ``None`` if the stack lacks a cache."""
+        """Return the cache's hit rate in the last window, or ``None`` without a cache."""
         return self.windows[-1].hit_rate if self.windows else None
 
     @property
     def sustained_rate(self) -> float | None:
-        """Return the last rate in requests/s that the stack sustained."""
+        """Return the last rate in requests/s that the stack sustained, or ``None``."""
         sustained_rates = [window.rate for window in self.windows if not window.is_overloaded]
         return sustained_rates[-1] if sustained_rates else None
 
     @property
     def failed_rate(self) -> float | None:
-        """Return the rate in requests/s at which the warm-up was given up as futile, or ``None``."""
+        """Return the rate in requests/s at which a futile warm-up was stopped, or ``None``."""
         return self.windows[-1].rate if is_futile(self.windows) else None
 
 
 def run_warm_up(
     probe: Callable[[float, float], Reading],
     count_lookups: Callable[[], tuple[int, int] | None],
-    expected: float | None,
+    expected_peak: float | None,
     *,
     max_rate: float,
     start_rate: float = UNKNOWN_START_RATE,
@@ -98,20 +99,20 @@ def run_warm_up(
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
     ``probe(rate, seconds)`` generates the load. ``count_lookups()`` returns the cache's hits and misses
-    so far. ``expected`` is the expected peak in requests/s. Without ``expected``, ``start_rate`` is the
-    first rate. A low rate doubles as long as the stack keeps up. Windows at low rates are longer, up to
-    ``settling_seconds``, so that an overload can show. A cache whose hit rate rose over
-    ``rise_windows`` steps is still filling. ``max_windows`` is the maximum number of windows. After
+    so far. ``expected_peak`` is the expected peak in requests/s. Without ``expected_peak``, ``start_rate`` is the
+    first rate, and a low rate is doubled while the stack keeps up. Windows at low rates are longer, up to
+    ``settling_seconds``, so that an overload becomes visible. A cache whose hit rate rose over
+    ``rise_windows`` windows is still filling. ``max_windows`` is the maximum number of windows. After
     ``max_seconds``, no third or later window starts.
 
-    The load is halved if the stack is overloaded. It grows again once the stack keeps up, because a
-    cold cache warms faster with more requests. It stays well below the rate that overloaded the stack.
-    After CPU steal, the same load is tried again. If almost as many requests fail at a quarter of the
-    load, the warm-up stops, because the load is not the cause.
+    The load is halved if the stack is overloaded. The load grows again once the stack keeps up, because a
+    cold cache warms faster with more requests. The load then stays well below the rate that overloaded
+    the stack. After CPU steal, the same load is tried again. If almost as many requests fail at a quarter
+    of the load, the warm-up stops, because the load is not the cause.
     """
-    ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
-    rate = ceiling if expected else min(ceiling, start_rate)
-    is_slow = not expected and start_rate < UNKNOWN_START_RATE
+    ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected_peak if expected_peak else UNKNOWN_MAX_RATE)
+    rate = ceiling if expected_peak else min(ceiling, start_rate)
+    is_slow = not expected_peak and start_rate < UNKNOWN_START_RATE
     lowest_rate, growth = min(1.0, rate / SLOWEST_START_DIVISOR), 2.0 if is_slow else 1.5
     windows: list[WarmUpWindow] = []
     spent_seconds = 0.0
@@ -147,7 +148,7 @@ def has_settled(windows: Sequence[WarmUpWindow], rise_windows: int) -> bool:
 
 
 def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
-    """True if latency and hit rate hardly changed from one window to the next."""
+    """True if latency and hit rate hardly differ between two consecutive windows."""
     if (
         earlier.is_overloaded
         or later.is_overloaded
@@ -164,8 +165,8 @@ def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
 
 
 def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if further windows would not warm the stack, because it hardly responds or fails at any
-    load.
+    """True if further windows would not warm the stack, because the stack hardly responds or fails at
+    any load.
     """
     is_unresponsive = (
         len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
@@ -174,9 +175,9 @@ def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
 
 
 def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
-    """True if almost as many requests fail at a quarter of the load, so that load is not the cause.
+    """True if almost as many requests fail at a quarter of the load, so the load is not the cause.
 
-    Late responses do not count as failed, because a cold cache causes them at any load.
+    Late responses do not count as failed, because a cold cache causes late responses at any load.
     """
     last_windows = windows[-FUTILE_WINDOWS:]
     if len(last_windows) < FUTILE_WINDOWS or not all(
@@ -192,7 +193,7 @@ def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
 
 
 def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_WINDOWS) -> bool:
-    """True if the cache is still filling: its hit rate did not fall over the last windows.
+    """True if the cache is still filling: its hit rate rose, and never fell, over the last windows.
 
     At a low rate, a cache fills so slowly that two windows agree long before the cache is warm. A
     settled hit rate falls about as often as it rises. With too few windows, the cache is assumed to be
@@ -235,12 +236,12 @@ def wait_until_drained(
     seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
 ) -> bool:
-    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``latency_limit``
-    seconds.
+    """Send requests one by one until ``DRAINED_REQUESTS`` consecutive requests return within
+    ``latency_limit`` seconds.
 
     ``measure_latency()`` sends one request and returns its latency in seconds, or ``None`` without a
-    correct response. ``pause`` is the time between two requests in seconds. Return true if the backlog
-    was gone within ``seconds``.
+    correct response. ``pause`` is the time between two requests in seconds. Returns false if the backlog
+    did not drain within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     quick_responses = 0

@@ -1,1 +1,1 @@
-"""Activity of hosts and services during a reading."""
+"""Observe the activity of hosts and services during a reading."""

@@ -1,6 +1,4 @@
-"""Activity of hosts and services during one reading: pure functions compute rates and levels from
-samples.
-"""
+"""Compute the activity of hosts and services during one reading from samples, with pure functions."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from autotune.monitor.procfs import HostSample, ListenQueue
 from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
-LOAD_START_SECONDS = 0.5  # seconds until a generator's load has started
-LATE_SAMPLE_SECONDS = 1.5  # seconds until the last sample from a busy host arrives
+LOAD_START_SECONDS = 0.5  # time until a generator's load has started
+LATE_SAMPLE_SECONDS = 1.5  # time until the last sample of a busy host arrives
 
 
 @dataclass(frozen=True)
@@ -25,10 +23,10 @@ class HostActivity:
     """The activity of a host during a reading.
 
     - ``cpu``: CPU time by kind, as fractions (0 … 1) of all CPUs that the kernel shows.
-    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use under
-      the quota. It is set only with a quota, for example in a container, where the kernel shows the
-      whole machine.
-    - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction in use.
+    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs in use, set
+      only under a quota, for example in a container, where the kernel shows the whole machine.
+    - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction of the memory
+      in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments that were
       retransmitted.
     - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
@@ -55,7 +53,7 @@ class HostActivity:
 
     @property
     def busy_share(self) -> float:
-        """Return the fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
+        """Return the fraction of CPU time that was not idle or, with a quota, the used fraction of it."""
         if self.quota_used_share is not None:
             return min(1.0, self.quota_used_share / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
@@ -68,46 +66,46 @@ def compute_host_activity(
     samples = select_samples(observations.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
         return None
-    first, last = samples[0], samples[-1]
-    elapsed_seconds = max(last.uptime - first.uptime, 1e-6)
-    cpu_seconds = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
+    first_sample, last_sample = samples[0], samples[-1]
+    elapsed_seconds = max(last_sample.uptime - first_sample.uptime, 1e-6)
+    cpu_seconds = {kind: last_sample.cpu[kind] - first_sample.cpu.get(kind, 0.0) for kind in last_sample.cpu}
     total_seconds = sum(cpu_seconds.values()) or 1.0
-    sent_segments = _compute_growth(first.tcp, last.tcp, "OutSegs")
-    rates = {
-        i: _compute_growth(first.network, last.network, i) / elapsed_seconds for i in last.network
+    sent_segments = _compute_growth(first_sample.tcp, last_sample.tcp, "OutSegs")
+    interface_rates = {
+        i: _compute_growth(first_sample.network, last_sample.network, i) / elapsed_seconds for i in last_sample.network
     }
-    links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
+    link_speeds = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
         cpus=host.cpus,
         seconds=elapsed_seconds,
         cpu={kind: value / total_seconds for kind, value in cpu_seconds.items()},
-        quota_used_share=_compute_quota_used_share(first, last, host.cpus),
-        throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0))
+        quota_used_share=_compute_quota_used_share(first_sample, last_sample, host.cpus),
+        throttled=((last_sample.throttled_seconds or 0.0) - (first_sample.throttled_seconds or 0.0))
         / elapsed_seconds,
         running_processes=fmean(s.running for s in samples),
-        load=last.load,
-        context_switches=(last.context_switches - first.context_switches) / elapsed_seconds,
+        load=last_sample.load,
+        context_switches=(last_sample.context_switches - first_sample.context_switches) / elapsed_seconds,
         memory=max(map(_compute_memory_share, samples)),
-        swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
+        swapped_bytes=max(0, first_sample.memory.get("SwapFree", 0) - last_sample.memory.get("SwapFree", 0)),
         descriptors=max(
             s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
         ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
-        listen_drops=_compute_growth(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_compute_growth(first.tcp, last.tcp, "RetransSegs") / sent_segments
+        listen_drops=_compute_growth(first_sample.tcp, last_sample.tcp, "ListenDrops"),
+        retransmits=_compute_growth(first_sample.tcp, last_sample.tcp, "RetransSegs") / sent_segments
         if sent_segments
         else 0.0,
-        network=sum(rates.values()),
-        link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
+        network=sum(interface_rates.values()),
+        link_share=max((interface_rates[i] / link_speeds[i] for i in interface_rates if i in link_speeds), default=None),
     )
 
 
 def compute_instance_activity(
     instance: ServiceInstance, observations: Observations, seconds: float
 ) -> InstanceActivity:
-    """Return a service's activity; values that were not observed are zero or ``None``."""
+    """Return a service's activity. Figures that were not observed are zero or ``None``."""
     all_samples = observations.samples.get(instance.placement.host, ())
     samples = select_samples(all_samples, seconds)
     processes_by_time = {
@@ -119,7 +117,7 @@ def compute_instance_activity(
             for s in all_samples
             if instance.name in s.processes
         }
-    answers = observations.counters.get(instance.name, ())
+    counter_answers = observations.counters.get(instance.name, ())
     query = find_counter_query(instance)
     activity = InstanceActivity(
         name=instance.name,
@@ -129,17 +127,17 @@ def compute_instance_activity(
         role=instance.placement.role,
         runs_application=instance.service.runs_application,
         counters=compute_counter_growth(
-            [answer for answer in answers if answer and answer.values],
+            [answer for answer in counter_answers if answer and answer.values],
             query.level_names if query else frozenset(),
         ),
-        answered_queries=sum(answer is not None for answer in answers),
-        unanswered_queries=sum(answer is None for answer in answers),
-        refusal=next((a.error for a in answers if a and a.error), None),
+        answered_queries=sum(answer is not None for answer in counter_answers),
+        unanswered_queries=sum(answer is None for answer in counter_answers),
+        refusal=next((a.error for a in counter_answers if a and a.error), None),
         log_complaints=observations.log_complaints.get(instance.name, {}),
         fault=observations.faults.get(instance.name),
     )
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
-    busy_workers = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
+    busy_workers = [a.values[BUSY_WORKERS] for a in counter_answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last sample follows the load.
     return _add_socket_activity(
         _add_process_activity(activity, processes_by_time),
@@ -159,7 +157,7 @@ def _add_process_activity(
         threads=max((g.threads for g in groups), default=0),
         cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
         cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
-        # PSS divides shared memory among processes. PSS is read before and after the load.
+        # The PSS, which divides shared memory among processes, is read only before and after the load.
         rss=max((g.max_pss for g in groups if g.max_pss), default=0)
         or max((g.max_rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
@@ -170,8 +168,9 @@ def _add_process_activity(
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity with the values of the service's listening sockets. ``in_flight``
-    contains the numbers of requests in flight that the service reported.
+    """Return the activity with the figures of the service's listening sockets.
+
+    ``in_flight`` contains the numbers of requests in flight that the service reported.
     """
     crowded_queues = [queue for queue in queues if queue.waiting]
     return replace(
@@ -193,21 +192,21 @@ def _add_socket_activity(
 def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
     """Return the samples up to ``seconds`` after the first sample.
 
-    No load is sent while a generator waits for its last responses. Later samples are included only
-    if there would otherwise be fewer than two.
+    While a generator waits for its last responses, no load is sent. Later samples are therefore included
+    only if there would otherwise be fewer than two samples.
     """
-    for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
-        samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
+    for slack_seconds in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
+        samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack_seconds]
         if len(samples_within) > 1:
             break
     return samples_within
 
 
 def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
-    """Return the listening sockets of a service as one queue, because ``reuseport`` opens several
-    sockets per port.
+    """Return the sum of a service's listening sockets, because ``reuseport`` opens several sockets per
+    port.
 
-    A service that consists only of host settings has no socket.
+    The result is ``None`` for a service that consists only of host settings.
     """
     location = instance.service.get_socket(instance.placement)
     if location is None or instance.placement.role is Role.HOST:
@@ -227,19 +226,19 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 
 
 def compute_counter_growth(
-    answers: Sequence[ServerCounters], levels: frozenset[str]
+    server_counters: Sequence[ServerCounters], levels: frozenset[str]
 ) -> dict[str, float]:
-    """Return the growth of each counter, or its maximum if the counter is in ``levels`` and can also
-    fall.
+    """Return the growth of each counter. For counters in ``levels``, which can also fall, return the
+    maximum.
     """
-    if not answers:
+    if not server_counters:
         return {}
-    first, last = answers[0].values, answers[-1].values
+    first_values, last_values = server_counters[0].values, server_counters[-1].values
     return {
-        name: max(a.values.get(name, 0.0) for a in answers)
+        name: max(a.values.get(name, 0.0) for a in server_counters)
         if name in levels
-        else value - first.get(name, 0.0)
-        for name, value in last.items()
+        else value - first_values.get(name, 0.0)
+        for name, value in last_values.items()
     }
 
 
@@ -254,19 +253,19 @@ def _compute_rate(
     ]
     if len(totals) < 2:
         return None
-    (first_uptime, first), (last_uptime, last) = totals[0], totals[-1]
-    return max(0.0, last - first) / max(last_uptime - first_uptime, 1e-6)
+    (first_uptime, first_total), (last_uptime, last_total) = totals[0], totals[-1]
+    return max(0.0, last_total - first_total) / max(last_uptime - first_uptime, 1e-6)
 
 
-def _compute_growth(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
-    return last.get(name, 0) - first.get(name, 0)
+def _compute_growth(first_counters: Mapping[str, int], last_counters: Mapping[str, int], counter_name: str) -> int:
+    return last_counters.get(counter_name, 0) - first_counters.get(counter_name, 0)
 
 
-def _compute_quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
-    if first.quota_cpu_seconds is None or last.quota_cpu_seconds is None:
+def _compute_quota_used_share(first_sample: HostSample, last_sample: HostSample, cpus: float) -> float | None:
+    if first_sample.quota_cpu_seconds is None or last_sample.quota_cpu_seconds is None:
         return None
-    used_cpus = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
-        last.uptime - first.uptime, 1e-6
+    used_cpus = (last_sample.quota_cpu_seconds - first_sample.quota_cpu_seconds) / max(
+        last_sample.uptime - first_sample.uptime, 1e-6
     )
     # With cgroup v1, the counter may cover the whole machine instead of the limited group.
     return used_cpus if used_cpus <= 1.25 * cpus else None

@@ -1,4 +1,4 @@
-"""Counters of servers, read over one open connection to each server or by a command."""
+"""Read counters of servers over an open connection to each server, or with a command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
-TIMEOUT_SECONDS = 0.5  # seconds; a server that takes longer counts as not responding
+TIMEOUT_SECONDS = 0.5  # a server that takes longer counts as not responding
 _MAX_ANSWER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class ServerCounters:
-    """One response to a query for counters: its duration in ``seconds``, and the counters by name or
-    the server's error.
+    """One response to a query for counters, after ``seconds``: the counters by name, or the server's
+    error.
     """
 
     seconds: float
@@ -32,13 +32,13 @@ class ServerCounters:
 
 
 def find_counter_query(instance: ServiceInstance) -> CounterQuery | None:
-    """Return the query for a service instance; ``None`` if it has no counters."""
+    """Return the query for the counters of a service instance; ``None`` if it has no counters."""
     return find_own_diagnosis(instance.service).counter_query
 
 
 class CounterReader:
-    """A reader of one server's counters, over a connection to the server's socket or with the
-    server's own client program on its host.
+    """Reads one server's counters, over a connection to the server's socket or with the server's own
+    client program.
     """
 
     def __init__(self, instance: ServiceInstance, transport: Transport | None) -> None:
@@ -51,14 +51,14 @@ class CounterReader:
 
     @property
     def is_cheap(self) -> bool:
-        """True if frequent reads cost almost nothing, unlike a command on the server's host."""
+        """True if reading takes almost no CPU time, because no command is run on the server's host."""
         return self._connection is not None or (
             self._query.is_local_only and not self._uses_only_command
         )
 
     @property
     def command_interval(self) -> float | None:
-        """Return the seconds between two commands during a reading; ``None`` if no command is used."""
+        """Return the seconds between two commands during a reading; ``None`` without commands."""
         return self._query.interval_seconds or None
 
     def read(self, *, by_command: bool = False) -> ServerCounters | None:
@@ -72,10 +72,10 @@ class CounterReader:
         if not response and by_command and self._transport is not None:
             # The path of the command's program may be unknown.
             with contextlib.suppress(KeyError):
-                answer = self._transport.run(
+                command_result = self._transport.run(
                     self._query.build_command(self.part.placement), timeout=5.0
                 )
-                response = answer.stdout.encode() if answer.ok else b""
+                response = command_result.stdout.encode() if command_result.ok else b""
         if not response:
             return None
         return parse_counters(

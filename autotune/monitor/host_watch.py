@@ -23,12 +23,12 @@ from autotune.strict_parsing import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-# seconds between samples of this machine; other hosts are sampled once per second
+# time between samples of this machine; other hosts are sampled once per second
 LOCAL_SAMPLE_SECONDS = 0.5
 COUNTER_POLL_SECONDS = 1.0
-LAST_SAMPLE_SECONDS = 3.0  # seconds to wait for a host's last sample
+LAST_SAMPLE_SECONDS = 3.0  # longest wait for a host's last sample
 _MAX_PROGRAM_NAME = 15  # maximum length of a program's name in the kernel
-# Messages that any program logs if the kernel denies it a resource.
+# Messages that programs log if the kernel denies a resource
 KERNEL_COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
@@ -68,8 +68,8 @@ class Observations:
 def build_watched_hosts(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
-    """Return the hosts of a stack; a host without a remote transport is this machine."""
-    names = dict.fromkeys(instance.placement.host for instance in stack.instances)
+    """Return the hosts of a stack. Hosts without a remote transport are this machine."""
+    host_names = dict.fromkeys(instance.placement.host for instance in stack.instances)
     return tuple(
         WatchedHost(
             name,
@@ -77,18 +77,16 @@ def build_watched_hosts(
             tuple(each for each in stack.instances if each.placement.host == name),
             None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
         )
-        for name in names
+        for name in host_names
     )
 
 
 class HostWatch:
-    """A watch of hosts: ``with HostWatch(hosts, seconds) as watch: reading = take(…)``, then read
-    ``watch.observations``.
+    """Watches hosts within a ``with`` block, for at most ``seconds``. ``observations`` then contains the
+    result.
 
-    ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
-    sample and stop. The result omits the samples of a stream that does not stop within
-    ``LAST_SAMPLE_SECONDS``.
-    ``observations.failures`` lists all errors.
+    On exit, the streams of all hosts take one last sample and stop. The result omits the samples of
+    streams that do not stop within ``LAST_SAMPLE_SECONDS``. ``observations.failures`` lists all errors.
     """
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
@@ -104,7 +102,7 @@ class HostWatch:
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
-            # The stream is registered first, so that an early exit stops it too.
+            # Register the stream before its thread starts, so that an early exit also stops the stream.
             self._record_failure(self._take_first_sample, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start_thread(self._sample_host, host)
@@ -183,21 +181,21 @@ class HostWatch:
 
     def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
         reader = CounterReader(instance, transport)
-        answers = self._counters.setdefault(instance.name, [])
+        counter_answers = self._counters.setdefault(instance.name, [])
         try:
-            answers.append(reader.read(by_command=True))
+            counter_answers.append(reader.read(by_command=True))
             while not self._stop_event.wait(
                 COUNTER_POLL_SECONDS if reader.is_cheap else reader.command_interval
             ):
-                answers.append(reader.read(by_command=not reader.is_cheap))
-            answers.append(reader.read(by_command=True))
+                counter_answers.append(reader.read(by_command=not reader.is_cheap))
+            counter_answers.append(reader.read(by_command=True))
         finally:
             reader.close()
 
 
 def find_log(instance: ServiceInstance) -> str | None:
-    """Return the path of a service's log, its systemd unit if the service logs to the journal, or
-    ``None``.
+    """Return the path of a service's log, or ``None``. If the service logs to the journal, return its
+    systemd unit.
     """
     find_instance_log = find_own_diagnosis(instance.service).find_log
     return find_instance_log(instance.placement) if find_instance_log else None
@@ -213,22 +211,22 @@ def list_request_ports(host: WatchedHost) -> list[int]:
     return sorted({location.port for location in locations if isinstance(location, Endpoint)})
 
 
-def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
+def count_complaints(log_text: str, instance: ServiceInstance) -> Mapping[str, int]:
     """Return the number of lines for each kind of complaint in an instance's log."""
     patterns = {**KERNEL_COMPLAINTS, **find_own_diagnosis(instance.service).complaint_patterns}
     counts: dict[str, int] = {}
-    for line in split_lines(text):
-        for name, pattern in patterns.items():
+    for line in split_lines(log_text):
+        for complaint_kind, pattern in patterns.items():
             if pattern.search(line):
-                counts[name] = counts.get(name, 0) + 1
+                counts[complaint_kind] = counts.get(complaint_kind, 0) + 1
     return counts
 
 
 def find_process_owners(host: WatchedHost) -> ProcessOwners:
-    """Return the rules for finding the service instance of a process.
+    """Return the rules that assign processes to service instances.
 
-    A private process belongs to the session of its recorded leader. A process of a distribution's unit
-    is recognised by the name of its program.
+    Private processes belong to the session of a recorded leader. Processes of a distribution's unit are
+    recognised by the names of their programs.
     """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}

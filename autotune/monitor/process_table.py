@@ -1,4 +1,4 @@
-"""The processes of each service, from ``/proc/PID/stat`` and the files next to it."""
+"""Find the processes of each service in ``/proc/PID/stat`` and the files next to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ PSS_SECTION = "pss"  # the proportional set size in /proc/PID/smaps_rollup, read
 class ServiceProcesses:
     """The processes of one service.
 
-    ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, including exited children.
-    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the size of the largest process
-    in bytes. ``max_pss`` is the largest proportional set size (PSS) in bytes, or ``None`` if unknown.
-    ``descriptors`` is the largest number of open descriptors of one process.
+    ``workers`` is the number of processes without masters. ``cpu`` is the CPU time in seconds since the
+    processes started, including exited children. ``scheduling_delay`` is the time in seconds that they
+    waited for a CPU. ``max_rss`` is the size of the largest process in bytes. ``max_pss`` is the largest
+    proportional set size (PSS) in bytes, or ``None`` if unknown. ``descriptors`` is the largest number of
+    open descriptors of one process.
     """
 
     workers: int = 0
@@ -39,9 +40,9 @@ class ServiceProcesses:
 
 @dataclass(frozen=True)
 class ProcessOwners:
-    """How processes are assigned to services: by session for private processes, otherwise by program.
+    """Rules that assign processes to services: by session for private processes, otherwise by program.
 
-    ``programs`` contains names as in ``comm``, which Linux cuts to 15 characters.
+    ``programs`` contains names as in ``/proc/PID/comm``, which Linux cuts to 15 characters.
     """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class ProcessOwners:
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes.
+    """One line of ``/proc/PID/stat``, with times in seconds and sizes in bytes.
 
     ``children_cpu`` is the CPU time of exited children.
     """
@@ -72,8 +73,8 @@ class ProcessStat:
 
 
 def parse_process_stat(text: str) -> ProcessStat | None:
-    """Return a parsed line. Fields are counted from the last parenthesis, because a program's name
-    may contain any text.
+    """Parse a line of ``/proc/PID/stat``. Fields are counted from the last parenthesis, because a
+    program's name may contain any text.
     """
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
@@ -96,62 +97,60 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     )
 
 
-def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
-    """Return the summed figures of each service's processes, from files that were read at the same
-    time.
-    """
-    members: dict[str, list[tuple[ProcessStat, str]]] = {}
-    for path, text in files.items():
+def sum_by_service(text_by_path: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
+    """Return the sums over each service's processes, from files that were read at the same time."""
+    processes_by_service: dict[str, list[tuple[ProcessStat, str]]] = {}
+    for path, text in text_by_path.items():
         directory = path.removesuffix("/stat")
         if directory in (path, "/proc"):
             continue
         if (process := parse_process_stat(text)) and (name := owners.find_owner(process)):
-            members.setdefault(name, []).append((process, directory))
+            processes_by_service.setdefault(name, []).append((process, directory))
     return {
-        name: _sum_processes(members_of_service, files)
-        for name, members_of_service in members.items()
+        name: _sum_processes(members_of_service, text_by_path)
+        for name, members_of_service in processes_by_service.items()
     }
 
 
 def _sum_processes(
-    members: list[tuple[ProcessStat, str]], files: Mapping[str, str]
+    processes_with_paths: list[tuple[ProcessStat, str]], text_by_path: Mapping[str, str]
 ) -> ServiceProcesses:
-    processes = [process for process, _ in members]
+    processes = [process for process, _ in processes_with_paths]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    schedule_times = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
-    delays = [times[1] for times in schedule_times if times]
+    schedule_times = [_parse_schedstat(text_by_path.get(f"{path}/schedstat", "")) for _, path in processes_with_paths]
+    cpu_delays = [times[1] for times in schedule_times if times]
     descriptor_counts, descriptor_limits, pss_kilobytes = (
-        dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")),
-        dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
-        dict(_parse_numbers(files, PSS_SECTION, ":")),
+        dict(_parse_numbers(text_by_path, OPEN_FILES_SECTION, " ")),
+        dict(_parse_numbers(text_by_path, FILE_LIMIT_SECTION, ":")),
+        dict(_parse_numbers(text_by_path, PSS_SECTION, ":")),
     )
-    # Before Linux 6.2, the directory's size does not show the number of descriptors.
+    # Before Linux 6.2, the size of /proc/PID/fd is not the number of descriptors.
     fullest_process = max(
-        (path for _, path in members), key=lambda path: descriptor_counts.get(f"{path}/fd", 0)
+        (path for _, path in processes_with_paths), key=lambda path: descriptor_counts.get(f"{path}/fd", 0)
     )
     return ServiceProcesses(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
         cpu=sum(map(_compute_cpu_seconds, processes, schedule_times)),
-        scheduling_delay=sum(delays) if delays else None,
+        scheduling_delay=sum(cpu_delays) if cpu_delays else None,
         max_rss=max(p.rss for p in processes),
-        max_pss=_find_max_pss([path for _, path in members], pss_kilobytes),
+        max_pss=_find_max_pss([path for _, path in processes_with_paths], pss_kilobytes),
         descriptors=descriptor_counts.get(f"{fullest_process}/fd") or None,
         descriptor_limit=descriptor_limits.get(f"{fullest_process}/limits"),
     )
 
 
 def _parse_numbers(
-    files: Mapping[str, str], name: str, separator: str
+    text_by_path: Mapping[str, str], section: str, separator: str
 ) -> Iterator[tuple[str, int]]:
     """Yield the path and the number in lines such as ``path 12``, ``path:Max open files 1024 4096
     files`` or ``path:Pss: 12 kB``.
     """
-    for line in split_lines(files.get(name, "")):
-        path, _, rest = line.partition(separator)
-        words = rest.removeprefix("Max open files").removeprefix("Pss:").split()
+    for line in split_lines(text_by_path.get(section, "")):
+        path, _, number_text = line.partition(separator)
+        words = number_text.removeprefix("Max open files").removeprefix("Pss:").split()
         if words and is_uint(words[0]):
             yield path, parse_uint(words[0])
 
@@ -177,7 +176,7 @@ def _parse_schedstat(text: str) -> tuple[float, float] | None:
 def _compute_cpu_seconds(
     process: ProcessStat, scheduler_times: tuple[float, float] | None
 ) -> float:
-    # Hundredths of a second would add up to zero for many nearly idle processes. The scheduler's
-    # nanoseconds are exact, but cover only one thread.
+    # The CPU time of many nearly idle processes would be zero in hundredths of a second. The
+    # scheduler's nanoseconds are exact, but cover only one thread.
     own_seconds = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
     return own_seconds + process.children_cpu

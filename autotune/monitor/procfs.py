@@ -1,8 +1,7 @@
-"""Parse Linux statistics of a host, given as texts by path (proc(5)), into a sample with pure
-functions.
+"""Parse a host's statistics in /proc and /sys (proc(5)) to a sample, with pure functions.
 
 If a file is missing or truncated, its fields in the sample are empty. Kernels and containers show
-different files, and a probe must never make a reading fail.
+different files, and a sample must never make a reading fail.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's texts
-# Lists the established connections that a filter selects. It also names the output in a sample's texts.
+SS_COMMAND = "ss -ltnH"  # also the key of the command's output among the texts of a sample
+# Lists established connections; also the key of the command's output among the texts of a sample.
 CONNECTIONS_COMMAND = "ss -tnH state established"
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
-_UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
+_UNLIMITED_BYTES = 1 << 60  # without a limit, cgroup v1 shows nearly 2⁶³ bytes
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
 _CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
 class ListenQueue:
-    """A listening socket: the number of connections ``waiting`` to be accepted, and its backlog if
-    known.
+    """A listening socket. ``waiting`` is the number of connections that wait to be accepted, and
+    ``backlog`` is the maximum, if known.
 
     For a unix socket, ``accepted_count`` is the number of accepted connections that are still open. For
     a TCP port, ``unread_count`` is the number of connections with data that no process has read, if the
-    connections of this port were listed. It includes the waiting connections.
+    connections of this port were listed. This number includes the waiting connections.
     """
 
     address: str
@@ -75,11 +74,11 @@ class HostSample:
 
     - ``cpu``: seconds by kind, summed over all CPUs that the kernel shows (in a container, the CPUs of
       the machine).
-    - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
-      ``throttled_seconds``: seconds for which the quota throttled the group.
-    - ``memory``: bytes. Keys that start with ``Group`` describe the control group.
-    - ``tcp``: the kernel's counters by their names in the kernel.
-    - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s by interface.
+    - ``quota_cpu_seconds``: CPU time of the host's own control group, set only with a quota.
+      ``throttled_seconds``: time for which the quota throttled the control group.
+    - ``memory``: sizes in bytes. Keys that start with ``Group`` describe the control group.
+    - ``tcp``: the kernel's counters, by their names in /proc/net.
+    - ``network``: sum of received and sent bytes by interface. ``link_speeds``: bytes/s by interface.
     """
 
     uptime: float
@@ -99,51 +98,56 @@ class HostSample:
     processes: Mapping[str, ServiceProcesses] = field(default_factory=dict)
 
 
-def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
-    """Return a sample of texts that were read at the same time: files by path, and the output of `ss`."""
-    stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
-    interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
-    file_counts = texts.get("/proc/sys/fs/file-nr", "").split()
+def build_sample(text_by_path: Mapping[str, str], owners: ProcessOwners) -> HostSample:
+    """Return the sample in texts that were read at the same time: files by path, and the output of
+    `ss`.
+    """
+    stat, memory = (_split_rows(text_by_path.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    interfaces = _split_rows(text_by_path.get("/proc/net/dev", "").replace(":", ": "))
+    file_counts = text_by_path.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
-        uptime=_parse_first_number(texts.get("/proc/uptime", "")),
+        uptime=_parse_first_number(text_by_path.get("/proc/uptime", "")),
         cpu={
             k: parse_uint(v) / TICKS_PER_SECOND
             for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
         },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
-        load=_parse_first_number(texts.get("/proc/loadavg", "")),
+        load=_parse_first_number(text_by_path.get("/proc/loadavg", "")),
         memory={
             name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
         }
-        | _read_group_memory(texts),
-        tcp=_parse_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
+        | _read_group_memory(text_by_path),
+        tcp=_parse_counters(text_by_path.get("/proc/net/snmp", "") + text_by_path.get("/proc/net/netstat", "")),
         sockets=_count_sockets(
-            texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")
+            text_by_path.get("/proc/net/sockstat", ""), text_by_path.get("/proc/net/sockstat6", "")
         ),
         network={
             name: parse_uint(row[0]) + parse_uint(row[8])
             for name, row in interfaces.items()
             if len(row) >= 9 and is_uint(row[0])
         },
-        link_speeds=_parse_link_speeds(texts),
+        link_speeds=_parse_link_speeds(text_by_path),
         open_files=(parse_uint(file_counts[0]), parse_uint(file_counts[2]))
         if len(file_counts) == 3
         else None,
-        quota_cpu_seconds=_read_quota_cpu(texts),
-        throttled_seconds=_read_throttled_seconds(texts),
+        quota_cpu_seconds=_read_quota_cpu(text_by_path),
+        throttled_seconds=_read_throttled_seconds(text_by_path),
         queues=(
             *_add_unread_counts(
-                parse_ss(texts.get(SS_COMMAND, "")), texts.get(CONNECTIONS_COMMAND, "")
+                parse_ss(text_by_path.get(SS_COMMAND, "")), text_by_path.get(CONNECTIONS_COMMAND, "")
             ),
-            *parse_unix_queues(texts.get("/proc/net/unix", "")),
+            *parse_unix_queues(text_by_path.get("/proc/net/unix", "")),
         ),
-        processes=sum_by_service(texts, owners),
+        processes=sum_by_service(text_by_path, owners),
     )
 
 
 def parse_ss(text: str) -> Iterator[ListenQueue]:
-    """Yield the queues of ``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), address, peer."""
+    """Yield the sockets in the output of ``ss -ltnH``.
+
+    The output's columns are state, Recv-Q (waiting connections), Send-Q (backlog), address and peer.
+    """
     for line in split_lines(text):
         fields = line.split()
         are_numeric = all(map(is_uint, fields[1:3]))
@@ -154,9 +158,9 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
 
 
 def _add_unread_counts(queues: Iterable[ListenQueue], text: str) -> Iterator[ListenQueue]:
-    """Yield the queues with the unread connections from the output of ``CONNECTIONS_COMMAND``.
+    """Add the ``unread_count`` from the output of ``CONNECTIONS_COMMAND`` to each queue.
 
-    Several queues with the same port share its connections, so only the first one gets them.
+    Of several queues with the same port, only the first queue gets the count.
     """
     unread_counts = count_unread_connections(text)
     for queue in queues:
@@ -177,10 +181,10 @@ def count_unread_connections(text: str) -> Counter[str]:
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
-    """Yield the named unix sockets that are listening.
+    """Yield the named listening sockets in ``/proc/net/unix``.
 
-    The kernel lists a waiting connection under the same name, in the state "connecting" and without
-    an inode. An accepted connection is listed as connected.
+    The kernel lists connections under the name of the socket. Waiting connections are in the state
+    "connecting", and accepted connections are in the state "connected".
     """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
@@ -232,40 +236,40 @@ def _parse_counters(text: str) -> dict[str, int]:
 
 def _count_sockets(ipv4_text: str, ipv6_text: str) -> dict[str, int]:
     """Return the number of TCP sockets by state: in use, orphaned, in TIME-WAIT."""
-    sockets: Counter[str] = Counter()
+    socket_counts: Counter[str] = Counter()
     for row in (_split_rows(ipv4_text).get("TCP", []), _split_rows(ipv6_text).get("TCP6", [])):
-        for name, value in zip(row[::2], row[1::2], strict=False):
-            if name in ("inuse", "orphan", "tw"):
-                sockets[name] += parse_uint(value)
-    return dict(sockets)
+        for state_name, socket_count in zip(row[::2], row[1::2], strict=False):
+            if state_name in ("inuse", "orphan", "tw"):
+                socket_counts[state_name] += parse_uint(socket_count)
+    return dict(socket_counts)
 
 
-def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
-    """Return bytes/s of each interface with a known speed (in Mb/s); virtual interfaces have none."""
+def _parse_link_speeds(text_by_path: Mapping[str, str]) -> dict[str, float]:
+    """Return the speed of each interface in bytes/s, if known. The kernel's files are in Mb/s."""
     return {
         match[1]: speed * 1e6 / 8
-        for path, text in texts.items()
+        for path, text in text_by_path.items()
         if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _parse_first_number(text)) > 0
     }
 
 
-def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
-    """Return the CPU seconds of this host's control group under a quota (cgroup v2, then v1), or
-    ``None``.
+def _read_quota_cpu(text_by_path: Mapping[str, str]) -> float | None:
+    """Return the CPU seconds of this host's control group (cgroup v2, then v1), or ``None`` without a
+    quota.
 
-    Outside a container, the group covers the whole machine and has no quota.
+    Outside a container, the control group covers the whole machine and has no quota.
     """
-    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
+    rows = _split_rows(text_by_path.get("/sys/fs/cgroup/cpu.stat", ""))
     if _read_single(rows, "nr_periods"):
         return _read_single(rows, "usage_usec") * 1e-6
-    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
-    usage = texts.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
+    rows = _split_rows(text_by_path.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
+    usage = text_by_path.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
     return parse_uint(usage) * 1e-9 if usage and _read_single(rows, "nr_periods") else None
 
 
-def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """Return limit and usage of this host's control group (cgroup v2, then v1); empty if there is
-    no limit.
+def _read_group_memory(text_by_path: Mapping[str, str]) -> dict[str, int]:
+    """Return the memory limit and usage of this host's control group (cgroup v2, then v1); empty
+    without a limit.
 
     Inactive cached files count as free, because the kernel drops them first.
     """
@@ -278,15 +282,15 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
             "total_inactive_file",
         ),
     ):
-        allowed_memory = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
-        used_memory = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
+        allowed_memory = text_by_path.get(f"/sys/fs/cgroup/{limit}", "").strip()
+        used_memory = text_by_path.get(f"/sys/fs/cgroup/{current}", "").strip()
         if (
             is_uint(allowed_memory)
             and is_uint(used_memory)
             and parse_uint(allowed_memory) < _UNLIMITED_BYTES
         ):
             inactive_bytes = _read_single(
-                _split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle
+                _split_rows(text_by_path.get(f"/sys/fs/cgroup/{stat}", "")), idle
             )
             return {
                 "GroupLimit": parse_uint(allowed_memory),
@@ -295,13 +299,13 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     return {}
 
 
-def _read_throttled_seconds(texts: Mapping[str, str]) -> float | None:
+def _read_throttled_seconds(text_by_path: Mapping[str, str]) -> float | None:
     """Return the seconds for which a CPU quota throttled this host (cgroup v2, then v1)."""
     for path, name, unit in (
         ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
         ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),
     ):
-        rows = _split_rows(texts.get(path, ""))
+        rows = _split_rows(text_by_path.get(path, ""))
         if name in rows:
             return _read_single(rows, name) * unit
     return None

@@ -1,9 +1,9 @@
-"""Samples of a host over a transport, taken by one small POSIX shell command; nothing is installed.
+"""Sample a host over a transport with one POSIX shell command, without installing anything.
 
 The command prints the host's figures at intervals until the reading is over. Starting programs takes
-most of the CPU time. bash can read files and wait without other programs, so only `ss` is started for
-each sample, once or twice. If a host runs many processes, they are sampled less often. Values that
-hardly change are read only before and after the load.
+most of the CPU time of sampling. bash can read files and wait without other programs, so only `ss` is
+started for each sample, once or twice. If a host runs many processes, the processes are sampled less
+often. Figures that hardly change are read only before and after the load.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from autotune.transports import wait_notices
 from autotune.transports.base import Transport
 from autotune.transports.temporary_files import LOCK_SCRIPT
 
-# Maximum size of a log in bytes, because an overloaded server writes thousands of similar lines.
+# maximum size of the new text in a log; an overloaded server writes thousands of similar lines
 MAX_LOG_BYTES = 1 << 20
-KILL_AFTER_SECONDS = 15.0  # the command is killed this many seconds after its planned end
+KILL_AFTER_SECONDS = 15.0  # time after its planned end at which the command is killed
 _SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
 _FILE_HEADER = "==> "
 _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # such as 0m1.250000s
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
-# No value is ever inserted into this script. The number of samples, their interval, the programs,
-# the file for the process id, the logs, the filter of connections and the files are arguments. Both
-# `tail` and the bash code print each file after a line with its name. A signal interrupts `wait`, and
-# `read` in bash's POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text
-# in `eval`. Logs come last, with a blank before each line, because a log may contain any text.
+# No text is inserted into this script. The number of samples, their interval, the programs, the file
+# for the process ID, the logs, the filter of connections and the files are arguments. Both `tail` and the
+# bash code print each file after a line with its name. A signal interrupts `wait`, and `read` in bash's
+# POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come
+# last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7
 shift 7
@@ -142,12 +142,12 @@ times
 echo '{_LOGS_MARK}'
 news $begun 2>/dev/null
 """
-# Sampling runs at low priority, so that it yields to all other work on the host.
+# Sampling runs at low priority, so that all other programs on the host get CPU time first.
 _START_SCRIPT = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
 """
-# On a busy host, the stream may not have written its process id yet.
+# On a busy host, the process ID may not be written yet, so the script waits for it.
 _STOP_SCRIPT = """
 tries=160
 until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
@@ -161,8 +161,8 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class StreamResult:
-    """The samples, the CPU seconds that they cost on the host (``cpu_seconds``), and the new text
-    of each log.
+    """The samples of a host, the CPU time that sampling took on the host (``cpu_seconds``), and the
+    new text of each log.
     """
 
     samples: tuple[HostSample, ...] = ()
@@ -174,9 +174,8 @@ class SampleStream:
     """A stream of samples of a host, every ``interval`` seconds for at most ``seconds``, or until
     the stream is stopped.
 
-    The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers
-    and guests, would otherwise all be sampled at the same time and stall the machine. Sampling yields
-    to all other work on the host.
+    The second sample is delayed by ``later`` seconds. Otherwise, hosts that share a machine, such as
+    containers and guests, would all be sampled at the same time and stall the machine.
 
     ``logs`` contains paths of files, or systemd units whose journal is read. The samples also count the
     connections with unread data at each of the TCP ports ``request_ports``.
@@ -199,7 +198,7 @@ class SampleStream:
         self._pid_file = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> StreamResult:
-        """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
+        """Run the sampling command, and return its parsed output. Raises ``HostUnreachable``."""
         argv = (
             "sh",
             "-c",
@@ -223,31 +222,31 @@ class SampleStream:
         return parse_stream(command_result.stdout, self._owners)
 
     def stop(self) -> None:
-        """Request one last sample, after which ``run`` returns; no effect if the stream is not
-        running.
+        """Request one last sample, after which ``run`` returns. A stream that is not running is
+        ignored.
         """
         self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._pid_file), timeout=15.0)
 
 
-def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
-    """Return the parsed output of the command."""
-    sample_text, _, remaining_text = text.partition(f"\n{_TIMES_MARK}\n")
+def parse_stream(output: str, owners: ProcessOwners) -> StreamResult:
+    """Return the samples, CPU time and logs in the output of the sampling command."""
+    sample_text, _, remaining_text = output.partition(f"\n{_TIMES_MARK}\n")
     times, _, logs = remaining_text.partition(f"{_LOGS_MARK}\n")
     samples = []
     for block in sample_text.split(f"{_SAMPLE_MARK}\n")[1:]:
-        files = dict(_split_files(block))
-        # A truncated or garbled sample is left out.
+        text_by_path = dict(_split_files(block))
+        # Skip truncated and garbled samples.
         with contextlib.suppress(ValueError, IndexError):
-            if not _REQUIRED_FILES - files.keys():
-                samples.append(build_sample(files, owners))
+            if not _REQUIRED_FILES - text_by_path.keys():
+                samples.append(build_sample(text_by_path, owners))
     cpu_seconds = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     file_texts = {
-        name: "\n".join(line[1:] for line in split_lines(text)) for name, text in _split_files(logs)
+        name: "\n".join(line[1:] for line in split_lines(output)) for name, output in _split_files(logs)
     }
     return StreamResult(tuple(samples), cpu_seconds, file_texts)
 
 
 def _split_files(block: str) -> Iterator[tuple[str, str]]:
     for section in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
-        name, _, content = section.partition(" <==\n")
-        yield name, content
+        file_name, _, content = section.partition(" <==\n")
+        yield file_name, content

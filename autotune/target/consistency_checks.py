@@ -39,7 +39,7 @@ REQUIRED_KEY_EXAMPLES = {
 
 @dataclass(frozen=True)
 class TargetMistake:
-    """A violated rule, its place in the target, and a hint."""
+    """A violated rule of a target, with its location in the file and a hint."""
 
     location: Location
     message: str
@@ -47,7 +47,7 @@ class TargetMistake:
 
 
 def find_mistakes(target: Target) -> Iterator[TargetMistake]:
-    """Yield the violated rules. If a key does not fit the kind of target, other rules are not checked."""
+    """Yield the violated rules. If keys do not fit the kind of target, only these keys are checked."""
     mistakes = list(
         _check_stack_keys(target) if target.command is None else _check_command_keys(target)
     )
@@ -94,10 +94,10 @@ def _check_load(target: Target) -> Iterator[TargetMistake]:
             ("load", request_list_keys[1]),
             f"`{request_list_keys[0]}` and `{request_list_keys[1]}` cannot be combined",
         )
-    for name in ("requests", "script"):
+    for request_key in ("requests", "script"):
         for key in ("command", "method", "body"):
-            if getattr(load, name) is not None and key in load.model_fields_set:
-                yield TargetMistake(("load", key), f"`{key}` and `{name}` cannot be combined")
+            if getattr(load, request_key) is not None and key in load.model_fields_set:
+                yield TargetMistake(("load", key), f"`{key}` and `{request_key}` cannot be combined")
 
 
 def _check_request(load: Load) -> Iterator[TargetMistake]:
@@ -136,16 +136,16 @@ def _check_expect(load: Load) -> Iterator[TargetMistake]:
 
 
 def _check_secrets(load: Load) -> Iterator[TargetMistake]:
-    for key, location in (("path", load.path), ("url", load.url), ("body", load.body)):
-        if location and find_secrets(location):
+    for key, request_text in (("path", load.path), ("url", load.url), ("body", load.body)):
+        if request_text and find_secrets(request_text):
             message = f"`{key}` may contain a secret, and targets and studies are shared"
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
             yield TargetMistake(("load", key), message, hint)
-    for name, value in load.headers.items():
-        if is_secret_header_name(name) and "${" not in value:
-            message = f"{name!r} may contain a secret, and targets and studies are shared"
-            hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
-            yield TargetMistake(("load", "headers", name), message, hint)
+    for header_name, header_value in load.headers.items():
+        if is_secret_header_name(header_name) and "${" not in header_value:
+            message = f"{header_name!r} may contain a secret, and targets and studies are shared"
+            hint = f"write `{header_name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
+            yield TargetMistake(("load", "headers", header_name), message, hint)
 
 
 def _check_tls(load: Load) -> Iterator[TargetMistake]:
@@ -180,49 +180,49 @@ def _check_hosts(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_beds(target: Target) -> Iterator[TargetMistake]:
-    """Yield mistakes in beds, such as an address that two beds share although no bed is simulated."""
+    """Yield mistakes in beds, such as an address that two real beds share."""
     if ALL_BEDS in target.beds:
         message = f"a bed cannot be called {ALL_BEDS!r}: `--beds {ALL_BEDS}` uses every bed"
         yield TargetMistake(("beds", ALL_BEDS), message, "give it another name")
     yield from _check_bed_hosts(target)
     if target.beds:
         return
-    for name, host_model in target.hosts.items():
+    for host_name, host_model in target.hosts.items():
         if BED_PLACEHOLDER in host_model.address:
             message = f"{BED_PLACEHOLDER} in {host_model.address} needs `beds:`"
             yield TargetMistake(
-                ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
+                ("hosts", host_name, "address"), message, "such as `beds: {a: {}, b: {}}`"
             )
 
 
 def _check_bed_hosts(target: Target) -> Iterator[TargetMistake]:
     addresses: dict[str, str] = {}
-    for name, bed in target.beds.items():
+    for bed_name, bed in target.beds.items():
         for host in bed.hosts:
             if host not in target.hosts:
                 hint = suggest_name(host, target.hosts)
-                yield TargetMistake(("beds", name, "hosts", host), f"unknown host {host!r}", hint)
+                yield TargetMistake(("beds", bed_name, "hosts", host), f"unknown host {host!r}", hint)
         if target.simulated is None and bed.simulated is not None:
             message = "`simulated:` of a bed needs `simulated:` in the target"
-            yield TargetMistake(("beds", name, "simulated"), message)
+            yield TargetMistake(("beds", bed_name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
-            address = build_bed_target(target, name).hosts[host].address
-            owner = addresses.setdefault(address, name)
-            if owner != name:
-                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {owner!r}"
+            address = build_bed_target(target, bed_name).hosts[host].address
+            owner = addresses.setdefault(address, bed_name)
+            if owner != bed_name:
+                message = f"bed {bed_name!r}: host {host!r} uses the address {address} of bed {owner!r}"
                 hint = (
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
-                yield TargetMistake(("beds", name), message, hint)
+                yield TargetMistake(("beds", bed_name), message, hint)
 
 
 def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
-    for name, tier in target.tiers.items():
-        location = ("tiers", name)
-        other_tiers = {other: target.tiers[other] for other in target.tiers if other != name}
-        if name in (tier.forwards_to, *tier.uses):
-            key = "forwards_to" if tier.forwards_to == name else "uses"
-            yield TargetMistake((*location, key), f"tier {name!r} cannot depend on itself")
+    for tier_name, tier in target.tiers.items():
+        location = ("tiers", tier_name)
+        other_tiers = {other: target.tiers[other] for other in target.tiers if other != tier_name}
+        if tier_name in (tier.forwards_to, *tier.uses):
+            key = "forwards_to" if tier.forwards_to == tier_name else "uses"
+            yield TargetMistake((*location, key), f"tier {tier_name!r} cannot depend on itself")
             continue
         if tier.forwards_to is not None and tier.forwards_to not in other_tiers:
             message = f"unknown tier {tier.forwards_to!r}"
@@ -252,10 +252,10 @@ def _check_duplicates(location: tuple[str, ...], names: tuple[str, ...]) -> Iter
 
 
 def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         if tier.local_cache and not tier.app:
-            message = f"tier {name!r} has no `app:` to use a local cache"
-            yield TargetMistake(("tiers", name, "local_cache"), message, "remove `local_cache:`")
+            message = f"tier {tier_name!r} has no `app:` to use a local cache"
+            yield TargetMistake(("tiers", tier_name, "local_cache"), message, "remove `local_cache:`")
 
 
 def _list_cycles(target: Target) -> Iterator[TargetMistake]:
@@ -276,29 +276,29 @@ def _list_cycles(target: Target) -> Iterator[TargetMistake]:
 
 
 def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return a cycle of names, starting and ending with the first in ``graph``; empty if no cycle
+    """Return the names in a cycle, starting and ending with the same name; empty if no cycle
     exists.
     """
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        names: list[str] = error.args[1][:0:-1]  # each tier comes before the tiers that it needs
-        start = names.index(next(name for name in graph if name in names))
-        return [*names[start:], *names[: start + 1]]
+        cycle_names: list[str] = error.args[1][:0:-1]  # each tier comes before the tiers that it needs
+        start_index = cycle_names.index(next(name for name in graph if name in cycle_names))
+        return [*cycle_names[start_index:], *cycle_names[: start_index + 1]]
     return []
 
 
 def _check_ports(target: Target) -> Iterator[TargetMistake]:
     tier_by_port: dict[tuple[str, int], str] = {}
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         for host in tier.hosts:
             if tier.port is None or host not in target.hosts:
                 continue
-            owner = tier_by_port.setdefault((target.hosts[host].address, tier.port), name)
-            if owner != name:
+            owner = tier_by_port.setdefault((target.hosts[host].address, tier.port), tier_name)
+            if owner != tier_name:
                 message = f"port {tier.port} on host {host!r} is already used by tier {owner!r}"
                 hint = "remove `port:` to use a free port"
-                yield TargetMistake(("tiers", name, "port"), message, hint)
+                yield TargetMistake(("tiers", tier_name, "port"), message, hint)
 
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
@@ -327,15 +327,15 @@ def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
     for key in COMMAND_KEYS:
         if key in target.model_fields_set:
             yield TargetMistake((key,), f"`{key}:` needs `command:`")
-    for name, rule in target.parameters.items():
+    for parameter_name, rule in target.parameters.items():
         for key in DECLARATION_KEYS:
             if getattr(rule, key) is not None:
                 message = f"`{key}:` applies only to parameters of a `command:`"
                 hint = "remove it: `autotune params` lists the parameters of a stack"
-                yield TargetMistake(("parameters", name, key), message, hint)
-        if WILDCARD in name and not rule.drop:
-            message = f"{name!r} can only be excluded"
-            yield TargetMistake(("parameters", name), message, f'write `"{name}": false`')
+                yield TargetMistake(("parameters", parameter_name, key), message, hint)
+        if WILDCARD in parameter_name and not rule.drop:
+            message = f"{parameter_name!r} can only be excluded"
+            yield TargetMistake(("parameters", parameter_name), message, f'write `"{parameter_name}": false`')
     for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
             yield TargetMistake(
@@ -359,38 +359,38 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
     if not target.parameters:
         example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
         yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)
-    for name, rule in target.parameters.items():
-        yield from _check_declared_parameter(target, name, rule)
-    conditions = {name: rule.when or () for name, rule in target.parameters.items()}
-    graph = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
+    for parameter_name, rule in target.parameters.items():
+        yield from _check_declared_parameter(target, parameter_name, rule)
+    conditions = {parameter_name: rule.when or () for parameter_name, rule in target.parameters.items()}
+    graph = {parameter_name: [o for o in others if o in conditions] for parameter_name, others in conditions.items()}
     if cycle := _find_cycle(graph):
         message = f"condition cycle: {' → '.join(cycle)}"
         yield TargetMistake(("parameters", cycle[0], "when"), message)
 
 
 def _check_declared_parameter(
-    target: Target, name: str, rule: ParameterRule
+    target: Target, parameter_name: str, rule: ParameterRule
 ) -> Iterator[TargetMistake]:
-    location = ("parameters", name)
+    location = ("parameters", parameter_name)
     if rule.drop:
         yield TargetMistake(
             (*location, "drop"),
-            f"{name}: `drop` applies only to parameters of the catalogue",
+            f"{parameter_name}: `drop` applies only to parameters of the catalogue",
             "remove it",
         )
     elif rule.range is None and rule.choices is None and rule.fixed is None:
-        message = f"{name} needs `range`, `choices` or `fixed`"
+        message = f"{parameter_name} needs `range`, `choices` or `fixed`"
         yield TargetMistake(location, message)
     other_parameters = {
-        other: target.parameters[other] for other in target.parameters if other != name
+        condition_name: target.parameters[condition_name] for condition_name in target.parameters if condition_name != parameter_name
     }
-    for other, values in (rule.when or {}).items():
-        if other not in other_parameters:
-            hint = suggest_name(other, other_parameters)
-            yield TargetMistake((*location, "when", other), f"unknown parameter {other!r}", hint)
+    for condition_name, values in (rule.when or {}).items():
+        if condition_name not in other_parameters:
+            hint = suggest_name(condition_name, other_parameters)
+            yield TargetMistake((*location, "when", condition_name), f"unknown parameter {condition_name!r}", hint)
             continue
         for value in values:
-            choices = other_parameters[other].choices
+            choices = other_parameters[condition_name].choices
             if choices is not None and not any(is_same_value(value, choice) for choice in choices):
-                message = f"{other} cannot be {format_value(value)}"
-                yield TargetMistake((*location, "when", other), message)
+                message = f"{condition_name} cannot be {format_value(value)}"
+                yield TargetMistake((*location, "when", condition_name), message)

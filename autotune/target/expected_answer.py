@@ -55,12 +55,12 @@ class Expect(TargetModel):
 
     @property
     def expected_statuses(self) -> frozenset[int]:
-        """Return the correct statuses."""
+        """Return the statuses of correct responses."""
         return frozenset(self.status) or ANY_2XX
 
     @property
     def reads_body(self) -> bool:
-        """True if the content of the body matters."""
+        """True if the content of the body is checked."""
         return bool(self.body or self.not_body)
 
     def describe_mismatch(
@@ -78,15 +78,15 @@ class Expect(TargetModel):
     ) -> Iterator[str]:
         if status not in self.expected_statuses:
             yield f"status {status} instead of {_join_statuses(self.status or ('2xx',))}"
-        for name, text in self.header.items() if headers is not None else ():
-            if text.lower() not in (headers or {}).get(name.lower(), "").lower():
-                yield f"header {name} lacks {format_value(text)}"
-        for text in self.body:
-            if text not in body:
-                yield f"body lacks {format_value(text)}"
-        for text in self.not_body:
-            if text in body:
-                yield f"body contains {format_value(text)}"
+        for header_name, expected_text in self.header.items() if headers is not None else ():
+            if expected_text.lower() not in (headers or {}).get(header_name.lower(), "").lower():
+                yield f"header {header_name} lacks {format_value(expected_text)}"
+        for expected_text in self.body:
+            if expected_text not in body:
+                yield f"body lacks {format_value(expected_text)}"
+        for expected_text in self.not_body:
+            if expected_text in body:
+                yield f"body contains {format_value(expected_text)}"
         if self.min_bytes is not None and size < self.min_bytes:
             yield f"{size} bytes, fewer than {format_size(self.min_bytes)}"
 

@@ -37,8 +37,8 @@ from autotune.target.quantities import (
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
 USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-# An address must not start with "-", or it would be read as an option. `{bed}` is replaced by the name
-# of a test bed.
+# An address must not start with "-", because programs would read it as an option. `{bed}` is replaced by
+# the name of a test bed.
 ADDRESS_PATTERN = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH_PATTERN = r"^/[!-~]*$"
 URL_PATTERN = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
@@ -79,7 +79,7 @@ class TargetModel(BaseModel):
 
     @classmethod
     def user_keys(cls) -> list[str]:
-        """Return the valid keys."""
+        """Return the keys that a user may write in this mapping."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
@@ -97,7 +97,7 @@ def _validate_scalar(value: object) -> bool | int | float | str:
     raise ValueError(f"must be one number, word or true/false, not {format_value(value)}")
 
 
-# Strict, because `true` would otherwise count as 1 and '2' as 2.
+# Strict types, because pydantic would otherwise accept `true` as 1 and '2' as 2.
 WholeNumber = Annotated[int, Field(strict=True)]
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 StrictBoolean = Annotated[bool, Field(strict=True)]
@@ -123,7 +123,7 @@ NonEmptyTextList = Annotated[
 
 
 def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
-    """Return an error at one key of a validated mapping."""
+    """Return an error at a key of the mapping that is being validated."""
     details = InitErrorDetails(
         type=PydanticCustomError("finding", "{message}", {"message": message}),
         loc=(key,),
@@ -133,7 +133,7 @@ def error_at_key(key: str, message: str, value: object = None) -> ValidationErro
 
 
 def unknown_key_error(key: str) -> ValidationError:
-    """Return the error for an unknown key."""
+    """Return the error for the unknown key ``key``."""
     details = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
     return ValidationError.from_exception_data("target", [details])
 

@@ -1,4 +1,4 @@
-"""Values and names in messages: short, and as users write them in the file."""
+"""Format values and names for messages: short, and as users write them in files."""
 
 from __future__ import annotations
 

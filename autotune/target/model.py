@@ -85,7 +85,7 @@ _ADDRESS_SCHEMA: JsonDict = {
 }
 
 
-# At least one entry. The schema also rejects an entry with an invalid name.
+# A mapping with at least one name. The schema also rejects invalid names.
 _NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -112,10 +112,10 @@ class Host(TargetModel):
         # Otherwise, a host without an address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
-        name, _, port = self.address.rpartition(":")
-        if port.isdigit() and name and ":" not in name:
+        host_part, _, port_part = self.address.rpartition(":")
+        if port_part.isdigit() and host_part and ":" not in host_part:
             raise error_at_key(
-                "address", f"address: contains a port; write `address: {name}, port: {port}`"
+                "address", f"address: contains a port; write `address: {host_part}, port: {port_part}`"
             )
         _check_ip_address("address", self.address)
         return self
@@ -193,8 +193,8 @@ def _parse_http_version(value: object) -> object:
 
 
 def _parse_tuning(value: object) -> object:
-    """Return a list of patterns as a tuple, and `core` or `all` unchanged. Raises ValueError for
-    other values.
+    """Return the value of `tune:`: a list of patterns as a tuple, or `core` or `all`. Raises
+    ValueError for other values.
     """
     if value in ("core", "all"):
         return value
@@ -212,7 +212,7 @@ def _parse_tuning(value: object) -> object:
 
 
 def _refuse_nothing(value: object) -> object:
-    """Raise ValueError for a key without a value: an omitted model would mean the hosts themselves."""
+    """Raise ValueError for `simulated:` without a value, which would mean real hosts."""
     if value is None:
         raise ValueError(
             "has no value; write `{}` for the defaults, or remove the key for real hosts"
@@ -305,7 +305,7 @@ class Load(TargetModel):
 
     @property
     def requests_one_page(self) -> bool:
-        """True if all requests are the same, so that there is one correct response."""
+        """True if all requests are the same, so only one response is correct."""
         return not self.has_request_file and self.method == "GET"
 
     @property
@@ -320,7 +320,7 @@ class Load(TargetModel):
 
     @property
     def page_text(self) -> str:
-        """Return the requested URL, or the name and the path."""
+        """Return the requested URL or, without a URL, the host name and path."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
@@ -388,7 +388,7 @@ class Bed(TargetModel):
 
 
 _PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
-MAX_LATENCY_LIMIT = "10m"  # a longer limit is a mistake, such as 50m instead of 50ms
+MAX_LATENCY_LIMIT = "10m"  # larger values are mistakes, such as 50m (minutes) instead of 50ms
 
 
 class SloSpec(TargetModel):
@@ -410,29 +410,29 @@ class SloSpec(TargetModel):
                 raise unknown_key_error(key)
         if not percentiles:
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
-        first, *further = percentiles
-        if further:
+        percentile_key, *further_percentiles = percentiles
+        if further_percentiles:
             raise error_at_key(
-                further[0], f"only one percentile is allowed, and {first} is already given"
+                further_percentiles[0], f"only one percentile is allowed, and {percentile_key} is already given"
             )
-        percent = Decimal(first[1:])
+        percent = Decimal(percentile_key[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
-            raise error_at_key(first, "the percentile must be at least p50 and below p100")
+            raise error_at_key(percentile_key, "the percentile must be at least p50 and below p100")
         try:
-            limit_seconds = parse_duration(value[first])
+            limit_seconds = parse_duration(value[percentile_key])
         except ValueError as error:
-            raise error_at_key(first, f"{first}: {error}") from None
+            raise error_at_key(percentile_key, f"{percentile_key}: {error}") from None
         if limit_seconds <= 0:
-            raise error_at_key(first, f"{first}: the limit must be above 0")
+            raise error_at_key(percentile_key, f"{percentile_key}: the limit must be above 0")
         if limit_seconds > parse_duration(MAX_LATENCY_LIMIT):
             raise error_at_key(
-                first, f"{first}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[first]}"
+                percentile_key, f"{percentile_key}: must be at most {MAX_LATENCY_LIMIT} (minutes), not {value[percentile_key]}"
             )
         # Failed requests also count as late, so the fraction that may fail cannot exceed the fraction
         # that may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
-        return {"quantile": quantile, "limit": value[first], "errors": errors}
+        return {"quantile": quantile, "limit": value[percentile_key], "errors": errors}
 
     @model_serializer(mode="wrap")
     def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -475,7 +475,7 @@ DEFAULT_TIMEOUT_SECONDS = (
     2.0  # timeout of a request, unless the latency limit requires a longer one
 )
 MIN_TIMEOUT_LIMITS = 2.0  # shortest timeout, as a multiple of the latency limit
-# A stack requires these keys (see `consistency_checks`). For a command, they have defaults, so that
+# Keys that a stack requires (see `consistency_checks`). A target with a command gets defaults, so that
 # code for stacks need not check for None.
 REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND_SCHEMA: JsonDict = {
@@ -504,7 +504,7 @@ CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left
 
 
 def _allow_false_parameters(schema: JsonDict) -> None:
-    """Allow the values of a mapping to be `false`."""
+    """Allow `false` as a value in a mapping of rules."""
     patterns = cast("dict[str, JsonDict]", schema["patternProperties"])
     schema["patternProperties"] = {
         pattern: {"anyOf": [value, {"const": False}]} for pattern, value in patterns.items()
@@ -583,7 +583,7 @@ class Target(TargetModel):
         return self.load.timeout or max(DEFAULT_TIMEOUT_SECONDS, shortest_timeout)
 
     def edits_host_files(self, tier: str) -> bool:
-        """True if autotune edits the files on a tier's hosts in place instead of replacing them."""
+        """True if autotune edits the files of a tier's hosts instead of replacing whole files."""
         tier_model = self.tiers[tier]
         return tier_model.installed and not (
             self.replace or tier_model.replace or tier_model.templates or self.simulated
@@ -594,6 +594,6 @@ class Target(TargetModel):
         """Return the objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
-        word = self.minimize or self.maximize
-        name = word if isinstance(word, str) else "value"
-        return CommandGoal(maximize=self.minimize is None, name=name, unit=self.unit or "")
+        stated_name = self.minimize or self.maximize
+        value_name = stated_name if isinstance(stated_name, str) else "value"
+        return CommandGoal(maximize=self.minimize is None, name=value_name, unit=self.unit or "")

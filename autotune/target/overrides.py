@@ -11,35 +11,35 @@ from autotune.errors import UsageError
 from autotune.target.yaml_document import YamlDocument, parse_scalar
 
 SET_OPTION = "--set"
-# The target key that each option overrides.
+# The key of the target that each option overrides
 KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
     "--name": ("name",),
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-# Keys of a parameter's rule that an override keeps; the fixed value replaces all other keys.
+# Keys of a parameter's rule that `--set` keeps. `fixed:` replaces all other keys.
 KEPT_RULE_KEYS = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
-"""An option and its value, as typed by the user and as recorded in a study."""
+"""An option and its value, as the user typed them."""
 
 
 def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> YamlDocument:
-    """Return the document with the options' values. Errors in these values name the option.
+    """Return the document with the options' values. Messages about an invalid value name its option.
 
     Raises UsageError for a `--set` without an assignment.
     """
     root, origins = copy.deepcopy(document.root), dict(document.origins)
-    for option, text in overrides:
+    for option, option_value in overrides:
         location, value = (
-            _parse_assignment(text) if option == SET_OPTION else _parse_key_option(option, text)
+            _parse_assignment(option_value) if option == SET_OPTION else _parse_key_option(option, option_value)
         )
         *sections, key = location
         section: Any = root
-        for name in sections:
-            if not isinstance(section.get(name), dict):
-                section[name] = {}
-            section = section[name]
+        for section_name in sections:
+            if not isinstance(section.get(section_name), dict):
+                section[section_name] = {}
+            section = section[section_name]
         if option == SET_OPTION:
             rule = section.get(key)
             declared_keys = (
@@ -47,7 +47,7 @@ def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> Ya
             )
             value = {**declared_keys, "fixed": value}
         section[key] = value
-        origins[tuple(location)] = f"{option} {text}"
+        origins[tuple(location)] = f"{option} {option_value}"
     return replace(document, root=root, origins=origins)
 
 
@@ -55,11 +55,11 @@ def _parse_key_option(option: str, text: str) -> tuple[tuple[str, ...], Any]:
     return KEYS_BY_OPTION[option], int(text) if option == "--trials" else text
 
 
-def _parse_assignment(text: str) -> tuple[tuple[str, str], Any]:
-    name, equals, value = text.partition("=")
+def _parse_assignment(assignment: str) -> tuple[tuple[str, str], Any]:
+    name, equals, value = assignment.partition("=")
     if not (name.strip() and equals and value.strip()):
         raise UsageError(
-            f"{SET_OPTION} {text}: not an assignment",
+            f"{SET_OPTION} {assignment}: not an assignment",
             hint=f"write {SET_OPTION} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists parameters",
         )
     return ("parameters", name.strip()), parse_scalar(value.strip())

@@ -1,4 +1,4 @@
-"""The rule in a target for one parameter."""
+"""The rule for one parameter in a target."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Selection of parameters by patterns: `tune: [web.php_fpm]` and `parameters: {"lb.*": false}`.
 
-A pattern is a tier, a service of a tier, a full name, or a name with `*` in place of any text.
+A pattern is a tier, a service of a tier, a full parameter name, or a name with `*` for any text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 def is_excluded(target: Target, name: str) -> bool:
     """True if the target's patterns exclude the parameter from the search.
 
-    A rule for the parameter itself that sets values, such as `range`, overrides the patterns.
+    If the parameter has its own rule that sets values, such as `range`, no pattern excludes it.
     """
     rule = target.parameters.get(name)
     if rule is not None and _sets_values(rule):
@@ -40,7 +40,7 @@ def is_excluded(target: Target, name: str) -> bool:
 def list_unmatched_patterns(
     target: Target, names: Iterable[str]
 ) -> list[tuple[tuple[str | int, ...], str]]:
-    """Return the patterns that match none of ``names``, each with its place in the target."""
+    """Return the patterns that match none of ``names``, each with its location in the target."""
     names = list(names)
     patterns: list[tuple[tuple[str | int, ...], str]] = [
         (("parameters", name), name) for name in target.parameters if is_wildcard(name)
@@ -75,14 +75,16 @@ def suggest_parameter(name: str, names: Iterable[str]) -> str:
 def unknown_parameter_error(
     document: YamlDocument, location: Location, names: Iterable[str], name: str = ""
 ) -> TargetError:
-    """Return an error for an unknown parameter or pattern; the default ``name`` is the key."""
+    """Return an error for an unknown parameter or pattern. By default, ``name`` is the key at
+    ``location``.
+    """
     name = name or str(location[-1])
     hint = suggest_parameter(name, names)
     return document.build_error(location, f"unknown parameter {name!r}", hint=hint)
 
 
 def list_prefixes(names: Iterable[str]) -> set[str]:
-    """Return the tiers and services of parameters, which patterns may name too."""
+    """Return the tiers and services in the names of parameters, because patterns may name them."""
     word_lists = [name.split(".") for name in names]
     return {
         ".".join(words[:count]) for words in word_lists for count in (1, 2) if len(words) > count

@@ -1,7 +1,7 @@
 """Convert quantities with units, as users write them, to and from numbers in base units.
 
-Base units are seconds, bytes, requests/s and fractions of one. A bare number is refused if a unit is
-required.
+Base units are seconds, bytes, requests/s and fractions of one. Except for rates, a number without a unit
+is an error.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def parse_magnitude(value: object) -> tuple[str, float] | None:
 
 
 def convert_to_unit(value: object, unit: str) -> object:
-    """Return ``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
+    """Return ``value`` as a number in ``unit``: ``"8MB"`` is 8 for a parameter in MB.
 
     Text that is not a quantity (such as the choice ``dynamic``) is returned unchanged. Bare numbers
     are also returned unchanged, because they are already in the parameter's unit. Raises ValueError
-    for a unit of another kind.
+    if ``value`` and ``unit`` are quantities of different kinds.
     """
     match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
     if match is None or not match[2]:
@@ -124,40 +124,40 @@ def _parse_quantity(text: object, kind: str) -> float:
 
 
 def _scale_amount(number: str, unit: float) -> float:
-    # With Decimal, 0.7% becomes the float 0.007, not a neighbouring float.
+    # Without Decimal, 0.7% would not become exactly the float 0.007.
     amount = float(Decimal(number) * Decimal(repr(unit)))
     if amount > MAX_NUMBER:
         raise ValueError(f"{number} is too large")
     return amount
 
 
-def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
-    """Return ``value`` in the first of the named units in which the number is at least 1, or else
-    in the last unit.
+def _format_in_units(value: float, units: Mapping[str, float], *unit_names: str) -> str:
+    """Return ``value`` in the first unit of ``unit_names`` in which its number is at least 1, or else in
+    the last unit.
 
-    Parsing the result gives exactly ``value`` again.
+    Parsing the result returns exactly ``value``.
     """
-    for name in names:
-        if value >= units[name] or name == names[-1]:
+    for unit_name in unit_names:
+        if value >= units[unit_name] or unit_name == unit_names[-1]:
             break
-    # These units are powers of ten, so the division only moves the decimal point.
-    amount = Decimal(repr(value)) / Decimal(repr(units[name]))
+    # The units are powers of ten, so the division only moves the decimal point.
+    amount = Decimal(repr(value)) / Decimal(repr(units[unit_name]))
     plain_number = format(amount, "f")
-    return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{name}"
+    return f"{plain_number.rstrip('0').rstrip('.') if '.' in plain_number else plain_number}{unit_name}"
 
 
 def format_duration(seconds: float) -> str:
     """Return text such as ``50ms`` or ``45m``, as the inverse of ``parse_duration``."""
-    for name in ("h", "m"):
-        if seconds and seconds % DURATION_UNITS[name] == 0 and seconds < 2**53:
-            return f"{seconds / DURATION_UNITS[name]:.0f}{name}"
+    for unit_name in ("h", "m"):
+        if seconds and seconds % DURATION_UNITS[unit_name] == 0 and seconds < 2**53:
+            return f"{seconds / DURATION_UNITS[unit_name]:.0f}{unit_name}"
     return _format_in_units(seconds, DURATION_UNITS, "s", "ms")
 
 
 def format_size(count: int) -> str:
     """Return text such as ``64MB``, as the inverse of ``parse_size``."""
-    name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
-    return f"{count // int(SIZE_UNITS[name])}{name}"
+    unit_name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
+    return f"{count // int(SIZE_UNITS[unit_name])}{unit_name}"
 
 
 def format_rate(per_second: float) -> str:

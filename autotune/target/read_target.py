@@ -1,4 +1,4 @@
-"""Read and validate target files. Each error contains its position in the file."""
+"""Read and validate target files. Each error contains the position of the mistake in the file."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ MISSING_KEY_EXAMPLES = {
     "command": "command: [shopctl, stats]",
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
-# Entries of mappings whose keys are names that the user chooses.
+# Examples of values for mappings in which the user chooses the keys
 NAMED_ENTRY_EXAMPLES = {
     "hosts": "{address: web1.example.org}",
     "tiers": "{hosts: web1, service: nginx}",
     "beds": "{}",
 }
-# Keys of other tools, with the equivalent in a target.
+# Keys known from other tools, with the equivalent key of a target
 OTHER_TOOLS_KEYS = {
     "http2": "`load: {url: https://…, http: 2}`",
     "cookies": "`load: {headers: {Cookie: …}}`",
@@ -77,8 +77,8 @@ ERROR_TYPE_HINTS = {
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# PATTERN_HINTS: violated pattern, pattern of the invalid value → hint. NAME_HINTS: pattern of an
-# unknown key → hint.
+# PATTERN_HINTS: violated pattern, pattern in the invalid value, hint. NAME_HINTS: pattern in an unknown
+# key, hint. The first match is used.
 PATTERN_HINTS = (
     (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
     (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
@@ -94,7 +94,7 @@ NAME_HINTS = (
     ("^x-", "define an anchor at its first use: `web1: &common {…}`, then `<<: *common`"),
 )
 
-# Type of error → message about the received value {got}.
+# Messages by type of error. {got} is the received value.
 ERROR_TYPE_TEXTS = {
     "int_type": "{got} is not a whole number",
     "int_from_float": "{got} is not a whole number",
@@ -124,7 +124,7 @@ Kind = TypeVar("Kind", bound=TargetModel)
 
 @dataclass(frozen=True)
 class TargetFile:
-    """A valid target, with its document for the positions of later errors."""
+    """A valid target with its document, which contains the positions for later errors."""
 
     target: Target
     document: YamlDocument
@@ -137,16 +137,16 @@ class TargetFile:
     def path(self) -> Path:
         return self.document.path
 
-    def for_bed(self, name: str) -> TargetFile:
-        """Return this file with the hosts of a test bed. Errors still point to this file."""
-        return replace(self, target=build_bed_target(self.target, name))
+    def for_bed(self, bed_name: str) -> TargetFile:
+        """Return the target file with the hosts of a test bed. Errors still refer to this file."""
+        return replace(self, target=build_bed_target(self.target, bed_name))
 
 
 def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """Read and check a target file, with overrides from options.
 
-    Raises TargetError with ``file:line:column`` for the first mistake, and with all others
-    attached. If a name is misspelt, the error's hint contains the nearest known name.
+    Raises TargetError with ``file:line:column`` for the first mistake; its ``others`` are all other
+    mistakes. If a name is misspelt, the hint contains the nearest known name.
     """
     overrides = tuple(overrides)
     return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
@@ -163,11 +163,11 @@ def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> Ta
 
 
 def read_recorded_target(study: Path) -> TargetFile:
-    """Return the target that a study recorded in its directory, even if other users may have
+    """Return the target that a study recorded in its directory ``study``. Other users may have
     written the file.
 
-    Raises the errors of ``read_target``, and ForeignFileError if the target is not a regular file
-    in that directory.
+    Raises the errors of ``read_target``, or ForeignFileError if the target is not a regular file in
+    ``study``.
     """
     try:
         return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
@@ -180,10 +180,10 @@ def _add_user_services(target: Target) -> Target:
     """Return the target with the services from the user's files that its tiers use. Raises
     TargetError.
     """
-    names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
-    paths = {name: path for name, path in find_user_files().items() if name in names}
+    service_names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
+    paths_by_service = {name: path for name, path in find_user_files().items() if name in service_names}
     user_services = {
-        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()
+        name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths_by_service.items()
     }
     return (
         target.model_copy(update={"services": {**target.services, **user_services}})
@@ -201,9 +201,9 @@ def read_user_services() -> dict[str, ServiceSpec]:
 
 
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
-    """Return the keys of a target that are needed to reach its hosts. Other keys may be invalid.
+    """Return a target with the keys that are needed to reach its hosts. All other keys may be invalid.
 
-    Raises TargetError as ``read_target`` does if these keys are invalid. For ``foreign``, see
+    Raises the errors of ``read_target`` if needed keys are invalid. For ``foreign``, see
     ``load_yaml``.
     """
     document = load_yaml(path, foreign=foreign)
@@ -212,7 +212,7 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
     except TargetError as error:
         try:
             return TargetFile(_build_address_target(document.root), document)
-        # Pydantic's error is a ValueError too.
+        # pydantic's ValidationError is a ValueError.
         except (AttributeError, KeyError, TypeError, ValueError):
             raise error from None
 
@@ -222,8 +222,8 @@ def _build_address_target(root: Mapping[str, Any]) -> Target:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
     def build_tier(keys: Mapping[str, Any]) -> Tier:
-        name = keys.get("runtime", DEFAULT_RUNTIME)
-        runtime = name if name in RUNTIME_NAMES else DEFAULT_RUNTIME
+        runtime_name = keys.get("runtime", DEFAULT_RUNTIME)
+        runtime = runtime_name if runtime_name in RUNTIME_NAMES else DEFAULT_RUNTIME
         return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
@@ -286,15 +286,15 @@ def _build_error(
         return _build_unknown_key_error(document, location, model)
     if problem["type"] == "missing":
         return _build_missing_key_error(document, location)
-    message, name = _format_problem(problem), _find_last_key(location)
-    if name and not message.startswith((f"{name}:", f"'{name}'")):
-        message = f"{name}: {message}"
+    message, key = _format_problem(problem), _find_last_key(location)
+    if key and not message.startswith((f"{key}:", f"'{key}'")):
+        message = f"{key}: {message}"
     return document.build_error(location, message, hint=_select_hint(problem, location, model))
 
 
 def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | int]:
-    """Return the place of a problem in the document. Pydantic adds steps for the types that it tried."""
-    *steps, last = [step for step in problem["loc"] if step != "[key]"] or [""]
+    """Return the location of a problem in the document, without pydantic's additional steps."""
+    *steps, last_step = [step for step in problem["loc"] if step != "[key]"] or [""]
     location: list[str | int] = []
     value: Any = document.root
     for step in steps:
@@ -302,7 +302,7 @@ def _find_location(document: YamlDocument, problem: ErrorDetails) -> list[str | 
             value = value[step]
             location.append(step)
     is_named = problem["type"] in ("missing", "extra_forbidden")
-    return [*location, last] if is_named or _contains_step(value, last) else location
+    return [*location, last_step] if is_named or _contains_step(value, last_step) else location
 
 
 def _contains_step(value: Any, step: str | int) -> bool:
@@ -364,7 +364,7 @@ def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[
     """Return the valid keys in the mapping at ``location``."""
     annotation: Any = model
     for step in location:
-        # Every mapping is a model, a dict of models by name, a list of models, or None.
+        # The type of every mapping is a model, a dict of models by name, a list of models, or None.
         inner_types = [kind for kind in get_args(annotation) if kind is not Ellipsis]
         annotation = inner_types[-1] if inner_types else annotation.model_fields[step].annotation
         if NoneType in get_args(annotation):
@@ -379,7 +379,7 @@ def _format_problem(problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
         is_login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
-        # In `root:hunter2@web1`, a possible password must be neither shown nor logged.
+        # A password, as in `root:hunter2@web1`, must be neither shown nor logged.
         is_secret = "@" in value or (is_login and ":" in value)
         value_text = "this" if is_secret else format_value(value)
         return f"{value_text} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
@@ -412,15 +412,15 @@ def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetMo
 
 
 def _find_text_hint(problem: ErrorDetails, location: Location) -> str | None:
-    """Return the hint for a value that should be text, or one of several names."""
+    """Return the hint for a value that must be text, or one of several names."""
     error_type, value = problem["type"], problem["input"]
     if error_type == "string_type" and _find_last_key(location) == "requests":
         return "name a file, such as `requests: shop.requests.yaml`"
     if error_type == "string_type" and isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
     if error_type == "literal_error" and isinstance(value, str):
-        names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
-        if nearest_name := find_nearest_name(value, names):
+        allowed_names = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        if nearest_name := find_nearest_name(value, allowed_names):
             return f"did you mean {nearest_name!r}?"
     return None
 

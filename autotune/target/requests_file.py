@@ -104,14 +104,14 @@ def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
 
 def _read_json_lines(path: Path) -> YamlDocument:
     text = read_text(path, FILE_DESCRIPTION, EXAMPLE_HINT)
-    lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
+    numbered_lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
     locations: dict[tuple[str | int, ...], tuple[int, int]] = {
-        ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
+        ("requests", index): (number, 1) for index, (number, _) in enumerate(numbered_lines)
     }
     visits: list[object] = []
     document = YamlDocument(path, {"requests": visits}, locations, text)
     mistakes = TargetErrorCollector()
-    for index, (_, line) in enumerate(lines):
+    for index, (_, line) in enumerate(numbered_lines):
         with mistakes.collect():
             try:
                 visits.append(parse_json(line))

@@ -1,4 +1,4 @@
-"""The runtimes that a target can select. `autotune/runtimes` contains a file for each of them."""
+"""The runtimes that a target can select. `autotune/runtimes` contains a file for each runtime."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """JSON Schema of the target file as users write it, for editors.
 
-``python -m autotune.target.schema`` writes it to ``schema.json`` next to this module.
+``python -m autotune.target.schema`` writes the schema to ``schema.json`` next to this module.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
 def build_schema() -> dict[str, Any]:
-    """Return the schema. Quantities are texts with a unit; ``slo`` accepts keys such as ``p99``."""
+    """Return the schema, in which quantities are text with a unit, and ``slo`` accepts keys such as
+    ``p99``.
+    """
     # Docstrings use double backticks, but editors show single backticks.
     generated_schema = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
-    for name, definition in {**generated_schema["$defs"], "Target": generated_schema}.items():
-        _set_defaults(getattr(model, name), definition["properties"])
+    for model_name, definition in {**generated_schema["$defs"], "Target": generated_schema}.items():
+        _set_defaults(getattr(model, model_name), definition["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **generated_schema,
@@ -32,13 +34,13 @@ def build_schema() -> dict[str, Any]:
 
 def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> None:
     """Set defaults as users write them, with their units, and remove generated titles."""
-    for name, field in model_class.model_fields.items():
-        key = field.alias or name
+    for field_name, field in model_class.model_fields.items():
+        key = field.alias or field_name
         if key not in properties:
             continue
         properties[key].pop("title", None)
         properties[key].pop("default", None)
-        is_stack_key = model_class is Target and name in model.REQUIRED_STACK_KEYS
+        is_stack_key = model_class is Target and field_name in model.REQUIRED_STACK_KEYS
         if not (field.is_required() or is_stack_key) and field.default is not None:
             # `Annotated` requires at least one metadata item, so "field" is a placeholder.
             kind: Any = Annotated[field.annotation, "field", *field.metadata]

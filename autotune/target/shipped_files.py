@@ -8,13 +8,13 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.target.messages import suggest_name
 
 
-def find_shipped_directory(name: str) -> Path:
-    """Return a directory that ships with autotune (``templates``, ``targets``), from an installation or
-    a checkout.
+def find_shipped_directory(directory_name: str) -> Path:
+    """Return the path of a directory that ships with autotune (``templates``, ``targets``), in an
+    installation or a checkout.
     """
     package = Path(__file__).resolve().parent.parent
-    installed_directory = package / "_shipped" / name
-    return installed_directory if installed_directory.is_dir() else package.parent / name
+    installed_directory = package / "_shipped" / directory_name
+    return installed_directory if installed_directory.is_dir() else package.parent / directory_name
 
 
 def list_examples() -> dict[str, Path]:
@@ -23,21 +23,21 @@ def list_examples() -> dict[str, Path]:
     return dict(sorted(targets.items()))
 
 
-def write_example(name: str, out: Path) -> Path:
-    """Copy an example target and its programs to ``out``.
+def write_example(example_name: str, target_path: Path) -> Path:
+    """Copy an example target and its programs to ``target_path``.
 
-    Raises UsageError for an unknown example, and AutotuneError if a file exists.
+    Raises UsageError for an unknown example, or AutotuneError if a file already exists.
     """
     shipped_targets = list_examples()
-    if name not in shipped_targets:
-        raise UsageError(f"unknown example {name!r}", hint=suggest_name(name, shipped_targets))
-    source = shipped_targets[name]
-    programs = [path for path in source.parent.glob(f"{name}.*") if path != source]
-    copies = {out: source, **{out.parent / path.name: path for path in programs}}
+    if example_name not in shipped_targets:
+        raise UsageError(f"unknown example {example_name!r}", hint=suggest_name(example_name, shipped_targets))
+    source = shipped_targets[example_name]
+    programs = [path for path in source.parent.glob(f"{example_name}.*") if path != source]
+    copies = {target_path: source, **{target_path.parent / path.name: path for path in programs}}
     for copy in copies:
         if copy.exists():
             raise AutotuneError(f"{copy} already exists", hint="name another file with --out")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    target_path.parent.mkdir(parents=True, exist_ok=True)
     for copy, path in reversed(copies.items()):
         copy.write_bytes(path.read_bytes())
-    return out
+    return target_path

@@ -7,12 +7,12 @@ from typing import Protocol
 
 
 class LoadOutcome(Protocol):
-    """Counts of the offered requests, from one reading or from several.
+    """Counts of the offered requests in one or several readings.
 
-    ``violations`` counts the late, failed and unsent requests among the ``intended`` requests;
-    ``error_count`` counts the errors among the violations. ``truncated`` is true if the reading was
-    cut short after a clear failure. ``is_valid`` is true if neither the load generator nor a
-    disturbance of the hosts affected it.
+    ``violations`` is the number of late, failed and unsent requests among the ``intended`` requests, and
+    ``error_count`` is the number of errors among the violations. ``truncated`` is true if a reading was
+    stopped early after a clear failure. ``is_valid`` is false if the load generator fell short, or if
+    something disturbed the hosts.
     """
 
     @property
@@ -32,8 +32,8 @@ class Slo:
     """A latency objective: at least ``quantile`` of the intended requests get a correct response within
     ``limit`` seconds.
 
-    ``errors`` is the largest fraction of intended requests that may fail (wrong status, wrong body, no
-    response, not sent), whatever their latency.
+    ``errors`` is the largest fraction of intended requests that may fail. A request fails if it is not
+    sent, or gets no response, a wrong status or a wrong body.
     """
 
     quantile: float = 0.99
@@ -46,10 +46,7 @@ class Slo:
         return 1.0 - self.quantile
 
     def is_met(self, outcome: LoadOutcome) -> bool:
-        """True if the objective was met. All other code relies on this definition.
-
-        Truncated, invalid and empty outcomes never meet the objective.
-        """
+        """True if the objective was met. Truncated, invalid and empty outcomes never meet it."""
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False
         is_latency_met = outcome.violations <= self.allowed_violations * outcome.intended

@@ -1,7 +1,7 @@
 """Write a target as a file, and list the differences between two targets.
 
-A study records its target as a target file, and compares it with later versions to decide whether
-its readings are still valid.
+A study records its target as a target file. When a study continues, autotune compares the target with
+the recorded target, and decides whether the study's readings are still valid.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.model import Target
 _PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
 
 
-# Each key of `load:` replaces the keys in its set, whose defaults are then not written.
+# Keys of `load:`, with the keys that each key replaces. Defaults of replaced keys are not written.
 _EXCLUDED_LOAD_KEYS = {
     "command": {"generator"},
     "url": {"path", "host"},
@@ -35,7 +35,7 @@ def target_to_tree(target: Target) -> dict[str, Any]:
     )
     load = tree.get("load", {})
     excluded_keys = {
-        other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
+        excluded_key for key in _EXCLUDED_LOAD_KEYS if load.get(key) for excluded_key in _EXCLUDED_LOAD_KEYS[key]
     }
     return (
         {**tree, "load": {k: v for k, v in load.items() if k not in excluded_keys}}
@@ -45,7 +45,9 @@ def target_to_tree(target: Target) -> dict[str, Any]:
 
 
 def dump_yaml(target: Target) -> str:
-    """Return YAML that is read as an equal target, even if a later version has different defaults."""
+    """Return the target as YAML with all defaults, so that later versions with other defaults read an
+    equal target.
+    """
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="rt")
@@ -57,8 +59,8 @@ def dump_yaml(target: Target) -> str:
 
 
 def _quote_text(node: Any) -> Any:
-    """Return the tree with all text in quotes, except plain words, because the library does not quote
-    enough.
+    """Return the tree with all text in quotes, except plain words. The YAML library would not quote all
+    ambiguous text.
     """
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
@@ -88,10 +90,10 @@ ALLOWED_CHANGES = (
 
 @dataclass(frozen=True)
 class TargetDifference:
-    """One setting that differs, with both values as in the files. A value is ``None`` if the
-    setting is missing.
+    """A setting that differs between two targets, with both values as in the files. A value is ``None``
+    if the setting is missing.
 
-    ``invalidates_readings`` is true if readings with the old target are not valid for the new one.
+    ``invalidates_readings`` is true if readings with the old target are not valid for the new target.
     """
 
     path: str
@@ -100,7 +102,7 @@ class TargetDifference:
     invalidates_readings: bool
 
     def __str__(self) -> str:
-        return f"{self.path}: {_format_brief(self.old)} → {_format_brief(self.new)}"
+        return f"{self.path}: {_format_brief_value(self.old)} → {_format_brief_value(self.new)}"
 
 
 def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
@@ -130,7 +132,7 @@ def _walk_differences(
 
 def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
-        # A higher limit only permits a higher capacity, so existing readings remain valid.
+        # A higher maximum rate only permits a higher capacity, so existing readings remain valid.
         return new.load.max_rate > old.load.max_rate
     return any(
         len(path) >= len(pattern)
@@ -139,11 +141,11 @@ def _keeps_readings_valid(path: tuple[str, ...], old: Target, new: Target) -> bo
     )
 
 
-def _format_brief(value: Any) -> str:
+def _format_brief_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return f"[{', '.join(_format_brief(item) for item in value)}]"
+        return f"[{', '.join(_format_brief_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_format_brief(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {_format_brief_value(item)}' for key, item in value.items())}}}"
     return format_value(value)

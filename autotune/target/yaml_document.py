@@ -27,7 +27,7 @@ MAX_DEPTH = 20
 MAX_OPEN_BRACKETS = 100  # the parser's time grows with the square of this number
 START_HINT = "`autotune init` writes a target to start from"
 CORE_TAG_PREFIX = "tag:yaml.org,2002:"
-# Pattern in the parser's message → message, hint. The first matching pattern is used.
+# Pattern in the parser's message, message, hint. The first matching pattern is used.
 YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
@@ -79,11 +79,11 @@ YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
-# A mistake in one of these constructs is reported at its start, not where the parser stopped.
+# A mistake in one of these constructs is reported at the start of the construct.
 REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
-# A line that may contain a secret is never shown, and neither is the next line.
+# A line that may contain a secret is never shown. The line after it is not shown either.
 SECRET_LINE_PATTERN = re.compile(
     r"(?i)pass(word|wd|phrase|\b)|secret|token|credential|identity|authorization|bearer|cookie"
     r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
@@ -94,10 +94,10 @@ MAX_SEARCHED_LENGTH = 2000  # longer lines are never shown, because searching th
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """The tree of a target file as plain values, and its file.
+    """A YAML file as a tree of plain values, with its path and text.
 
-    ``positions`` maps keys and list items to line and column (from 1). ``origins`` maps values that are
-    not from the file to their origin, such as `--set web.nginx.backlog=511`.
+    ``positions`` maps keys and list items to line and column (from 1). ``origins`` contains the origins
+    of values that are not from the file, such as `--set web.nginx.backlog=511`.
     """
 
     path: Path
@@ -107,8 +107,8 @@ class YamlDocument:
     origins: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def find_position(self, location: Location) -> LineColumn:
-        """Return line and column (from 1) of the key or item at ``location``, or of its nearest
-        parent.
+        """Return the line and column (from 1) of the key or item at ``location``. For an absent key or
+        item, its nearest parent is used.
         """
         steps = tuple(location)
         while steps and steps not in self.positions:
@@ -123,7 +123,7 @@ class YamlDocument:
         return value
 
     def find_text_before(self, location: Location) -> str:
-        """Return the text in the line to the left of the node at ``location``."""
+        """Return the text to the left of the node at ``location``, in the same line."""
         line, column = self.find_position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
@@ -163,7 +163,9 @@ def _error_at_position(
 
 
 def _format_excerpt(text: str, line: int, column: int) -> str:
-    """Return the line with a caret below the column; empty if there may be a secret nearby."""
+    """Return the line with a caret below the column. The result is empty if the line, or the line
+    before it, may contain a secret.
+    """
     nearby_lines = text.split("\n")[max(0, line - 2) : line]
     if not nearby_lines or any(
         len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source)
@@ -186,10 +188,9 @@ def load_yaml(
 ) -> YamlDocument:
     """Read a YAML 1.2 mapping, with the position of each node.
 
-    ``description`` names the expected content, and ``start_hint`` explains how to create it.
-    ``foreign`` means that other users may be able to write to the file's directory, so no link is
-    followed. Raises TargetError (file:line:column) if the file is not a mapping, and
-    ForeignFileError.
+    ``description`` names the expected content in messages, and ``start_hint`` explains how to create
+    such a file. With ``foreign``, other users may be able to write to the file's directory, so no link
+    is followed. Raises ForeignFileError, or TargetError (file:line:column) if the file is not a mapping.
     """
     text = read_text(path, description, start_hint, foreign=foreign)
     tree = _TreeBuilder(path, text)
@@ -208,9 +209,9 @@ def load_yaml(
 def _find_missing_file_hint(path: Path, start_hint: str) -> str:
     """Return the hint for a file that does not exist."""
     files = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
-    names = {file.stem: file for file in files}
-    nearest_name = find_nearest_name(path.stem, names)
-    return f"did you mean {str(names[nearest_name])!r}?" if nearest_name else start_hint
+    files_by_name = {file.stem: file for file in files}
+    nearest_name = find_nearest_name(path.stem, files_by_name)
+    return f"did you mean {str(files_by_name[nearest_name])!r}?" if nearest_name else start_hint
 
 
 def read_text(
@@ -220,7 +221,7 @@ def read_text(
     *,
     foreign: bool = False,
 ) -> str:
-    """Return the text of a file. Raises TargetError if it cannot be read or is not text."""
+    """Return the text of a file. Raises TargetError if the file cannot be read or is not text."""
     try:
         content = _read_bytes(path, foreign=foreign)
     except ForeignFileError as error:
@@ -266,7 +267,7 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         if depth > MAX_OPEN_BRACKETS:
             raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
     try:
-        # The library only composes nodes; `_TreeBuilder` converts their values and records
+        # The YAML library only parses nodes. `_TreeBuilder` converts the values of nodes and records
         # positions.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
@@ -307,8 +308,8 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def parse_scalar(text: str) -> Any:
-    """Return the value of ``text`` as in a target file if it is a single value, or else the text
-    itself.
+    """Return the value of ``text`` in a target file. If ``text`` is not a single value, return it
+    unchanged.
     """
     path = Path()
     try:
@@ -320,7 +321,7 @@ def parse_scalar(text: str) -> Any:
 
 
 class _TreeBuilder:
-    """A converter of YAML nodes to plain values, which records their positions."""
+    """Converts YAML nodes to plain values, and records the position of each node."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
@@ -353,12 +354,12 @@ class _TreeBuilder:
         return self.build_value(node, location)
 
     def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
-        entries: dict[str, tuple[Node, Node]] = {}
-        merged_entries: dict[str, tuple[Node, Node]] = {}
+        nodes_by_key: dict[str, tuple[Node, Node]] = {}
+        merged_nodes: dict[str, tuple[Node, Node]] = {}
         for key_node, item in node.value:
             if key_node.tag == f"{CORE_TAG_PREFIX}merge":
                 for source in self._list_merge_sources(item):
-                    merged_entries = {**self._merge_entries(source), **merged_entries}
+                    merged_nodes = {**self._merge_entries(source), **merged_nodes}
                 continue
             if isinstance(key_node.value, list):
                 message = "a key must be a word, not a list or a mapping"
@@ -366,11 +367,11 @@ class _TreeBuilder:
                     key_node, message, "quote text that starts with a brace or bracket"
                 )
             key = str(key_node.value)
-            if key in entries:
-                line, _ = _find_mark_position(entries[key][0].start_mark)
+            if key in nodes_by_key:
+                line, _ = _find_mark_position(nodes_by_key[key][0].start_mark)
                 raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
-            entries[key] = (key_node, item)
-        return {**merged_entries, **entries}
+            nodes_by_key[key] = (key_node, item)
+        return {**merged_nodes, **nodes_by_key}
 
     def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
         from ruamel.yaml.nodes import MappingNode, SequenceNode
@@ -423,9 +424,9 @@ def _parse_number(text: str, tag_name: str) -> int | float | None:
     return number if abs(number) < 2**63 else None
 
 
-def _format_end_position(before: str) -> LineColumn:
-    """Return the line and the column of the end of ``before``."""
-    lines = before.split("\n")
+def _format_end_position(preceding_text: str) -> LineColumn:
+    """Return the line and column (from 1) after the text ``preceding_text``."""
+    lines = preceding_text.split("\n")
     return len(lines), len(lines[-1]) + 1
 
 

@@ -1,4 +1,4 @@
-"""Interface between autotune and a host: run commands, and write and read files."""
+"""Interface between autotune and a host, which runs commands, and writes and reads files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CommandResult:
 
 
 class Transport(Protocol):
-    """Access to one host. Commands are lists of arguments, so a shell does not interpret values.
+    """Access to one host. Commands are lists of arguments, which no shell interprets.
 
     Every method raises ``HostUnreachable`` if the host cannot be reached or the time limit expires.
     """
@@ -89,8 +89,8 @@ _USER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. A field that is ``None`` takes the value from the SSH configuration,
-    or else OpenSSH's default.
+    """A host reached over SSH. The SSH configuration, or else OpenSSH's default, replaces fields that
+    are ``None``.
 
     ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` in the SSH
     configuration. ``config_file`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and
@@ -111,8 +111,8 @@ class SshHost:
     config_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``AutotuneError`` for an invalid field, because commands in ssh_config may contain
-        the field's value.
+        """Raise ``AutotuneError`` for an invalid field, because commands in ssh_config may contain the
+        field.
         """
         if not _ADDRESS_PATTERN.fullmatch(self.address):
             raise AutotuneError(f"{self.name}: {self.address!r} is not a valid host address")

@@ -29,11 +29,11 @@ from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey,
 from autotune.transports.ssh_settings import read_ssh_settings
 
 _KEEPALIVE_SECONDS = 10  # time between keep-alive messages on an idle connection
-_DEAD_PEER_SECONDS = 20.0  # time without an acknowledgement after which a connection counts as lost
+_DEAD_PEER_SECONDS = 20.0  # without an acknowledgement for this time, a connection counts as lost
 _GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
-# The library logs exceptions with tracebacks to standard error; autotune reports them itself.
+# paramiko logs exceptions with tracebacks to standard error, but autotune reports exceptions itself.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
@@ -58,7 +58,7 @@ def open_connection(host: SshHost) -> Connection:
 
 
 def close_connection(connection: Connection) -> None:
-    """Close the connection, whatever its state, and the connections to its jump hosts."""
+    """Close the connection and the connections to its jump hosts, even if they are dead."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
         close_connection(connection.gateway)
@@ -78,7 +78,7 @@ def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
 def _translate_error(
     host: SshHost, connection: Connection, error: SSHException | OSError | EOFError
 ) -> HostUnreachable:
-    """Return the error that states what happened and what to do about it."""
+    """Return an error with the cause in its message and the fix in its hint."""
     address = (
         f"{connection.user}@{host_keys.format_known_hosts_name(connection.host, connection.port)}"
     )
@@ -116,7 +116,7 @@ def _find_reason(error: SSHException | OSError | EOFError) -> str:
     if isinstance(error, socket.gaierror | NoValidConnectionsError):
         return error.strerror or str(error)
     reason = str(error) or "the connection was closed"
-    # The library uses the word banner for the SSH greeting.
+    # paramiko uses the word banner for the SSH greeting.
     return "no SSH server responded in time" if "banner" in reason else reason
 
 
@@ -145,14 +145,14 @@ def _build_connection(
             "channel_timeout": host.connect_timeout,
         },
     )
-    files = find_known_hosts(host, options)
+    known_hosts_files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
-    name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
-    policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
+    known_hosts_name = alias or host_keys.format_known_hosts_name(connection.host, connection.port)
+    policy = _HostKeyPolicy(host.name, known_hosts_name, alias or connection.host, known_hosts_files)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.create_transport
-    # ~/.ssh/config may list keys that do not exist. The key in ``identity_file`` was checked above.
+    # ~/.ssh/config may list keys that do not exist, unlike ``identity_file``, which was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -165,7 +165,7 @@ def _build_gateway(
     visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
     """Return a connection to the last jump host or, without jump hosts, the proxy command. Return
-    ``False`` if the settings contain neither.
+    ``False`` if the settings contain no jump host and no proxy command.
     """
     jump_hosts = host.jump_host or options.get("proxyjump", "none")
     if jump_hosts == "none":
@@ -173,17 +173,17 @@ def _build_gateway(
         return False if command == "none" else str(command)
     (*previous_jumps, last_jump) = jump_hosts.split(",")
     (user, _, address) = last_jump.strip().rpartition("@")
-    (name, colon, port) = address.rpartition(":")
-    if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
-    name = name.strip("[]")
-    if host.jump_host is None and name in (*visited_hosts, host.address):
+    (jump_address, colon, port) = address.rpartition(":")
+    if not (colon and is_uint(port) and (jump_address.endswith("]") or ":" not in jump_address)):
+        (jump_address, port) = (address, "")  # an IPv6 address, in which a colon does not separate a port
+    jump_address = jump_address.strip("[]")
+    if host.jump_host is None and jump_address in (*visited_hosts, host.address):
         # The ``Host`` pattern that sets this jump host also matches the jump host itself.
         return False
     jump_host = replace(
         host,
         name=f"{host.name} (jump host {last_jump.strip()})",
-        address=name,
+        address=jump_address,
         user=user or None,
         port=int(port) if port else None,
         jump_host=",".join(previous_jumps) or None,
@@ -205,8 +205,8 @@ def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, .
 
 
 class _HostKeyPolicy:
-    """Policy that checks every host key. The SSH library knows no host keys, so it always calls
-    this policy.
+    """Policy that checks every host key. The SSH library gets no known keys, so it always calls this
+    policy.
 
     ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
     """
@@ -215,19 +215,19 @@ class _HostKeyPolicy:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a host certificate from a known authority, or else check the host key as ssh does."""
-        offered_key, entries = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
+        """Accept a host certificate from a known authority. Without one, check the host key like ssh."""
+        offered_key, known_keys = HostKey(key.get_name(), key.get_base64()), self.find_known_keys()
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
-            host_keys.reject_revoked(self.host, certificate.authority, entries)
+            host_keys.reject_revoked(self.host, certificate.authority, known_keys)
             refusal = certificate.find_rejection(self.principal, self.find_authorities())
             if refusal is None:
-                host_keys.reject_revoked(self.host, offered_key, entries)
+                host_keys.reject_revoked(self.host, offered_key, known_keys)
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            host_keys.check_host_key(self.host, self.name, offered_key, entries, self.files[0])
+            host_keys.check_host_key(self.host, self.name, offered_key, known_keys, self.files[0])
         except HostKeyRejected as error:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
@@ -238,11 +238,11 @@ class _HostKeyPolicy:
         """
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        entries = {entry.key.kind for entry in self.find_known_keys() if not entry.is_authority}
-        if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
-            entries |= {"rsa-sha2-512", "rsa-sha2-256"}
+        known_kinds = {entry.key.kind for entry in self.find_known_keys() if not entry.is_authority}
+        if "ssh-rsa" in known_kinds:  # the same key, signed with SHA-2 (RFC 8332)
+            known_kinds |= {"rsa-sha2-512", "rsa-sha2-256"}
         key_types = security.key_types
-        ordered_kinds = sorted(key_types, key=lambda kind: kind not in entries)
+        ordered_kinds = sorted(key_types, key=lambda kind: kind not in known_kinds)
         certificate_kinds = (
             [kind + CERTIFICATE_SUFFIX for kind in key_types] if self.find_authorities() else []
         )

@@ -35,7 +35,7 @@ class CurlAnswer:
 
 
 def describe_answer(answer: CurlAnswer | str) -> str:
-    """Return the response's status, redirect and duration, or why the response is missing."""
+    """Return the response's status, redirect and duration, or why the response is missing, as text."""
     if isinstance(answer, str):
         return answer
     location_text = f", Location: {answer.location}" if answer.location else ""
@@ -43,7 +43,7 @@ def describe_answer(answer: CurlAnswer | str) -> str:
 
 
 def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
-    """Yield curl's options (without dashes) and values, except for the URL and the options from
+    """Yield curl's options (without dashes) and their values, except the URL and the options in
     ``list_secret_options``.
     """
     yield "header", "Connection: close"
@@ -75,7 +75,9 @@ def build_config_lines(request: Request) -> list[str]:
 
 
 def list_secret_options(request: Request) -> list[tuple[str, str]]:
-    """Return curl's options (without dashes) and values for headers and body, which may be secret."""
+    """Return curl's options (without dashes) and their values for headers and body, which may contain
+    secrets.
+    """
     headers = [("header", f"{name}: {value}") for name, value in request.headers]
     return headers if request.body is None else [*headers, ("data-raw", request.body)]
 
@@ -113,8 +115,8 @@ def send_request(
     config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     command_result = transport.run(argv, input=config, timeout=timeout + 10.0)
     body, _, status_line = command_result.stdout.rpartition("\n")
-    status, _, rest = status_line.partition(" ")
-    seconds, _, location = rest.partition(" ")
+    status, _, timing_text = status_line.partition(" ")
+    seconds, _, location = timing_text.partition(" ")
     if not command_result.ok or not is_uint(status):
         return (
             command_result.stderr.strip() or f"curl exited with status {command_result.returncode}"

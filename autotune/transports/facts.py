@@ -18,8 +18,8 @@ DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
 # The output consists of `name value` lines. The limits of all enclosing control groups apply, so
 # the script reads every level. Version 2 of control groups uses one tree; version 1 uses one tree
-# per resource. In a container, the visible tree starts at the container's group. A unit ($1 is
-# `unit`) shares only the outermost group with this login.
+# per resource. In a container, the visible tree starts at the container's group. Units ($1 is `unit`)
+# share only the outermost control group with this login.
 _FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
@@ -60,9 +60,9 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     """Return the CPUs, file descriptors and memory (bytes) that this account may use.
 
     The limits of control groups apply. ``units`` is true if services run as systemd units, which
-    may get more descriptors than this account: up to fs.nr_open. In a container that may not raise
-    limits, units get at most the descriptor limit of systemd itself. Raises ``AutotuneError`` if
-    the host reports no facts.
+    may get more descriptors than this account, up to fs.nr_open. In a container that may not raise
+    limits, units get at most the descriptors of systemd itself. Raises ``AutotuneError`` if the host
+    reports no facts.
     """
     command_result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
     facts = parse_facts(command_result.stdout, units=units)
@@ -83,10 +83,9 @@ def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """Return the facts of each host in a target, read in parallel and capped by the limits in the
-    target.
+    """Read the facts of each host in a target in parallel, and return them within the target's limits.
 
-    Raises ``AutotuneError``, which lists every host that cannot be reached or reports no facts.
+    Raises an ``AutotuneError`` that lists every host that is unreachable or reports no facts.
     """
     facts = run_on_all(
         (transports[name] for name in target.hosts),
@@ -103,14 +102,14 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     missing.
     """
     rows = [line.split() for line in split_lines(output)]
-    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
-    if not numbers.get("cpus") or "memory" not in numbers:
+    numbers_by_key = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
+    if not numbers_by_key.get("cpus") or "memory" not in numbers_by_key:
         return None
     return HostFacts(
-        cpus=min([float(numbers["cpus"]), *_parse_cpu_quotas(rows)]),
-        memory=min([numbers["memory"] * 1024, *_parse_memory_limits(rows)]),
-        nofile=numbers.get("unit_files" if units else "files", DEFAULT_MAX_DESCRIPTORS),
-        somaxconn=numbers.get("somaxconn", 0),
+        cpus=min([float(numbers_by_key["cpus"]), *_parse_cpu_quotas(rows)]),
+        memory=min([numbers_by_key["memory"] * 1024, *_parse_memory_limits(rows)]),
+        nofile=numbers_by_key.get("unit_files" if units else "files", DEFAULT_MAX_DESCRIPTORS),
+        somaxconn=numbers_by_key.get("somaxconn", 0),
     )
 
 
@@ -140,7 +139,7 @@ def _is_positive(text: str) -> bool:
     return is_uint(text) and int(text) > 0
 
 
-# The output contains one line for each file of a key: state, path and value. Paths are quoted
+# The output contains one line for each kernel setting: state, path and value. Paths are quoted
 # arguments. The shell reads the script from its input, so the account only needs permission to run
 # `sh` as root.
 _KERNEL_SCRIPT = r"""
@@ -178,8 +177,8 @@ def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValue
     paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
     root_result = transport.run(["sh"], input=script, sudo=True)
-    answer = root_result if root_result.ok else transport.run(["sh"], input=script)
-    return parse_kernel_values(answer.stdout)
+    shell_result = root_result if root_result.ok else transport.run(["sh"], input=script)
+    return parse_kernel_values(shell_result.stdout)
 
 
 def parse_kernel_values(output: str) -> KernelValues:

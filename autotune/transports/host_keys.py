@@ -66,14 +66,13 @@ class KnownKey:
     is_authority: bool = False
 
 
-def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
-    """Return the entries for ``address`` (``name``, or ``[name]:port`` for a port other than 22) in
-    ``files``.
+def find_known_keys(address: str, known_hosts_files: Iterable[Path]) -> list[KnownKey]:
+    """Return the keys for ``address`` in the known_hosts ``known_hosts_files``. Missing files are skipped.
 
-    Missing files are skipped.
+    ``address`` is ``name``, or ``[name]:port`` for a port other than 22.
     """
     keys = []
-    for path in files:
+    for path in known_hosts_files:
         with contextlib.suppress(OSError):
             lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
             keys += [_parse_line(line, address, path, n) for n, line in enumerate(lines, 1)]
@@ -81,31 +80,31 @@ def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
 
 
 def check_host_key(
-    host: str, address: str, offered_key: HostKey, entries: Sequence[KnownKey], file: Path
+    host: str, address: str, offered_key: HostKey, known_keys: Sequence[KnownKey], file: Path
 ) -> None:
     """Raise ``HostKeyRejected`` unless ``offered_key`` is known for ``address``.
 
     ``host`` appears in messages. The hint for an unknown key contains a command that adds the key
     to ``file``.
     """
-    reject_revoked(host, offered_key, entries)
-    trusted_entries = [
-        entry for entry in entries if not entry.is_revoked and not entry.is_authority
+    reject_revoked(host, offered_key, known_keys)
+    trusted_keys = [
+        expected_key for expected_key in known_keys if not expected_key.is_revoked and not expected_key.is_authority
     ]
-    if any(entry.key == offered_key for entry in trusted_entries):
+    if any(expected_key.key == offered_key for expected_key in trusted_keys):
         return
-    if trusted_entries:
-        entry = next(
-            (entry for entry in trusted_entries if entry.key.kind == offered_key.kind),
-            trusted_entries[0],
+    if trusted_keys:
+        expected_key = next(
+            (expected_key for expected_key in trusted_keys if expected_key.key.kind == offered_key.kind),
+            trusted_keys[0],
         )
-        forget_command = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
+        forget_command = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(expected_key.path))}"
         raise HostKeyRejected(
-            f"{host}: the host key of {address} has changed. Expected {entry.key.kind}"
-            f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered_key.kind}"
+            f"{host}: the host key of {address} has changed. Expected {expected_key.key.kind}"
+            f" {expected_key.key.fingerprint} ({expected_key.path}:{expected_key.line}), got {offered_key.kind}"
             f" {offered_key.fingerprint}. Another machine may intercept the connection",
             hint="if the host was reinstalled and the new fingerprint is correct:"
-            f" {forget_command} && {format_accept_command(address, offered_key, entry.path)}",
+            f" {forget_command} && {format_accept_command(address, offered_key, expected_key.path)}",
         )
     raise HostKeyRejected(
         f"{host}: unknown host key {offered_key.kind} {offered_key.fingerprint} of {address}",
@@ -114,21 +113,21 @@ def check_host_key(
     )
 
 
-def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey]) -> None:
-    """Raise ``HostKeyRejected`` if an entry revokes the key."""
-    for entry in entries:
-        if entry.is_revoked and entry.key == offered_key:
+def reject_revoked(host: str, offered_key: HostKey, known_keys: Iterable[KnownKey]) -> None:
+    """Raise ``HostKeyRejected`` if one of ``known_keys`` revokes ``offered_key``."""
+    for known_key in known_keys:
+        if known_key.is_revoked and known_key.key == offered_key:
             raise HostKeyRejected(
-                f"{host}: the host key {offered_key.fingerprint} is revoked in {entry.path},"
-                f" line {entry.line}",
+                f"{host}: the host key {offered_key.fingerprint} is revoked in {known_key.path},"
+                f" line {known_key.line}",
                 hint="create a new host key",
             )
 
 
 def format_accept_command(address: str, key: HostKey, file: Path) -> str:
-    """Return the shell command that adds only this ``key`` to the known hosts."""
-    entry = f"{address} {key.kind} {key.data}"
-    return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
+    """Return the shell command that adds ``key`` to the known_hosts ``file``."""
+    known_hosts_line = f"{address} {key.kind} {key.data}"
+    return f"echo {shlex.quote(known_hosts_line)} >> {shlex.quote(str(file))}"
 
 
 def format_known_hosts_name(host: str, port: int) -> str:
@@ -159,12 +158,12 @@ def _parse_line(line: str, address: str, path: Path, line_number: int) -> KnownK
     )
 
 
-def _matches_address(names: str, address: str) -> bool:
-    """True if the first field of a line (names, patterns or one hash) matches ``address``."""
-    if names.startswith("|1|"):
-        return _matches_hash(names, address)
+def _matches_address(name_field: str, address: str) -> bool:
+    """True if the first field of a known_hosts line (names, patterns or a hash) matches ``address``."""
+    if name_field.startswith("|1|"):
+        return _matches_hash(name_field, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host] as a set of characters.
-    patterns = names.lower().replace("[", "[[]").split(",")
+    patterns = name_field.lower().replace("[", "[[]").split(",")
     matching_patterns = [
         p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))
     ]
@@ -173,10 +172,10 @@ def _matches_address(names: str, address: str) -> bool:
     )
 
 
-def _matches_hash(name: str, address: str) -> bool:
-    """True if ``name`` (``|1|salt|HMAC-SHA1 of the name``) is the hash of ``address``."""
+def _matches_hash(hashed_name: str, address: str) -> bool:
+    """True if ``hashed_name`` (``|1|salt|HMAC-SHA1 of the name``) is the hash of ``address``."""
     try:
-        (salt, digest) = (base64.b64decode(part) for part in name.split("|")[2:4])
+        (salt, digest) = (base64.b64decode(part) for part in hashed_name.split("|")[2:4])
     except ValueError:
         return False
     return hmac.compare_digest(digest, hmac.new(salt, address.encode(), hashlib.sha1).digest())
@@ -203,12 +202,12 @@ class HostCertificate:
     signed_bytes: bytes
     signature: bytes
 
-    def find_rejection(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
+    def find_rejection(self, principal: str, known_keys: Iterable[KnownKey]) -> str | None:
         """Return why the certificate is not valid for ``principal``, or ``None`` if it is valid.
 
-        ``entries`` are the lines in known_hosts that match the host.
+        ``known_keys`` are the lines in known_hosts that match the host.
         """
-        if not any(entry.is_authority and entry.key == self.authority for entry in entries):
+        if not any(known_key.is_authority and known_key.key == self.authority for known_key in known_keys):
             return f"no @cert-authority line contains {self.authority.fingerprint}"
         if self.kind != HOST_CERTIFICATE_TYPE:
             return "it is not a host certificate"

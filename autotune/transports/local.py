@@ -20,8 +20,8 @@ NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
-    """Transport that runs commands as child processes, each in its own session so that its process
-    tree can be killed.
+    """Transport that runs commands as child processes. Each command runs in its own session, so that
+    all of its processes can be killed.
 
     Unless autotune runs as root, ``sudo`` means ``sudo -n``, which never asks for a password.
     """
@@ -53,7 +53,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # Report the error as a shell does, because the command failed and not the connection.
+            # Return a shell's exit status, because the command failed and not the connection.
             status = (
                 NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
             )
@@ -114,7 +114,7 @@ class LocalTransport:
         # Status 1 with a message means that sudo refused.
         if test_result.returncode == 1 and not test_result.stderr:
             return None
-        # Encode the bytes, because command output is text.
+        # Encode the content in base64, because command output is text.
         command_result = self.run(["base64", "--", path], sudo=True)
         if not command_result.ok:
             raise AutotuneError(f"{path} cannot be read: {command_result.error_text}")

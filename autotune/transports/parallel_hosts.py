@@ -27,7 +27,7 @@ H = TypeVar("H", bound=NamedHost)
 
 @dataclass(frozen=True)
 class HostResults(Generic[T]):
-    """Results of work on several hosts, keyed by host name in the given order.
+    """Results of work on several hosts, by host name, in the order of the hosts.
 
     Each host is either in ``results`` or in ``errors``.
     """
@@ -38,7 +38,7 @@ class HostResults(Generic[T]):
     def unwrap(self) -> dict[str, T]:
         """Return the results, or raise ``AutotuneError`` with the message of every failed host.
 
-        If all errors have the same class, the raised error has that class too.
+        If all errors have the same class, the raised error has this class.
         """
         if not self.errors:
             return self.results
@@ -48,11 +48,11 @@ class HostResults(Generic[T]):
 def run_on_all(
     hosts: Iterable[H], work: Callable[[H], T], max_parallel: int = 16
 ) -> HostResults[T]:
-    """Run ``work`` to completion on every host, on at most ``max_parallel`` hosts at a time.
+    """Call ``work`` for every host, on at most ``max_parallel`` hosts concurrently.
 
-    Each ``AutotuneError`` is collected. Other exceptions are bugs, and are raised after all work
-    has finished. Interrupts are also delayed until all running work has finished, but no further
-    work starts. Unfinished work could otherwise change a host after the caller has restored it.
+    Each ``AutotuneError`` is collected. Other exceptions are bugs, and are raised after all work has
+    finished. After an interrupt, no further work starts, and the interrupt is raised when all running
+    work has finished. Otherwise, running work could change a host that the caller has already restored.
     """
     host_results: HostResults[T] = HostResults()
     with _defer_signals() as pending_signals, ThreadPoolExecutor(max_workers=max_parallel) as pool:
@@ -74,21 +74,21 @@ def _defer_signals() -> Iterator[list[int]]:
     """Collect termination signals within the ``with`` block, and raise the first signal after the
     block.
 
-    Only the main thread handles signals.
+    In other threads than the main thread, no signals are collected.
     """
     pending_signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STOP_SIGNALS}
         handlers = {
-            number: old_handler for number, old_handler in handlers.items() if callable(old_handler)
+            signal_number: old_handler for signal_number, old_handler in handlers.items() if callable(old_handler)
         }
-    for number in handlers:
-        signal.signal(number, lambda number, _: pending_signals.append(number))
+    for signal_number in handlers:
+        signal.signal(signal_number, lambda signal_number, _: pending_signals.append(signal_number))
     try:
         yield pending_signals
     finally:
-        for number, old_handler in handlers.items():
-            signal.signal(number, old_handler)
+        for signal_number, old_handler in handlers.items():
+            signal.signal(signal_number, old_handler)
     if pending_signals:
         signal.raise_signal(pending_signals[0])

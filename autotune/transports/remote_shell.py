@@ -2,9 +2,9 @@
 output.
 
 sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or fish,
-and its profile may print any text. The line therefore contains one single-quoted word for `sh`, which
-consists of characters that these shells do not interpret. `sh` prints random markers before and after
-the command. The markers separate the command's output from the output of banners and profiles.
+and its profile may print any text. The line therefore contains one single-quoted word for `sh`, without
+characters that login shells interpret. `sh` prints random markers before and after the command. The
+markers separate the command's output from the output of banners and profiles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autotune.transports.base import Argv
 _VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Within single quotes, csh expands `!` and stops at a newline; fish interprets `\'` and `\\`.
 _PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
-_MAX_PREAMBLE_BYTES = 4096  # maximum bytes kept from the output before the marker
+_MAX_PREAMBLE_BYTES = 4096  # maximum number of bytes that are kept outside of the markers
 _STATUS_PATTERN = re.compile(rb"(\d{1,3}) ")
 # Do not use `exec`, because restricted shells refuse it.
 _LOGIN_SHELL_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
@@ -35,12 +35,12 @@ def build_shell_script(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a line for `sh` that runs exactly ``argv``.
+    """Return a line for `sh` that runs ``argv`` without interpreting any argument.
 
     After ``timeout`` seconds, the host kills the command and its children, even after a disconnect.
     Commands that run as another user (``sudo``) are not killed. ``sudo`` never asks for a password.
-    sudo clears the environment, so ``env`` is set after sudo. Raises ``AutotuneError`` for invalid
-    arguments.
+    ``env`` is set in the command after sudo, because sudo clears the environment. Raises
+    ``AutotuneError`` for invalid arguments.
     """
     for name in env or {}:
         if not _VARIABLE_PATTERN.fullmatch(name):
@@ -65,8 +65,8 @@ def encode_word(text: str) -> str:
 
 @dataclass(frozen=True)
 class OutputMarks:
-    """Markers printed before and after a command on both streams. Markers are unique to each
-    command.
+    """Markers that are printed before and after a command's output, on standard output and standard
+    error. Each command has unique markers.
     """
 
     start: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -85,7 +85,7 @@ class OutputMarks:
 
 
 class MarkedStream:
-    """One output stream of a login shell, split into text before, between and after the markers."""
+    """An output stream of a login shell, split into the bytes before, between and after the markers."""
 
     def __init__(self, marks: OutputMarks) -> None:
         self._start, self._end = marks.start.encode(), marks.end.encode()
@@ -102,11 +102,11 @@ class MarkedStream:
             self._find_end(piece)
 
     def _find_start(self, piece: bytes) -> bytes:
-        before, mark, rest = (bytes(self.before) + piece).partition(self._start)
+        before, mark, output_after_mark = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
         # Limit memory use, because a profile may print endlessly.
         self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
-        return rest
+        return output_after_mark
 
     def _find_end(self, piece: bytes) -> None:
         search_start = max(0, len(self.output) - len(self._end))

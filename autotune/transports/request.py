@@ -10,8 +10,8 @@ from autotune.transports.temporary_files import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_TIMEOUT_SECONDS = 2.0
-# Arguments: the certificates, then the command. OpenSSL, Go and Rust programs read trusted
-# authorities from the file in SSL_CERT_FILE.
+# Arguments: the certificates, then the command. OpenSSL, Go and Rust read trusted authorities from the
+# file that SSL_CERT_FILE names.
 _TRUST_CA_SCRIPT = f"""
 {temporary_file_script("ca")}
 printf '%s' "$1" >"$temporary"
@@ -75,8 +75,8 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """Return the value of the Host header for requests to the entry's address. ``None`` means
-        the host in the URL.
+        """Return the value of the Host header for requests to the entry's address, or ``None`` if it
+        is the host in the URL.
         """
         is_default_port = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return (

@@ -26,21 +26,20 @@ from autotune.transports.base import (
 )
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, build_shell_script
 
-# concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
+# maximum number of concurrent sessions per connection; sshd's default is ten (MaxSessions)
 _MAX_SESSIONS = 8
 _TRANSFER_SECONDS = 60.0  # time limit for the transfer of one file
-# time to wait for the exit status of a command that exits at the time limit
+# additional wait for the exit status of a command that exits at its time limit
 _FINAL_STATUS_SECONDS = 1.0
 _KILLED_STATUS = 137  # a shell's exit status for a command that SIGKILL killed
 _CHUNK_BYTES = 1 << 16  # maximum number of bytes per read
 # Maximum output of a command. A hostile host could otherwise fill this machine's memory.
 _MAX_OUTPUT_MEGABYTES = 512
 _MAX_OUTPUT_BYTES = _MAX_OUTPUT_MEGABYTES << 20
-_POLL_SECONDS = 0.1  # time between checks of states that no file descriptor signals
+_POLL_SECONDS = 0.1  # time between checks for events that no file descriptor signals
 # A child process may keep the pipes of a command open. Reading stops after this time and this many
-# checks without output. The time alone is not enough, because this machine may have been suspended
-# in between.
-_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # seconds, and number of checks
+# checks without output. The time alone is not enough, because this machine may have been suspended.
+_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3
 
 # The script writes its input to a temporary file, then renames the file. A lost connection looks
 # like the end of input, so the script checks the size. The leading dot hides the temporary file
@@ -93,8 +92,7 @@ class CommandExchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        # After the login shell's exit: the time of the last output, and the number of checks without
-        # output since then.
+        # After the login shell's exit: the start of the silence, and the number of checks without output.
         silent_since, idle_polls = math.inf, 0
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
@@ -122,7 +120,7 @@ class CommandExchange:
     def _read_status(self) -> int:
         status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            # Until sshd sends the exit status, it counts the session as open.
+            # sshd counts the session as open until the exit status is sent.
             self.channel.status_event.wait(_LINGER_SECONDS)
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
@@ -136,8 +134,8 @@ class CommandExchange:
         return self.stdout.exit_status is not None and self.stderr.ended
 
     def _is_sending(self) -> bool:
-        """True if input remains to be sent and the start marker has arrived. Before the marker, a
-        shell profile could read the input.
+        """True if unsent input remains and the start marker has arrived. Before the marker, a shell
+        profile could read the input.
         """
         return bool(self._unsent) and self.stdout.started
 
@@ -165,7 +163,7 @@ class CommandExchange:
             count = self.channel.send(self._unsent[:_CHUNK_BYTES])
         except TimeoutError:
             return False
-        except OSError:  # the command exited or does not read; its exit status shows why
+        except OSError:  # the command has exited or closed its input, so the rest is not needed
             self._unsent = self._unsent[:0]
             return False
         self._unsent = self._unsent[count:]
@@ -198,8 +196,8 @@ class _RawResult:
 class SshTransport:
     """A ``Transport`` over SSH, which connects at first use and is thread-safe.
 
-    A dead connection is reopened once. A command is never sent twice. If the connection is lost
-    while a command runs, the command may have taken effect, so ``HostUnreachable`` is raised. File
+    A dead connection is reopened once. No command is sent twice. If the connection is lost while a
+    command runs, ``HostUnreachable`` is raised, because the command may have taken effect. File
     transfers are repeated, because a second transfer has the same result.
     """
 
@@ -208,7 +206,7 @@ class SshTransport:
         self._connection: Connection | None = None
         self._connection_lock = threading.Lock()
         self._session_slots = threading.BoundedSemaphore(_MAX_SESSIONS)
-        # Idle extra connections. They are opened if sshd allows only a few sessions per connection.
+        # idle extra connections, which are opened if sshd allows only a few sessions per connection
         self._extra_connections: deque[Connection] = deque()
 
     @property
@@ -245,10 +243,10 @@ class SshTransport:
         ``AutotuneError`` if an existing file cannot be read.
         """
         argv = ["env", "LC_ALL=C", "cat", "--", path]
-        answer = self._transfer(argv, None, sudo=sudo)
-        command_result = answer.decode(argv)
+        raw_result = self._transfer(argv, None, sudo=sudo)
+        command_result = raw_result.decode(argv)
         if command_result.ok:
-            return answer.stdout
+            return raw_result.stdout
         if command_result.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
         raise self._build_file_error(f"{path} cannot be read", command_result)

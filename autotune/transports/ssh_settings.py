@@ -1,7 +1,7 @@
-"""Read a host's settings from the OpenSSH configuration with `ssh -G`, so that OpenSSH itself
-parses the configuration.
+"""Read a host's settings from the OpenSSH configuration with `ssh -G`.
 
-Includes, patterns, matches and canonical names behave exactly as in `ssh`.
+OpenSSH itself parses the configuration, so includes, patterns, matches and canonical names behave
+exactly as in `ssh`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _USED_KEYS = frozenset({
     "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
     "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
 })  # fmt: skip
-# Directives that the library ignores or interprets differently from ssh.
+# Directives that the SSH library ignores, or interprets differently from ssh.
 _UNSUPPORTED_PATTERN = re.compile(
     r"^[^\S\n]*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE
 )
@@ -41,27 +41,27 @@ def read_ssh_settings(host: SshHost) -> Config:
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
-    lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
+    setting_lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
     settings = [
         (key, value)
-        for key, value in lines
+        for key, value in setting_lines
         if key in _USED_KEYS and (key, value) not in _UNSET_VALUES
     ]
     identity_files = [value for key, value in settings if key == "identityfile"]
-    # These are only the default keys. They are omitted, so that the agent's keys come first.
+    # Omit the default keys, so that the agent's keys come first.
     if len(identity_files) > 1 and _DEFAULT_IDENTITIES.issuperset(identity_files):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
-    text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
-    return Config(ssh_config=SSHConfig.from_text(text))
+    config_text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
+    return Config(ssh_config=SSHConfig.from_text(config_text))
 
 
 def _read_without_ssh(host: SshHost) -> Config:
-    """Read the configuration with the SSH library, provided that ssh would interpret all of its
-    directives in the same way.
+    """Read the configuration with the SSH library. Raises HostUnreachable if ssh would interpret a
+    directive differently.
     """
     path = Path(host.config_file or "~/.ssh/config").expanduser()
-    text = path.read_text(errors="replace") if path.is_file() else ""
-    if _UNSUPPORTED_PATTERN.search(text):
+    config_text = path.read_text(errors="replace") if path.is_file() else ""
+    if _UNSUPPORTED_PATTERN.search(config_text):
         raise HostUnreachable(
             f"{host.name}: reading {path} requires the program ssh, which is not installed",
             hint="install the OpenSSH client, such as Debian's openssh-client",

@@ -14,20 +14,20 @@ def create_transports(file: TargetFile) -> dict[str, Transport]:
     return {name: create_transport(file, name) for name in file.target.hosts}
 
 
-def create_transport(file: TargetFile, name: str) -> Transport:
-    """Return the transport to the host ``name``. Raises ``AutotuneError`` for an invalid
+def create_transport(file: TargetFile, host_name: str) -> Transport:
+    """Return the transport to the host ``host_name``. Raises ``AutotuneError`` for an invalid
     address.
     """
-    if file.target.hosts[name].transport == "local":
-        return LocalTransport(name)
-    # The SSH libraries take a second to load, and targets with only local hosts do not need them.
+    if file.target.hosts[host_name].transport == "local":
+        return LocalTransport(host_name)
+    # Import lazily, because the SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
-    return SshTransport(build_ssh_host(file, name))
+    return SshTransport(build_ssh_host(file, host_name))
 
 
-def build_ssh_host(file: TargetFile, name: str) -> SshHost:
+def build_ssh_host(file: TargetFile, host_name: str) -> SshHost:
     """Return a host's SSH settings from the target."""
-    host, config = file.target.hosts[name], file.target.ssh.config
+    host, config = file.target.hosts[host_name], file.target.ssh.config
     config_path = str(file.path.parent / Path(config).expanduser()) if config else None
-    return SshHost(name, host.address, host.user, host.port, config_file=config_path)
+    return SshHost(host_name, host.address, host.user, host.port, config_file=config_path)

@@ -1,12 +1,10 @@
-"""Temporary files for programs on a host. The files are removed after the program exits for any
-reason.
-"""
+"""Temporary files for programs on a host, which are removed even if the program fails or is killed."""
 
 from __future__ import annotations
 
 #: Shell lines that lock the file or directory ``$temporary`` and remove it when the shell exits. A
 #: killed shell cannot remove its file, so the next shell removes unlocked files older than a minute.
-#: Creating and locking a file takes less than a minute. Without flock(1), no file that may be in use is
+#: Creating and locking a file takes less than a minute. Without flock(1), only the shell's own file is
 #: removed.
 LOCK_SCRIPT = """exec 8<"$temporary"
 flock -n 8 2>/dev/null

@@ -15,14 +15,16 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-FIRST_NOTICE_SECONDS = 8.0  # seconds that a command may take without a notice
-REPEAT_SECONDS = (22.0, 60.0)  # seconds until the next notice; the last interval repeats
+FIRST_NOTICE_SECONDS = 8.0  # time until the first notice about a command
+REPEAT_SECONDS = (22.0, 60.0)  # time until the next notice; the last interval repeats
 Listener = Callable[[str], object]
 
 
 @dataclass
 class Wait:
-    """A running command. ``next_notice`` is the time of its next notice on the monotonic clock."""
+    """A command for which autotune waits. ``next_notice`` is the time of the next notice about it, on
+    the monotonic clock.
+    """
 
     purpose: str
     host: str
@@ -32,7 +34,7 @@ class Wait:
     line_count: int = 0
 
     def format_line(self, now: float) -> str:
-        """Return the notice: the awaited command, and how long autotune has waited."""
+        """Return the text of a notice: the command, and how long autotune has waited for it."""
         return (
             f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
             f"{self.max_seconds:.0f} s at most)"
@@ -40,8 +42,8 @@ class Wait:
 
 
 class Watcher:
-    """A watcher that notifies the most recent listener about late commands. Only one listener is
-    notified, so that no line appears twice.
+    """A watcher that sends notices about late commands to the listener that was added last. Other
+    listeners get no notices, so that no line appears twice.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Watcher:
     def watch(
         self, host: str, purpose: str, max_seconds: float, *, usual_seconds: float = 0.0
     ) -> Iterator[None]:
-        """Watch a wait for ``purpose`` within the ``with`` block, for at most ``max_seconds`` seconds."""
+        """Watch the ``with`` block, which waits for ``purpose`` for at most ``max_seconds`` seconds."""
         current_time = self._clock()
         wait = Wait(
             purpose, host, current_time, max_seconds, current_time + usual_seconds + self._unnoticed
@@ -142,13 +144,13 @@ class Watcher:
     def _notify(self, line: str) -> None:
         listeners = self._listeners[-1:]
         for listener in listeners:
-            # If a display fails, the next line must still be shown.
+            # If a listener fails, it must still get the next line.
             with suppress(Exception):
                 listener(line)
 
 
 def name_command(argv: Argv) -> str:
-    """Return the name of a command's program, without the programs that wrap it."""
+    """Return the name of the program that a command runs, ignoring wrappers such as ``timeout``."""
     words = [word.rpartition("/")[2] for word in argv]
     while words:
         if words[0] == "env":

@@ -1,1 +1,1 @@
-"""The prose standard as rules, and the sentences of the project that they apply to."""
+"""The prose standard as rules, and the project's sentences, to which the rules apply."""

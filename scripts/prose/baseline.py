@@ -1,4 +1,4 @@
-"""Number of allowed flags per file, in `tests/prose_baseline.txt`. The counts only fall."""
+"""The number of allowed flags per file, in `tests/prose_baseline.txt`, which must not grow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scripts.prose.surfaces import ROOT
 
 FILE = ROOT / "tests" / "prose_baseline.txt"
 HEAD = "# Flags of the prose standard by surface and file; `python -m scripts.prose --write` lowers them."
-Place = tuple[str, str]  # surface, file
+Place = tuple[str, str]  # surface and file
 
 
 def read() -> Counter[Place]:
-    """Return the stored counts."""
+    """Return the allowed number of flags by surface and file."""
     lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
     stored: Counter[Place] = Counter()
     for line in lines:

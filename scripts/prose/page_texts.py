@@ -23,7 +23,7 @@ _THREE_WORDS = re.compile(r"[A-Za-z]{2,} [a-z]{2,} [a-z]{2,}")
 
 @dataclass(frozen=True)
 class Block:
-    """A paragraph, or an item of a list."""
+    """A paragraph or a list item, with the number of its first line."""
 
     line: int
     text: str
@@ -31,7 +31,7 @@ class Block:
 
 
 def markdown(source: str) -> Iterator[Block]:
-    """Yield the paragraphs and items of a page, without headings, tables and code."""
+    """Yield the paragraphs and list items of a Markdown page, without headings, tables and code."""
     first, lines, is_item, in_code = 0, list[str](), False, False
     for number, line in enumerate([*source.splitlines(), ""], 1):
         is_fence, item = bool(_FENCE.match(line)), _ITEM.match(line)
@@ -48,7 +48,7 @@ def markdown(source: str) -> Iterator[Block]:
 
 
 def template(name: str, source: str) -> Iterator[Block]:
-    """Yield the texts of a template by its output: a page, a Markdown file, or a script."""
+    """Yield the texts of a template, which produces a page, a Markdown file or a script."""
     source = _HIDDEN.sub(_lines_kept, source)
     if ".html" in name:
         yield from _html(source)
@@ -75,7 +75,7 @@ def _html(source: str) -> Iterator[Block]:
 
 
 def _script(source: str) -> Iterator[Block]:
-    """Yield comments and quoted sentences."""
+    """Yield the comments and the quoted sentences of a script."""
     for number, line in enumerate(source.splitlines(), 1):
         stripped = _EXPRESSION.sub("{…}", _STATEMENT.sub("", line)).strip()
         if stripped.startswith(("# ", "; ", "// ")):

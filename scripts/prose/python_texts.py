@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-# Strings that a program reads: shell, SQL, markup, regular expressions.
+# Strings for programs: shell commands, SQL, markup and regular expressions.
 _CODE = re.compile(
     r"\$[\w({\"@*#]|</|<\?|<<|\\[\\dwsbB.(\[|]|\(\?[:!=<P]|\b(?:SELECT|INSERT INTO|CREATE|COPY|GRANT)\b"
     r"|;\s*(?:do|then|done|fi)\b|^\s*#!|\[\^|\]\+|\bexec \"|function\s*\(|^\s*local \w+,|=>|%[sd]\b"
@@ -26,7 +26,7 @@ WIDEST = 32  # maximum length of an expression that is shown; longer expressions
 
 @dataclass(frozen=True)
 class Text:
-    """A text that people read. ``surface`` is its kind; ``line`` starts at 1."""
+    """A text that people read, and its place. ``surface`` is the kind of text, such as ``errors``."""
 
     surface: str
     path: str
@@ -39,7 +39,7 @@ def texts(
 ) -> Iterator[Text]:
     """Yield every text of a module, in the order of its lines.
 
-    The docstrings of functions named in ``commands`` are help, those of classes named in ``models``
+    Docstrings of the functions ``commands`` are texts of help; docstrings of the classes ``models``
     are messages.
     """
     tree = ast.parse(source)
@@ -51,7 +51,7 @@ def texts(
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield comments. Consecutive lines are one text."""
+    """Yield the comments of a module. Comments on consecutive lines are one text."""
     first, block, last = 0, "", 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or _PRAGMA.match(token.string):
@@ -70,7 +70,7 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def shown(node: ast.expr) -> str | None:
-    """Return the text of a string expression, with parts of an f-string as `{name}`; else None."""
+    """Return the text of a string, with `{name}` for values in f-strings; None if not a string."""
     match node:
         case ast.Constant(value=str(value)):
             return value
@@ -100,7 +100,7 @@ def _expression(part: ast.FormattedValue) -> str:
 
 
 class _Strings(ast.NodeVisitor):
-    """A collector of (surface, line, text) for strings, depending on their syntactic position."""
+    """A visitor that collects the strings of a module. Their positions determine their surfaces."""
 
     def __init__(self, commands: Collection[str], models: Collection[str]) -> None:
         self.texts: list[tuple[str, int, str]] = []
@@ -131,14 +131,14 @@ class _Strings(ast.NodeVisitor):
         self._within("errors", node)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Skip asserts, which are for programmers."""
+        """Skip the messages of assertions, because only programmers see them."""
 
     def visit_keyword(self, node: ast.keyword) -> None:
         surface = {"help": "help", "hint": "errors"}.get(node.arg or "", self._surface)
         self._within(surface, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Skip annotations, except `Annotated` with the help of an option."""
+        """Skip annotations except `Annotated`, which can contain the help of an option."""
         self._options(node.annotation)
         if node.value:
             self.visit(node.value)

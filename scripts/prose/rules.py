@@ -1,7 +1,7 @@
-"""The rules of the standard, as patterns over one sentence, and the limits of length.
+"""The rules of the prose standard: patterns for single sentences, and maximum lengths.
 
-A pattern approximates grammar: a flag is a reason to read the sentence again. In a sentence, code is
-`CODE`.
+Patterns only approximate grammar, so a flagged sentence is not always wrong. The word `CODE` stands
+for code in a sentence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-# Things that must not be the subject of verbs such as "say", "hear" or "believe".
+# Nouns for things, which must not be subjects of verbs such as "say", "hear" or "believe".
 _PROGRAMS = (
     "CODE|autotune|bed|catalogue|command|files?|generator|guides?|hosts?|intervals?|it|kernel|logs?|memory"
     "|model|page|plan|readings?|report|rules?|scripts?|search|servers?|sites?|software|store|study|target"
@@ -96,7 +96,7 @@ RULES = (
         r"[:;](?!//)[^:;]*[:;](?!//)", except_on=("docstrings",)),
 )  # fmt: skip
 
-# Maximum number of words in a sentence, by surface. All other surfaces have the limit of documents.
+# Maximum number of words in a sentence, by surface. Surfaces that are missing have the limit of "docs".
 LONGEST = {"help": 12, "errors": 20, "messages": 20, "templates": 20, "comments": 25}
 LONGEST_IN_DOCUMENT = 25
 PARAGRAPH, SENTENCES, ITEM = 60, 4, 35
@@ -107,13 +107,13 @@ _END = re.compile(r"(?<=[.!?])[\"”')\]]*\s+(?=[\"“'(\[]?\w)")
 
 
 def count_words(text: str) -> int:
-    """Return the number of words. A piece of code is one."""
+    """Return the number of words in a sentence. Each piece of code counts as one word."""
     return len(_WORD.findall(text))
 
 
 @cache
 def plain(text: str) -> str:
-    """Return text without markup on one line: code is `CODE`, a URL `URL`, a link its words."""
+    """Return ``text`` on one line without markup. `CODE` replaces code, `URL` replaces addresses."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`+[^`]+`+|\{[^{}]*\}", "CODE", text)
     text = re.sub(r"\b[a-z]+://\S+", "URL", text).replace("*", "")
@@ -142,7 +142,7 @@ def broken(surface: str, sentence: str) -> tuple[str, ...]:
 
 
 def broken_by_block(text: str, *, is_item: bool) -> tuple[str, ...]:
-    """Return the limits that a paragraph or an item of a page exceeds."""
+    """Return the maximum lengths that a paragraph or list item of a page exceeds."""
     length = count_words(text)
     if is_item:
         return ("item-too-long",) if length > ITEM else ()

@@ -1,4 +1,4 @@
-"""Everything that people read in this project by surface, and the rules that it breaks."""
+"""The texts of the project by surface, and the rules that their sentences break."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scripts.prose.python_texts import Text
 ROOT = Path(__file__).parents[2]
 SURFACES = ("README", "docs", "SECURITY", "CONTRIBUTING", "CHANGELOG", "templates", "help", "messages",
             "errors", "docstrings", "comments")  # fmt: skip
-# Pages that show what commands print.
+# Pages that contain only the output of commands.
 PRINTED = ("cli.md",)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\d\. )")
 # Allowed first words in the help of commands.
@@ -34,7 +34,7 @@ _IMPERATIVES = re.compile(
 
 @dataclass(frozen=True)
 class Flag:
-    """A sentence that breaks rules."""
+    """A sentence that breaks rules, and its place."""
 
     surface: str
     path: str
@@ -47,7 +47,7 @@ class Flag:
 
 
 def _callbacks() -> Iterator[tuple[str, str]]:
-    """Yield file and function of each command and group."""
+    """Yield the file and the function name of each command and command group."""
     commands = [get_command(app)]
     while commands:
         command = commands.pop()
@@ -58,7 +58,7 @@ def _callbacks() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> frozenset[str]:
-    """Return the models of the target file, whose docstrings are in its schema and reference."""
+    """Return the names of the target's models, whose docstrings are in the schema and the reference."""
     modules = [import_module(f"{target.__name__}.{module.name}")
                for module in iter_modules(target.__path__)]  # fmt: skip
     return frozenset(name for module in modules for name, value in vars(module).items()
@@ -67,7 +67,7 @@ def _models() -> frozenset[str]:
 
 @cache
 def texts_of_code(root: Path = ROOT) -> tuple[Text, ...]:
-    """Return all texts of the package."""
+    """Return all texts of the modules in ``autotune``."""
     commands = list(_callbacks())
     models = _models()
     texts: list[Text] = []
@@ -87,7 +87,7 @@ def _pages(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def blocks_of_templates(root: Path = ROOT) -> Iterator[tuple[str, page_texts.Block]]:
-    """Yield file and text of each block in the templates of the report and the exports."""
+    """Yield each block in the templates of the report and the exports, with the template's path."""
     for path in sorted((root / "templates").rglob("*.*")):
         if path.parent.name in ("report", "export") and path.suffix in (".j2", ".js"):
             for block in page_texts.template(path.name, path.read_text(encoding="utf-8")):
@@ -95,7 +95,7 @@ def blocks_of_templates(root: Path = ROOT) -> Iterator[tuple[str, page_texts.Blo
 
 
 def sentences(root: Path = ROOT) -> Iterator[tuple[str, str, int, str]]:
-    """Yield surface, file, line and sentence of everything that people read."""
+    """Yield the surface, file and line of every sentence that people read, and the sentence."""
     for surface, path in _pages(root):
         for block in page_texts.markdown(path.read_text(encoding="utf-8")):
             for sentence in rules.sentences(rules.plain(block.text)):
@@ -135,5 +135,5 @@ def _commands_without_verb() -> Iterator[Flag]:
 
 
 def counts(root: Path = ROOT) -> Counter[tuple[str, str]]:
-    """Return the number of flags for each surface of each file."""
+    """Return the number of flags by surface and file."""
     return Counter((flag.surface, flag.path) for flag in flags(root))

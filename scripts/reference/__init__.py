@@ -1,1 +1,1 @@
-"""Reference pages, generated from the code. `python -m scripts.reference` writes all of them."""
+"""Reference pages, which `python -m scripts.reference` generates from the code."""

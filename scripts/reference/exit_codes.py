@@ -1,4 +1,4 @@
-"""The statuses that commands exit with."""
+"""The page of exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ standard output. `code` is the exit status."""
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the page by its path in a checkout."""
+    """Return the content of the page by its path in a checkout."""
     rows = [
         (str(each.code), f"{each.when[0].upper()}{each.when[1:]}", each.details)
         for each in EXIT_CODES

@@ -1,4 +1,4 @@
-"""Load generators: their requests, arrivals and connections."""
+"""The page of load generators, with their requests, arrivals and connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ waits for the server and hides stalls."""
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the page by its path in a checkout."""
+    """Return the content of the page by its path in a checkout."""
     sections = [section(f"{each.name}", _section(each)) for each in GENERATOR_REFERENCES]
     return {PATH: page("Load generators", HEAD, *sections)}
 

@@ -8,12 +8,12 @@ MADE = "Generated from the code by `python -m scripts.reference`."
 
 
 def page(title: str, *parts: str) -> str:
-    """Return a page with its title, a note about its origin, and the non-empty parts."""
+    """Return a page with a title, the parts that are not empty, and a note that it is generated."""
     return "\n\n".join([f"# {title}", *filter(None, parts), MADE]) + "\n"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; empty without rows."""
+    """Return a Markdown table, or an empty string if there are no rows."""
     lines = [f"| {' | '.join(map(_cell, row))} |" for row in rows]
     if not lines:
         return ""
@@ -21,12 +21,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def section(title: str, content: str) -> str:
-    """Return a section; empty without content."""
+    """Return a section with a heading, or an empty string if ``content`` is empty."""
     return f"## {title}\n\n{content}" if content else ""
 
 
 def listed(items: Iterable[str]) -> str:
-    """Return code words, separated by commas."""
+    """Return the items as inline code, separated by commas."""
     return ", ".join(f"`{item}`" for item in items)
 
 

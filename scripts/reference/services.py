@@ -1,4 +1,4 @@
-"""A page for each service: facts from its code, the text of its `REFERENCE`, and its parameters."""
+"""A page for each service, with facts from its code, its `REFERENCE` text and its parameters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVERYWHERE = {
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the pages by their paths in a checkout, including the index."""
+    """Return the contents of the services' pages and of the index, by their paths in a checkout."""
     texts = {DIRECTORY / f"{name}.md": _page(name, text) for name, text in references().items()}
     return {DIRECTORY / "README.md": _index(), **texts}
 
@@ -58,7 +58,7 @@ def _kinds(name: str) -> tuple[Service, ...]:
 
 
 def _targets(kinds: Iterable[Service]) -> list[str]:
-    """Return the values of `service:` and other keys of a tier for these services."""
+    """Return the keys and values in a target's tier that select one of the services ``kinds``."""
     keys = {service.key for service in kinds}
     services = [name for name in SHIPPED.deployments
                 if keys & {service.key for service, _ in SHIPPED.services_of(name)}]  # fmt: skip
@@ -77,9 +77,7 @@ def _index() -> str:
 
 
 def _roles(kinds: Iterable[Service]) -> str:
-    """Return the roles in deployments. A service that can be a load balancer and a web server has
-    both.
-    """
+    """Return the names of all roles that the services ``kinds`` have in deployments."""
     keys = {service.key: service.role for service in kinds}
     roles = dict.fromkeys(keys.values())
     for name in SHIPPED.deployments:

@@ -1,4 +1,4 @@
-"""The keys of a target file, from its JSON Schema."""
+"""The page of target keys, generated from the JSON Schema of targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = Path("docs") / "target-keys.md"
 HEAD = """\
 `autotune check TARGET` validates a target, and shows the file, line and column of each mistake.
 Values such as `50ms`, `15m`, `512MB`, `800/s` and `0.1%` need a unit."""
-# A model by its name in the schema → the path of its mapping in a target.
+# Path of the mapping in a target, by the name of its model in the schema.
 PLACES = {
     "Target": "",
     "SloSpec": "slo",
@@ -47,7 +47,10 @@ AMOUNTS = {
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the page by its path in a checkout. Raises KeyError for a model without a place."""
+    """Return the content of the page by its path in a checkout.
+
+    Raises ``KeyError`` for a model whose path in a target is unknown.
+    """
     whole = build_schema()
     models = {"Target": whole, **whole["$defs"]}
     sections = [_section(name, PLACES[name], models) for name in PLACES]
@@ -72,7 +75,7 @@ def _section(name: str, place: str, models: Mapping[str, dict[str, Any]]) -> str
 
 
 def _meaning(part: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> str:
-    """Return the description of a key; for a mapping without one, the description of its model."""
+    """Return the description of a key, or else the description of the mapping's model."""
     model = models.get(part.get("$ref", "").rpartition("/")[2], {})
     return str(part.get("description", model.get("description", "")).split("\n\n")[0])
 

@@ -1,4 +1,4 @@
-"""Error messages and fixes, from every error in the code with a hint."""
+"""The page of error messages and their hints, which are collected from the code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NAME = re.compile(r"(\w+)(?:\(\))?$")
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the page by its path in a checkout."""
+    """Return the content of the page by its path in a checkout."""
     rows: dict[str, dict[tuple[str, str], None]] = {title: {} for title in AREAS.values()}
     for path in sorted((ROOT / "autotune").rglob("*.py")):
         package = path.relative_to(ROOT / "autotune").parts[0]
@@ -52,7 +52,7 @@ def pages() -> Mapping[Path, str]:
 
 
 def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield message and hint of each error with literal texts."""
+    """Yield the message and the hint of each error whose texts are literal strings."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

@@ -1,4 +1,4 @@
-"""Warnings of a study: codes, meanings and fixes."""
+"""The page of a study's warnings, with codes, meanings and fixes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ listed under
 
 
 def pages() -> Mapping[Path, str]:
-    """Return the page by its path in a checkout."""
+    """Return the content of the page by its path in a checkout."""
     rows = [(f"`{kind.code}`", kind.meaning, f"{kind.remedy[0].upper()}{kind.remedy[1:]}.")
             for kind in WARNING_KINDS.values()]  # fmt: skip
     return {PATH: page("Warnings", HEAD, table(("Code", "Meaning", "What to do"), rows))}

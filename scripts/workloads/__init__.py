@@ -1,1 +1,1 @@
-"""Real workloads on lab hosts whose capacity depends on settings, and their recorded studies."""
+"""Workloads on lab hosts: real applications whose capacity depends on settings."""

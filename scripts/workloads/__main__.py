@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from scripts.workloads import catalogue, hosts, page, smoke
 from scripts.workloads.record import Recording, record_workload
 
-_MINUTES = 20.0  # minutes for the engineer and for each study
+_MINUTES = 20.0  # minutes for the engineer's recipe, and for each study
 
 
 def main(words: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Read the descriptions in `workloads/`."""
+"""Descriptions of workloads, read from `workloads/`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STUDIES_DIRECTORY = ROOT / "studies" / "workloads"
 
 @dataclass(frozen=True)
 class HostSetup:
-    """Content of one host.
+    """What a host needs for its workload.
 
     ``files`` maps paths on the host to files of this repository. ``script`` is a shell script that
-    runs after them. ``packages`` are names of the distribution.
+    runs after the files are copied. ``packages`` are names of the distribution's packages.
     """
 
     packages: tuple[str, ...]
@@ -33,10 +33,10 @@ class HostSetup:
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of the engineer's recipe.
+    """Settings that the engineer's recipe changes together.
 
-    ``service`` is the `tier.service` whose diagnosis suggests the factor. ``steps`` are settings to
-    try in this order.
+    The recipe tries ``steps`` in this order if the diagnosis finds that ``service``, such as
+    `web.nginx`, limits the stack.
     """
 
     service: str
@@ -45,11 +45,11 @@ class Factor:
 
 @dataclass(frozen=True)
 class SmokeCheck:
-    """A rough check: with ``settings``, the stack must serve at least ``ratio`` times as many
-    requests as with the stock settings.
+    """A rough check of a workload's decisive settings.
 
-    ``clients`` request the page without pauses: first for ``warm_seconds``, then for the counted
-    ``seconds``.
+    With ``settings``, the stack must serve at least ``ratio`` times as many requests as with the stock
+    settings. For each rate, ``clients`` send requests without pauses: for ``warm_seconds``, and then
+    for ``seconds`` whose responses are counted.
     """
 
     settings: Settings
@@ -61,8 +61,9 @@ class SmokeCheck:
 
 @dataclass(frozen=True)
 class Workload:
-    """A target with its hosts' content. If ``with_tpe`` is true, Optuna's TPE is recorded for
-    comparison.
+    """A target, what its hosts need, and the engineer's recipe for it.
+
+    If ``with_tpe`` is true, a study with Optuna's TPE is recorded for comparison.
     """
 
     name: str
@@ -86,7 +87,7 @@ def list_names() -> tuple[str, ...]:
 
 
 def read_workload(name: str) -> Workload:
-    """Read a workload. Raises ``AutotuneError`` if none has this name."""
+    """Read a workload. Raises ``AutotuneError`` if no workload has this name."""
     if name not in list_names():
         raise AutotuneError(
             f"no workload is named {name}", hint="one of " + ", ".join(list_names())
@@ -115,6 +116,6 @@ def _read_host(setup: Mapping[str, Any], directory: Path) -> HostSetup:
 
 
 def find_file(directory: Path, name: str) -> Path:
-    """Return a workload's own file with this name, or else the shared file."""
+    """Return the file ``name`` of a workload, or else the file that all workloads share."""
     own = directory / name
     return own if own.exists() else WORKLOADS_DIRECTORY / "shared" / name

@@ -1,6 +1,6 @@
-"""A rough capacity of a running workload: responses per second to clients without pauses.
+"""A rough estimate of capacity: the rate at which a stack responds to clients without pauses.
 
-It is only for smoke tests: small differences are not significant, and no latency is measured.
+The estimate is only for smoke tests: small differences are noise, and no latency is measured.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Interval:
-    """Times of the monotonic clock, in seconds."""
+    """An interval of the monotonic clock. Its bounds are in seconds."""
 
     begin: float
     end: float
 
 
 def measure_crude_rate(file: TargetFile, check: SmokeCheck) -> float:
-    """Return the rate of responses with status 200 from the entry, per second.
+    """Return the number of responses with status 200 per second.
 
-    Each request opens a connection, as httperf does. At most ``load.max_rate`` requests/s are sent.
+    Each request opens a new connection. At most ``load.max_rate`` requests/s are sent.
     """
     load = file.target.load
     address = target_request.list_load_addresses(file.target)[0]

@@ -1,7 +1,7 @@
-"""Tune a workload as an engineer does: diagnosis first, then one factor at a time.
+"""Tune a workload with a recipe, as an engineer does who changes one factor at a time.
 
-The workload contains the recipe. The measurement, its precision and the time are the same as in a
-study.
+The recipe is part of the workload. Configurations are measured as precisely as in a study of the same
+duration.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.study.trial import run_trial
 from autotune.study.trial_context import TrialContext, begin_study, open_session
 from scripts.workloads.catalogue import Factor
 
-# A peak this much higher is an improvement; less may be noise.
+# Ratio of capacities above which a step counts as an improvement. Smaller ratios may be noise.
 _IMPROVEMENT = 1.05
 _EXPECTED_LOG_SD = 0.5  # sd of the next step's log capacity around the best capacity so far
 _FIRST_TRIAL_SECONDS = 60.0  # expected seconds of a trial before the first trial is finished
@@ -28,7 +28,7 @@ _FIRST_TRIAL_SECONDS = 60.0  # expected seconds of a trial before the first tria
 
 @dataclass(frozen=True)
 class Attempt:
-    """Settings over the stock ones, and their capacity in requests/s; 0 if they cannot be used."""
+    """Changes to the stock settings, and their capacity in requests/s, or 0 if they are not usable."""
 
     settings: Settings
     capacity: float
@@ -37,9 +37,7 @@ class Attempt:
 
 
 def choose_factor(remaining: Sequence[Factor], limiting_service: str | None) -> Factor | None:
-    """Return the first factor of the service that limits the stack, or else the first of all
-    factors.
-    """
+    """Return the first factor of ``limiting_service``, or else the first remaining factor."""
     for factor in remaining:
         if factor.service == limiting_service:
             return factor
@@ -51,7 +49,8 @@ def follow_recipe(
 ) -> list[Attempt]:
     """Measure the stock settings, then steps of ``factors`` until ``measure`` returns ``None``.
 
-    A step that helps is kept and diagnosed again. If a step does not help, the next factor follows.
+    If a step improves the capacity, its settings are kept. Otherwise, its factor is finished. Each
+    kept step has a diagnosis, which determines the next factor.
     """
     best = measure({}, None)
     attempts = [best] if best else []
@@ -76,7 +75,7 @@ def tune_by_recipe(
     progress: ProgressReporter,
     seconds: float,
 ) -> list[Attempt]:
-    """Follow the recipe for ``seconds``, and keep every reading in a directory like a study's."""
+    """Follow the recipe for ``seconds``. All readings are stored in ``directory``, as by a study."""
     with open_session(environment, directory, progress) as context:
         begin_study(environment, context, directory, MEASURE_PURPOSE)
         durations: list[float] = []

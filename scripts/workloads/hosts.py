@@ -16,8 +16,8 @@ from autotune.transports.ssh import SshTransport
 from scripts.workloads import packages
 from scripts.workloads.catalogue import HostSetup, Workload
 
-_INSTALL_SECONDS = 600.0  # seconds for a script, which may fill a database
-# File next to a host's disk, with a digest of the content that was installed.
+_INSTALL_SECONDS = 600.0  # seconds for a host's script, which may fill a database
+# Name of a file next to a host's disk, which contains a digest of the installed content.
 _MARKER = "workload"
 
 
@@ -32,9 +32,10 @@ def running_hosts(workload: Workload) -> Iterator[None]:
 
 
 def start_hosts(workload: Workload) -> None:
-    """Boot the hosts and install missing content. Raises ``AutotuneError``.
+    """Boot the hosts of a workload and install its content, unless it is installed already.
 
-    Hosts with another version of the content are replaced. Hosts whose installation fails are removed.
+    Hosts with an older version of the content are replaced. Raises ``AutotuneError`` if the installation
+    fails; all hosts are then removed.
     """
     digest = _compute_digest(workload)
     markers = [_marker(workload, host) for host in workload.hosts]
@@ -50,12 +51,12 @@ def start_hosts(workload: Workload) -> None:
             _install_host(workload, host, setup)
             _marker(workload, host).write_text(digest, encoding="ascii")
     except BaseException:
-        remove_hosts(workload)  # scripts run only once, on new hosts
+        remove_hosts(workload)  # because scripts must run on new hosts
         raise
 
 
 def remove_hosts(workload: Workload) -> None:
-    """Remove the hosts with everything on them."""
+    """Remove the hosts of a workload and everything on them."""
     target_labs.remove_target_lab(str(workload.target))
 
 

@@ -1,6 +1,6 @@
 """Packages of the distribution that lab hosts need and this machine lacks.
 
-They are downloaded once and installed in the hosts' own layers. This machine is not changed.
+The packages are downloaded once and installed only on the hosts. This machine is not changed.
 """
 
 from __future__ import annotations

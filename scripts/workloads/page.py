@@ -1,4 +1,4 @@
-"""The page of all workloads and the README's table, from the records in `workloads/results`."""
+"""The page about workloads and the table in the README, from records in `workloads/results`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.workloads.record import Record, find_best_preset
 
 PAGE = catalogue.ROOT / "docs" / "workloads.md"
 README = catalogue.ROOT / "README.md"
-# The README's table of recorded workloads is between these lines.
+# Lines in the README before and after the table of recorded workloads.
 README_BEGIN = "<!-- python -m scripts.workloads --page -->"
 README_END = "<!-- end of the table -->"
 _README_INTRODUCTION = (
@@ -59,7 +59,7 @@ interruption, the same command continues with the first stage that has not been 
 
 
 def write_pages() -> None:
-    """Write ``docs/workloads.md`` and the README's table."""
+    """Write ``docs/workloads.md``, and update the table in the README."""
     PAGE.write_text(format_page(), encoding="utf-8")
     README.write_text(format_readme(README.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -79,8 +79,9 @@ def format_page() -> str:
 
 
 def format_readme(readme: str) -> str:
-    """Return the text of the README with the current table of recorded workloads, if any are
-    recorded.
+    """Return the README with the current table of recorded workloads.
+
+    Without recorded workloads, the README contains no table.
     """
     before, rest = readme.split(README_BEGIN + "\n")
     _, after = rest.split(README_END)
@@ -101,7 +102,7 @@ def _format_readme_row(name: str, record: Record) -> list[str]:
 
 
 def read_record(name: str, directory: Path = catalogue.RESULTS_DIRECTORY) -> Record | None:
-    """Return the record of a workload, or ``None`` if none exists."""
+    """Return the record of a workload, or ``None`` if the workload is not recorded."""
     file = directory / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
 
@@ -138,7 +139,7 @@ def _format_capacity(measured: Record) -> str:
 
 
 def format_ratio(comparison: Record) -> str:
-    """Return a gain with its interval, or the reason why none was measured."""
+    """Return the gain of a comparison with its interval, or the reason why it was not measured."""
     if comparison.get("same"):
         return "same settings"
     gain = comparison.get("gain")

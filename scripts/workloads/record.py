@@ -1,4 +1,4 @@
-"""Record a workload: stock, every preset, the engineer, autotune, and alternating pairs."""
+"""Record a workload: measure stock settings and presets, follow the recipe, run studies, and compare."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recording:
-    """A workload's recording. Its studies take ``minutes`` each and are in ``directory``."""
+    """A recording of a workload in ``directory``, whose studies take ``minutes`` each."""
 
     workload: Workload
     minutes: float
@@ -49,11 +49,11 @@ class Recording:
 
     @property
     def file(self) -> Path:
-        """Return the file of finished stages, from which an interrupted recording continues."""
+        """Return the path of the file that contains the results of finished stages."""
         return self.directory / "record.json"
 
     def prepare(self, study: str = "", sampler: str | None = None) -> Environment:
-        """Inspect the hosts. ``sampler`` replaces the target's sampler."""
+        """Inspect the hosts and prepare a study. ``sampler`` replaces the target's sampler."""
         overrides = [("--time", f"{self.minutes:g}m")]
         file = read_target(
             self.workload.target, [*overrides, *([("--name", study)] if study else [])]
@@ -71,9 +71,9 @@ Stage = Callable[[Recording, Record], Record]
 
 
 def record_workload(recording: Recording) -> Record:
-    """Run the stages that are not recorded yet, and return the whole record.
+    """Run the stages that are not finished yet, and return the record of all stages.
 
-    The hosts must be running. Raises ``AutotuneError``.
+    The hosts must be running. Raises ``AutotuneError`` if the file belongs to another recording.
     """
     recording.directory.mkdir(parents=True, exist_ok=True)
     record = _read_unfinished(recording)
@@ -115,12 +115,12 @@ def _list_stages(workload: Workload) -> Mapping[str, Stage]:
 
 
 def measure_presets(recording: Recording, _: Record) -> Record:
-    """Measure the stock settings and each preset that differs from all before it."""
+    """Measure the stock settings and the presets. Presets with equal settings are measured once."""
     environment = recording.prepare()
     space = environment.space
     measured: Record = {}
     earlier: list[Settings] = []
-    rss: Mapping[str, int] = {}  # as in a study, presets follow the memory that processes need
+    rss: Mapping[str, int] = {}  # memory of processes, on which presets depend, as in a study
     for name in NAMED_SETTINGS:
         preset = {} if name == BASELINE_NAME else space.preset_settings(name)
         settings = {n: value for n, value in preset.items() if value != space.baseline[n]}
@@ -154,7 +154,7 @@ def _measure(
 
 
 def _find_bottleneck(state: State, trials: Iterable[int]) -> Record | None:
-    """Return the newest finding on a configuration that these trials measured."""
+    """Return the last diagnosis among those of ``trials``, or ``None`` without a diagnosis."""
     findings = [state.bottlenecks[trial] for trial in trials if trial in state.bottlenecks]
     bottleneck = findings[-1] if findings else None
     fields = ("tier", "service", "host", "resource", "evidence")
@@ -162,7 +162,7 @@ def _find_bottleneck(state: State, trials: Iterable[int]) -> Record | None:
 
 
 def record_engineer(recording: Recording, _: Record) -> Record:
-    """Follow the engineer's recipe for as long as a study."""
+    """Follow the engineer's recipe. This takes as long as a study."""
     environment = recording.prepare()
     directory = recording.new_directory("engineer")
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
@@ -185,12 +185,12 @@ def record_engineer(recording: Recording, _: Record) -> Record:
 
 
 def record_study(recording: Recording, _: Record) -> Record:
-    """Run a study of autotune."""
+    """Run a study with the target's sampler."""
     return _run_study(recording, "autotune", None)
 
 
 def record_tpe(recording: Recording, _: Record) -> Record:
-    """Run a study with Optuna's TPE and the same measurement."""
+    """Run a study with Optuna's TPE sampler."""
     return _run_study(recording, "tpe", "tpe")
 
 
@@ -202,7 +202,7 @@ def _run_study(recording: Recording, stage: str, sampler: str | None) -> Record:
     state = load_state(directory)
     conclusion = find_conclusion(state)
     is_improved = conclusion.verdict == "improved"
-    # Without a proven improvement, the hosts keep the stock settings.
+    # Without an improvement, a study applies the stock settings.
     winner = conclusion.best if is_improved else conclusion.baseline
     best_trial, winner_trial = (side and side.trial for side in (conclusion.best, winner))
     peak = winner and winner.best_estimate
@@ -238,7 +238,7 @@ def _describe_trial(trial: Trial) -> Record:
 
 
 def find_best_preset(presets: Record) -> str | None:
-    """Return the name of the preset with the highest capacity, or ``None`` if none can be used."""
+    """Return the name of the preset with the highest capacity, or ``None`` if no preset is usable."""
     usable = {
         name: measured["capacity"]
         for name, measured in presets.items()
@@ -248,7 +248,7 @@ def find_best_preset(presets: Record) -> str | None:
 
 
 def compare_with_preset(recording: Recording, record: Record) -> Record:
-    """Measure the winner and the best preset in alternating pairs."""
+    """Compare the study's winner with the best preset in alternating pairs of trials."""
     name = find_best_preset(record["presets"])
     if name is None:
         return {"failure": "no preset can be used"}
@@ -256,7 +256,7 @@ def compare_with_preset(recording: Recording, record: Record) -> Record:
 
 
 def compare_with_engineer(recording: Recording, record: Record) -> Record:
-    """Measure the winner and the engineer's configuration in alternating pairs."""
+    """Compare the study's winner with the engineer's configuration in alternating pairs of trials."""
     return _compare(recording, record, "engineer", record["engineer"]["settings"])
 
 
@@ -276,5 +276,5 @@ def _compare(recording: Recording, record: Record, name: str, settings: Settings
             measurement = measure_configuration(environment, request, directory, progress)
         except AutotuneError as error:
             return {"against": name, "failure": str(error)}
-    assert measurement.gain is not None  # a comparison has pairs
+    assert measurement.gain is not None  # because the pairs of a comparison yield a gain
     return {"against": name, "gain": asdict(measurement.gain)}

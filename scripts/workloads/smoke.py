@@ -1,4 +1,4 @@
-"""Check within seconds that a workload runs, and that its decisive setting determines the capacity."""
+"""A quick check that a workload runs, and that its capacity depends on its decisive settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.workloads.crude_rate import measure_crude_rate
 
 @dataclass(frozen=True)
 class SmokeResult:
-    """Responses per second with the stock settings and with the settings of the check.
+    """Responses per second with the stock settings, and with the decisive settings.
 
     ``missing`` are decisive parameters that the search cannot change.
     """
@@ -32,9 +32,10 @@ class SmokeResult:
 
 
 def check_workload(workload: Workload) -> SmokeResult:
-    """Deploy the stock settings and the settings of the check, and measure both roughly.
+    """Deploy the stock settings, then the decisive settings, and roughly measure the capacity of both.
 
-    The hosts must be running, and are restored. Raises ``AutotuneError`` for a wrong response.
+    The hosts must be running. Their original configuration is restored. Raises ``AutotuneError`` if
+    responses are wrong or decisive settings have no effect.
     """
     environment = prepare(read_target(workload.target))
     environment.check()

@@ -1,7 +1,7 @@
-# -- the transaction: every file is built and validated before any is replaced ---------------------
-# Functions for a file get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The two digests are those of the new and
-# the original file. ORIGINAL is "absent" if the file was missing, and "-" if its digest is not recorded.
-# KIND is whole, edited or kernel.
+# -- the transaction: all files are built and validated before the first file is replaced -----------
+# Arguments of functions for one file: NUMBER PATH MODE DIGEST ORIGINAL KIND. DIGEST belongs to the new file,
+# and ORIGINAL to the original file. ORIGINAL is "absent" if there was no file, and "-" if the digest is not
+# recorded. KIND is "whole", "edited" or "kernel".
 backups=/var/backups
 work= backup= force= differing= lost= shown=
 
@@ -65,9 +65,9 @@ added() { # adds the input to the new file
 other_lines() { # FIRST LAST
   echo "lines $1 to $2 differ from the lines that the study replaced" >&2
 }
-# NUMBER PART…: prints the new version of that line. The input is two lines: the recorded line of this
-# host's file, and the new line. In both, each PART stands for masked values. Quoted patterns match literally,
-# and the masked values are never arguments of a program.
+# NUMBER PART…: prints the new version of line NUMBER. The input is the recorded line of this host's file, and
+# the new line. In both lines, each PART is a placeholder for a masked value. Quoted patterns match literally,
+# and masked values are never arguments of a program.
 fill() {
   number=$1 result=
   shift
@@ -77,7 +77,7 @@ fill() {
   new) printf '%s\n' "$replacing" && return ;;
   esac
   lines "$number" "$number" >"$work/line" && rest=$(cat "$work/line") || return
-  # A shell variable cannot hold every byte, so the copy is compared with the line.
+  # Shell variables cannot contain null bytes, so the variable is compared with the line.
   printf '%s\n' "$rest" | cmp -s - "$work/line" && next_literal "$1" && cut_start && shift || {
     other_lines "$number" "$number"
     return 1
@@ -174,8 +174,8 @@ show_changes() { # prints only lines that differ; masked values stay masked
   diff -U0 --label "$2" --label "$2" -- "$before_file" "$after_file" >"$work/$1.diff"
   [ $? -le 1 ] && print_diff "$6" <"$work/$1.diff"
 }
-# KIND: prints a diff. The lines of a file that is replaced as a whole are those of the host, and may contain
-# secrets.
+# KIND: prints a diff. Removed lines of a file that is replaced completely may contain secrets, so they are not
+# shown.
 print_diff() {
   case $1 in whole) hide='3,$s/^-.*/- (a line of this host, which is not shown)/' ;; *) hide= ;; esac
   sed "$hide" | print_plain

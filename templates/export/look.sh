@@ -1,10 +1,10 @@
-# -- state of a path, as autotune's own functions see it -------------------------------------------
+# -- state of a path, determined with autotune's own functions ---------------------------------------
 plain="use \`autotune apply\`, or make it a plain file"
 refuse_path() { # PATH REASON
   printf '%s: %s\n' "$1" "$2" >&2
 }
 # PATH: sets `before` to the digest, mode and owner of the file, or to "absent". Sets `staging` to the path
-# at which a new version is staged. If PATH is not a plain file, it fails, and `reason` shows why.
+# at which a new version is staged. If PATH is not a plain file, the function fails and sets `reason`.
 look_at() {
   reason=
   seen=$(look "$1" 2>&1) || { reason=$seen; return 1; }

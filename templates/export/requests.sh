@@ -158,8 +158,8 @@ check_place() {
   refuse_path "$2" "$real"
   return 1
 }
-# DIRECTORY: validates all files, and makes a backup. An existing backup that was never restored stays in use: it
-# contains the previous state of units and kernel values, and the originals of files that were changed already.
+# DIRECTORY: validates all files, and makes a backup. A backup of an interrupted change is used again, because it
+# contains the originals of files that were already changed, and the previous units and kernel values.
 back_up() {
   if is_interrupted "$1"; then
     is_ours "$1" || exit 1
@@ -184,12 +184,12 @@ drop_and_close() {
   remove_directories
   close_work
 }
-# DIRECTORY PATH: after `prepare` with this directory.
+# DIRECTORY PATH: writes one file. Requires `prepare` with the same directory.
 write() {
   open_work && for_each examine "$2" || exit 1
   refuse_differing
   backup=$1
-  # An earlier run may have stopped before units read the file.
+  # An earlier run may have been interrupted before units read the file.
   if ! any_pending; then
     if is_unread "$2"; then echo changed; else echo unchanged; fi
     exit 0

@@ -29,9 +29,9 @@ remove_directories() {
   while IFS= read -r directory; do rmdir -- "$directory" 2>/dev/null; done <"$backup/directories"
   return 0
 }
-# NUMBERS COMMAND…: succeeds if the command accepts the staged files. If the command contains the paths of all
-# files, these are replaced by the paths of the staged files. Otherwise, the staged files are mounted over the
-# real ones, for this command only.
+# NUMBERS COMMAND…: succeeds if the command accepts the staged files. If all files are arguments of the command,
+# the paths of the staged files replace them. Otherwise, the staged files are mounted over the installed files,
+# and only the command sees these mounts.
 validate() {
   numbers=
   direct=yes count=0

@@ -50,7 +50,7 @@ function drawLatency() {
       });
     }
   }
-  // Values far beyond the objective would compress the rest of the chart.
+  // Latencies far above the objective would compress the rest of the chart, so the axis ends earlier.
   const shown = traces.flatMap((trace) => trace.y).filter((ms) => ms !== null && ms > 0);
   const ends = [Math.min(...shown, data.slo.limit) / 1.2, Math.min(Math.max(...shown, data.slo.limit) * 1.2, 8 * data.slo.limit)];
   const asked = Number(by("rate").value);
@@ -118,7 +118,7 @@ function drawProgress() {
     name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  // A chart that contains only failures is not drawn.
+  // The chart is not drawn if all trials failed.
   draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
@@ -157,7 +157,7 @@ function drawImportance() {
   const found = data.importance, section = by("importance");
   const rows = (found ? found.rows : []).slice(0, 15).reverse();
   const narrow = matchMedia("(max-width: 40rem)").matches;
-  // On a narrow screen, a row's full name gets its own line.
+  // On a narrow screen, the full name is on a line of its own.
   const names = rows.map((r) => (r.names.length > 1 ? `${r.names[0]} and ${r.names.length - 1} more` : r.names[0]));
   section.querySelector(".plot").style.height = `${90 + rows.length * (narrow ? 40 : 26)}px`;
   draw("importance", [{
@@ -227,11 +227,11 @@ function drawSlices() {
 
 const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".1f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
 
-// Each panel shows one figure, with the hosts in rows, so that all host names fit.
+// Each panel shows one figure, and each row one host, so that all host names fit.
 function drawHosts() {
   const sides = SIDES.filter(([side]) => data.hosts[side]);
   const names = [...new Set(sides.flatMap(([side]) => Object.keys(data.hosts[side])))];
-  // A figure without data gets no panel; a model does not report memory.
+  // Figures without data have no panel. For example, a model does not report memory.
   const figures = FIGURES.filter(([figure]) => sides.some(([side]) => names.some((name) => data.hosts[side][name]?.[figure])));
   const columns = matchMedia("(max-width: 40rem)").matches ? 1 : 2, rows = Math.ceil(figures.length / columns);
   const high = 30 * names.length + 20, height = rows * (high + 70);
@@ -286,7 +286,7 @@ function detail(row) {
   return line;
 }
 
-// Heading, sort key and cell text of each column.
+// The heading, the sort key and the cell text of each column.
 const COLUMNS = [
   ["trial", (row) => row.trial],
   ["phase", (row) => row.phase, (row) => (row.of === null ? row.phase : `${row.phase} #${row.of}`)],
@@ -296,7 +296,7 @@ const COLUMNS = [
 ];
 let sorted = { by: 0, up: true };
 
-// Readers need at most four significant digits of a fraction.
+// Fractions are rounded to four significant digits, which are enough for readers.
 function setting(value) {
   if (value === null || value === undefined) return "–";
   return String(typeof value === "number" ? Number(value.toPrecision(Number.isInteger(value) ? 17 : 4)) : value);
@@ -312,7 +312,7 @@ function columns() {
 function heading([title], index) {
   const head = element("th"), button = element("button");
   head.scope = "col";
-  // A long name breaks between its words.
+  // A line can break between the words of a long name.
   title.split(/(?<=[._ ])|(?<=[a-z])(?=[A-Z])/).forEach((part, i) => button.append(...(i ? [document.createElement("wbr"), part] : [part])));
   button.onclick = () => { sorted = { by: index, up: sorted.by === index ? !sorted.up : index === 0 }; sortTrials(); };
   head.append(button);
@@ -377,7 +377,7 @@ function filterTrials() {
 
 const SHOWN = [drawLatency, drawImportance], FOLDED = [drawProgress, drawReadings, drawSlices, drawHosts];
 
-// Charts are drawn one by one, so that the page stays responsive.
+// The page handles events between two charts, so that it stays responsive.
 async function drawAll() {
   for (const chart of by("more").open ? [...SHOWN, ...FOLDED] : SHOWN) {
     chart();
@@ -385,7 +385,7 @@ async function drawAll() {
   }
 }
 
-// The page of a running study reloads itself until paused; the pause survives a reload.
+// Reload the page of a running study repeatedly, unless reloading is paused. A manual reload keeps the pause.
 function renew(button) {
   let timer;
   const set = (paused) => {
@@ -403,7 +403,7 @@ if (by("renewal")) renew(by("renewal"));
 Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   data = study;
   const more = by("more");
-  // report.html#all unfolds everything; report.html#rate=800 shows the latency at 800 requests/s.
+  // report.html#all unfolds all sections, and report.html#rate=800 shows the latency at 800 requests/s.
   const asked = new URLSearchParams(location.hash.slice(1));
   more.open = asked.has("all");
   by("rate").value = asked.get("rate") || data.today?.rate || "";
@@ -413,7 +413,7 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   answerRate();
   await drawAll();
   more.addEventListener("toggle", drawAll);
-  // Printing draws all unfolded charts at once, because a printer does not wait.
+  // Unfold and draw all charts before printing, because printers do not wait for charts.
   addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; for (const chart of [...SHOWN, ...FOLDED]) chart(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";

@@ -1,5 +1,5 @@
 "use strict";
-// Shared by the pages of reports and of sweeps.
+// Functions for the pages of studies and of sweeps.
 async function gunzipped(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
@@ -9,7 +9,7 @@ async function unpacked() {
   return JSON.parse(await gunzipped(Uint8Array.from(atob(by("data").textContent), (letter) => letter.charCodeAt(0))));
 }
 
-// Digits of base 85 in RFC 1924, with " instead of <.
+// The digits of base 85 as in RFC 1924, but with " instead of <.
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
 
 async function plotlyLoaded() {

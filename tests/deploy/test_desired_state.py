@@ -12,7 +12,7 @@ from autotune.deploy.desired_state import (
     build_desired_state,
     find_instance_actions,
     render_files,
-    required_actions,
+    list_required_actions,
 )
 from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
@@ -180,7 +180,7 @@ def test_what_a_change_needs(
 ) -> None:
     stock = wanted(tmp_path)
     earlier = None if before is None else changed(stock, **before)
-    assert required_actions(stock, host, earlier).get(path, {}) == units
+    assert list_required_actions(stock, host, earlier).get(path, {}) == units
 
 
 def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(

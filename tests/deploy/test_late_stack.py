@@ -89,13 +89,13 @@ def test_servers_that_are_down_are_named_and_waited_for(monkeypatch: pytest.Monk
     notes: list[str] = []
     states = iter([(DOWN,), (DOWN,), ()])
     monkeypatch.setattr(fleet, "_note", notes.append)
-    monkeypatch.setattr(fleet._server_watch, "find_down", lambda *_: next(states))
+    monkeypatch.setattr(fleet._server_watch, "find_down_servers", lambda *_: next(states))
     monkeypatch.setattr(BootTimes, "late_limit", 600.0)
     fleet.await_service(is_answer_doubtful=False)
     monkeypatch.setattr(BootTimes, "late_limit", 0.05)
     assert [note for note in notes if "app/w1 (HAProxy on lb1)" in note] == notes
     assert len(notes) == 2
-    monkeypatch.setattr(fleet._server_watch, "find_down", lambda *_: (DOWN,))
+    monkeypatch.setattr(fleet._server_watch, "find_down_servers", lambda *_: (DOWN,))
     with pytest.raises(ServersDown, match=r"still down after 0 s: app/w1"):
         fleet.await_service(is_answer_doubtful=False)
 

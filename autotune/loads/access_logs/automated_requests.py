@@ -34,11 +34,11 @@ _MONTHS = {
     name: number
     for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
 }
-_MAX_SERIES = 5_000  # maximum number of series that are kept
+_MAX_SERIES = 5_000  # maximum number of request series in memory
 _MAX_TIMES = 64  # maximum number of recorded times per series
-_MIN_TIMES = 10  # fewer intervals may be regular by chance
+_MIN_TIMES = 10  # fewer requests may have regular intervals by chance
 _MAX_CHECKERS = 3  # maximum number of processes behind one address that check independently
-# required share of similar intervals; restarts and outages cause irregular ones
+# minimum share of similar intervals; restarts and outages cause irregular intervals
 _REGULAR_SHARE = 0.8
 
 
@@ -134,8 +134,9 @@ def _is_spread_out(sorted_times: list[float]) -> bool:
 
 @lru_cache(maxsize=256)
 def parse_time(text: bytes) -> float | None:
-    """Return a log line's time in seconds, comparable only within that log, or ``None`` for an
-    unknown format.
+    """Return the time of a log line in seconds, or ``None`` if its format is unknown.
+
+    Only times from the same log are comparable.
     """
     try:
         if text[2:3] == b"/":  # day/month/year, then a time zone or a fraction of a second

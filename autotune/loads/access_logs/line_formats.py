@@ -76,7 +76,7 @@ def parse_line(line: bytes) -> LoggedRequest | None:
 
 
 def _parse_plain_line(line: bytes) -> LoggedRequest | None:
-    """Return the request in a line in combined format without escapes, the most common format.
+    """Return the request in a log line in the most common format: combined, without escapes.
 
     Splitting at quotes gives the same result as the regular expression, but is several times
     faster.
@@ -128,7 +128,10 @@ def _split_request(request: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def escape_path(path: bytes) -> bytes:
-    """Return a logged path as it was sent, in printable ASCII; empty if it is not a path."""
+    """Return a logged path as the client sent it, in printable ASCII.
+
+    The result is empty if ``path`` is not a path.
+    """
     if _PLAIN_PATH_PATTERN.fullmatch(path):
         return path
     if not path.startswith(b"/"):
@@ -219,24 +222,24 @@ def _parse_json_line(line: bytes, *, is_wrapped: bool = False) -> LoggedRequest 
 
 
 def _find_agent(record: Mapping[str, Any]) -> bytes | None:
-    """Return the user agent, empty if it is recorded as absent, or ``None`` if it is not recorded."""
+    """Return the user agent: empty if the client sent none, ``None`` if the log records none."""
     for keys in _JSON_FIELDS["agent"]:
         parent = _find_nested_value(record, keys[:-1])
         # If a record contains all headers but no user agent, the client sent none.
         if isinstance(parent, dict) and (keys[-1] in parent or "headers" in keys):
-            value = parent.get(keys[-1])
-            if isinstance(value, dict):
+            agent_value = parent.get(keys[-1])
+            if isinstance(agent_value, dict):
                 continue
-            agent = _encode_scalar(value)[:_MAX_AGENT_LENGTH]
+            agent = _encode_scalar(agent_value)[:_MAX_AGENT_LENGTH]
             return b"" if agent == b"-" else agent
     return None
 
 
-def _find_field(record: Mapping[str, Any], name: str) -> bytes:
+def _find_field(record: Mapping[str, Any], field_name: str) -> bytes:
     """Return the first scalar value under the known JSON keys of a field, or empty bytes."""
-    for keys in _JSON_FIELDS[name]:
-        if text := _encode_scalar(_find_nested_value(record, keys)):
-            return text
+    for keys in _JSON_FIELDS[field_name]:
+        if scalar := _encode_scalar(_find_nested_value(record, keys)):
+            return scalar
     return b""
 
 
@@ -247,7 +250,7 @@ def _find_nested_value(record: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _encode_scalar(value: Any) -> bytes:
-    """Return a text, a number, or the only item of a list as bytes; empty for other values."""
+    """Encode a string, a number, or a list with one of them. Other values give empty bytes."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):

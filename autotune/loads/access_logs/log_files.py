@@ -48,7 +48,7 @@ ProgressListener = Callable[[ReadProgress], object]
 
 
 def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[bytes]:
-    """Yield the lines of all files in their order, without line ends. Raises AutotuneError.
+    """Yield the lines of all files, file by file, without line ends. Raises AutotuneError.
 
     Lines are cut off after ``MAX_LINE_BYTES`` + 1 bytes.
     """
@@ -56,12 +56,12 @@ def read_lines(paths: Iterable[Path], listener: ProgressListener) -> Iterator[by
     for path in paths:
         try:
             with _open_raw(path) as raw:
-                size = 0 if path == STANDARD_INPUT else path.stat().st_size
+                file_size = 0 if path == STANDARD_INPUT else path.stat().st_size
                 for lines in _split_blocks(_decompress(path, raw)):
                     yield from lines
                     line_count += len(lines)
-                    share = min(1.0, raw.tell() / size) if size else None
-                    listener(ReadProgress(describe_path(path), line_count, share))
+                    read_share = min(1.0, raw.tell() / file_size) if file_size else None
+                    listener(ReadProgress(describe_path(path), line_count, read_share))
         except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             reason = getattr(error, "strerror", None) or error
             raise AutotuneError(f"cannot read {describe_path(path)}: {reason}") from error
@@ -92,9 +92,9 @@ def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
     """
     magic = raw_stream.peek(6)[:6]
     if magic.startswith(_ZSTANDARD_MAGIC):
-        name = describe_path(path)
+        log_name = describe_path(path)
         raise AutotuneError(
-            f"cannot read {name}: it is compressed with Zstandard",
+            f"cannot read {log_name}: it is compressed with Zstandard",
             hint="decompress it: `zstdcat LOG | autotune workload from-log -`",
         )
     for prefix, decompress in _DECOMPRESSORS.items():
@@ -104,13 +104,11 @@ def _decompress(path: Path, raw_stream: BufferedReader[Any]) -> _Stream:
 
 
 def _split_blocks(stream: _Stream) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists, one for each block read. The rest of an overlong line
-    is skipped.
-    """
+    """Yield the lines of a stream, as one list per block. The rest of an overlong line is skipped."""
     unfinished_line, is_overlong = b"", False
     while block := stream.read(_BLOCK_BYTES):
         *lines, remainder = (unfinished_line + block).split(b"\n")
-        if is_overlong and lines:  # the end of a line that was yielded already
+        if is_overlong and lines:  # the rest of a line whose start was already yielded
             del lines[0]
             is_overlong = False
         elif is_overlong:

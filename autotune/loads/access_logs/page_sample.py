@@ -1,8 +1,8 @@
 """A bounded number of pages that represents all pages of a log.
 
 Priority sampling (Duffield, Lund, Thorup 2007) keeps frequent pages with their counts, and a random
-sample of the other pages. The sampled pages have larger weights, so that every group of pages keeps
-its expected share of requests.
+sample of the other pages. Sampled pages have larger weights, so that the expected weight of a group
+of pages is the number of its requests.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MAX_HELD_BYTES = 32 << 20
 
 @dataclass
 class PageSample:
-    """Counts of pages. ``represented`` maps each kept page to the number of requests for dropped
-    pages that it represents.
+    """Request counts by page. ``represented`` maps each kept page to the number of requests for
+    dropped pages that it represents.
 
     ``was_reduced`` is true if pages were dropped.
     """
@@ -62,7 +62,7 @@ class PageSample:
         if not any(represented_counts.values()):  # all chosen pages are frequent
             represented_counts = {page: self.weigh(page) for page in chosen_pages}
         self.counts = {page: self.counts[page] for page in chosen_pages}
-        # The weights are scaled, because their sum only estimates the known total.
+        # Weights are scaled to the known total, because the sum of the weights is an estimate.
         scale = (total_count - sum(self.counts.values())) / sum(represented_counts.values())
         self.represented = {
             page: number * scale for page, number in represented_counts.items() if number

@@ -73,7 +73,7 @@ class RecordedRequests:
         self.pages.add(masked_page, count)
 
     def limit_pages(self, max_requests: int, max_bytes: int = MAX_TARGET_BYTES) -> None:
-        """Drop pages until a `requests:` file with the pages is within both limits."""
+        """Drop pages until a `requests:` file of the pages does not exceed the two limits."""
         self.pages.reduce(max_requests)
         while (size := len(self.format_request_file(()))) > max_bytes - _COMMENT_BYTES:
             share = (max_bytes - _COMMENT_BYTES) / size
@@ -82,9 +82,9 @@ class RecordedRequests:
     def format_request_file(self, logs: Sequence[str]) -> str:
         """Return the text of a `requests:` file."""
         requests = self.requests
-        names = ", ".join(json.dumps(log)[:200] for log in logs[:9])
+        log_names = ", ".join(json.dumps(log)[:200] for log in logs[:9])
         lines = [
-            f"# from-log: {self.used_count} requests for {len(requests)} pages, {names}",
+            f"# from-log: {self.used_count} requests for {len(requests)} pages, {log_names}",
             *(f"# {line}" for line in self.describe_sample()),
             *(f"# left out: {line}" for line in self.describe_skipped()),
             "requests:",
@@ -113,8 +113,8 @@ class RecordedRequests:
 class RequestFilter:
     """A filter for the requests of a log.
 
-    ``keep_unsafe`` keeps methods that may change data. ``exclude`` contains shell patterns that
-    match a whole path, client address or user agent.
+    ``keep_unsafe`` keeps requests whose method may change data. ``exclude`` contains shell patterns
+    that match a whole path, client address or user agent.
     """
 
     keep_unsafe: bool = False
@@ -208,8 +208,8 @@ def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[str, re.Pattern[
 
 
 def _matches_request(expression: re.Pattern[bytes], request: LoggedRequest) -> bool:
-    texts = (request.path, find_client(request.head), request.agent or b"")
-    return any(expression.match(text) for text in texts)
+    matched_texts = (request.path, find_client(request.head), request.agent or b"")
+    return any(expression.match(text) for text in matched_texts)
 
 
 def _split_page(page: bytes) -> tuple[str, str]:
@@ -224,10 +224,7 @@ def _mask_page(page: bytes) -> bytes:
 
 
 def _quote_for_yaml(path: str) -> str:
-    """Return the path quoted for YAML.
-
-    Unpaired or numerous brackets are escaped, because the YAML reader limits open brackets.
-    """
+    """Quote a path. Unpaired or numerous brackets are escaped, because YAML readers limit them."""
     is_paired = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
     escaped = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
     return json.dumps(path) if is_paired else escaped
@@ -245,7 +242,7 @@ def mask_secrets(path: str) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def _is_secret(name: str, word: str) -> bool:
-    text = f"{name}={word}" if name else word
-    return may_contain_secret(text) and (
-        is_secret_assignment(name, word) or bool(find_secrets(text))
+    assignment_text = f"{name}={word}" if name else word
+    return may_contain_secret(assignment_text) and (
+        is_secret_assignment(name, word) or bool(find_secrets(assignment_text))
     )
