@@ -1,8 +1,8 @@
 """Runtime `containers`: services of a Compose project (Docker or Podman) on their hosts.
 
-A unit is a service of the Compose project. The unit's configuration files are in autotune's
-directory on the host. An additional Compose file mounts these files over the container's files. The
-user's files and image are not changed.
+A unit is a service of the Compose project. The unit's configuration files are in autotune's directory
+on the host. An additional Compose file mounts the unit's files over the container's files. The user's
+files and image are not changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-# The time limit of a check, and how long a server must keep running in a trial start, in seconds.
+# Seconds that a check may take, and that a server must keep running in a trial start.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = 30, 3
 RUNNING_STATES = frozenset({"running", "restarting"})
 
@@ -82,7 +82,7 @@ def _parse_unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(RuntimeLayout):
-    """The layout on a host, in which one directory per service contains the files of its container."""
+    """The layout of a host with one directory per service, for the files in the service's container."""
 
     isolated = True
 
@@ -121,8 +121,8 @@ def _get_host_path(placement: Placement, path: str) -> str:
 
 
 def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
-    """Return the Compose override file as JSON, which is valid YAML. A label with a digest marks
-    containers that were created from the file.
+    """Return the Compose override file as JSON, which is valid YAML. Containers that are created from
+    the file get a label with its digest.
     """
     paths = [
         (instance.placement, file.path)
@@ -238,9 +238,7 @@ class Containers(Runtime):
     def find_programs(
         self, needed: Mapping[str, Sequence[ProgramUser]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
-        """Return, by host, the programs of services in their containers and of load generators on
-        load hosts.
-        """
+        """Return each host's programs: services' programs in their containers, and load generators."""
         generators_by_host = {
             host: [
                 program_user
@@ -416,9 +414,7 @@ def _build_unit_name(target: Target, tier: str) -> str:
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Return the instance with its container as unit, and with ``directory`` set to the directory on
-    the host that contains the instance's files.
-    """
+    """Return the instance with its container as unit, and with the host's directory for its files."""
     unit = _build_unit_name(target, instance.placement.tier)
     assert target.project is not None
     directory = f"{FILES_DIRECTORY}/{target.project.name}/{unit.rpartition(':')[2]}"

@@ -57,8 +57,8 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """The layout of private processes, with files below the directory of each service instance. The
-    name of the service instance identifies its process.
+    """The layout of private processes, with files below the directory of each service instance. Each
+    process is identified by the name of its service instance.
     """
 
     removes_inactive = True
@@ -111,7 +111,7 @@ class Embedded(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack on ports that are currently free. Raises AutotuneError."""
+        """Return the stack, with ports that are currently free. Raises AutotuneError."""
         server_account = private_servers.find_server_account() or (None, None)
         ports = private_servers.allocate_ports(file)
         return build_stack(
@@ -124,7 +124,7 @@ class Embedded(Runtime):
         return [_find_validation_error(instance, files, transport) for instance, files in cases]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
-        """Return a line with the addresses on which servers would listen."""
+        """Return a line with the addresses on which the stack's servers would listen."""
         endpoints = (
             str(instance.placement.listen)
             for instance in stack.instances
@@ -175,14 +175,14 @@ class ProcessHosts:
         """Take no lock, because the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
-        """Stop every server, starting in the entry tier, and remove the run directory."""
+        """Stop every server (the entry tier first), and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
         run_directories.remove_run_directory(self._study)
 
 
 class ProcessHost:
-    """The servers of one target host, all on this machine."""
+    """The servers of one target host. All of them run on this machine."""
 
     def __init__(self, name: str, stack: Stack, transport: Transport, note: NoteCallback) -> None:
         self.name, self.transport, self._note = name, transport, note
@@ -195,7 +195,7 @@ class ProcessHost:
 
     @property
     def original_state(self) -> HostState:
-        """Return the state before the study, in which none of the study's servers was running."""
+        """Return the host's state before the study, when none of the study's servers was running."""
         units = filter(None, map(LAYOUT.unit_for, self._instances.values()))
         return HostState(units=dict.fromkeys(units, False))
 
@@ -239,7 +239,7 @@ class ProcessHost:
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        return original, []  # no state existed before the study
+        return original, []  # no server existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
         """Delete nothing, because staged files were already deleted after their check."""
@@ -382,9 +382,7 @@ def _find_start_failure(
 
 
 def _map_paths(instance: ServiceInstance) -> dict[str, str]:
-    """Return a mapping from the absolute path of each of an instance's files to the service's own
-    path.
-    """
+    """Return the service's own path of each of an instance's files, by absolute path."""
     return {
         LAYOUT.path_for(instance, file.path): file.path
         for file in resolve_config_files(instance.service, instance.placement)

@@ -115,7 +115,9 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack of a target. No file is private, so ``directory`` is not used."""
+        """Return the stack of a target. All files are the distribution's, so ``directory`` is not
+        used.
+        """
         context = StackContext(
             VALIDATION_DIRECTORY,
             {},
