@@ -3,7 +3,7 @@
 The balancer's configuration has two effects. The configuration determines the CPU time on the
 balancer's own hosts, and how evenly the web tier gets requests. Too few connections leave web workers
 idle between two requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is
-the share of the web tier's capacity that remains.
+the share of the web tier's capacity that can be used.
 
 The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
 doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the
@@ -22,15 +22,15 @@ from autotune.simulate.topology import TierHosts
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Number of connections that bursts need, and the factor on this number if the web tier uses epoll. With
-# epoll, the web tier accepts all waiting connections at once, so the balancer keeps more connections
-# open.
+# Number of connections that bursts need, multiplied by EPOLL_CONNECTION_FACTOR if the web tier uses
+# epoll. With epoll, the web tier accepts all waiting connections at once, so the balancer keeps more
+# connections open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 # relative increase of the CPU time per entry in a worker's table of connections
 NGINX_SLOT_COST = 6e-5
-# Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this one,
-# so that ``evenness_share`` is 1 there.
+# Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this
+# share, so ``evenness_share`` is 1 at 1500 connections.
 NGINX_REFERENCE_SHARE = 0.8915
 # Relative increase of the CPU time per thousand idle connections, by event method.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
@@ -40,14 +40,14 @@ APACHE_NEEDED_WORKERS = 1512.0
 APACHE_PROCESS_COST = 0.08 / 240.0  # relative increase of the CPU time per process
 APACHE_THREAD_COST = 0.08 / 15.0  # relative increase of the CPU time per thread
 APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
-APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
+APACHE_EVENNESS = 0.91  # share of the web tier's capacity left by mod_proxy's scheduling
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
 
 @dataclass(frozen=True)
 class BalancerModel:
-    """The balancer's station, and the share of the web tier's capacity that it leaves.
+    """The balancer's station, and the share of the web tier's capacity that the balancer can use.
 
     ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst-case memory in
     bytes. ``refusal_reason`` is the reason why the software would not start.
@@ -109,7 +109,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
 
 
 def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
-    """Return the combined factor of parameters with an effect of about 1 % each."""
+    """Return the combined factor of parameters that each change the capacity by about 1 %."""
 
     def read_switch(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))

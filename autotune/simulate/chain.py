@@ -31,17 +31,17 @@ Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds on the network between two tiers
 TIME_POINTS = 16  # number of times at which a growing queue is sampled
 MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
-BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
+BURST_SECONDS = 0.004  # seconds; a burst delivers all requests of such a period at once
 
 
 @dataclass(frozen=True)
 class StationChain:
-    """Stations in a row; a request visits each once.
+    """Stations in a row; a request visits each station once.
 
     - ``fixed_seconds``: seconds of a request that do not depend on the load.
     - ``backlog_size``: number of connections that can wait to be accepted.
     - ``missed_keys``: number of a request's keys that are not cached.
-    - ``lost_shares``: shares of the requests that fail at any rate, by kind.
+    - ``lost_shares``: shares of the requests that fail at any rate, by kind of failure.
     - ``refusal_reason``: why the configuration would not start.
     """
 
@@ -57,7 +57,7 @@ class StationChain:
         return min(self.stations, key=lambda station: station.max_rate)
 
     def compute_error_shares(self, rate: float) -> dict[str, float]:
-        """Return the fractions of requests that fail outright, by kind."""
+        """Return the fractions of requests that fail outright, by kind of failure."""
         dropped_share = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
         return (
             {**self.lost_shares, "connection refused": dropped_share}
@@ -68,8 +68,7 @@ class StationChain:
     def compute_request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return mean and variance of a request's time, without the growth of unstable queues.
 
-        ``seconds`` is the time since an idle start. This time limits the queues of stations close to
-        saturation.
+        ``seconds`` is the time under load, which limits the queues of stations close to saturation.
         """
         mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
@@ -83,11 +82,11 @@ class StationChain:
         return TimeMoments(mean, variance)
 
     def compute_late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
-        """Return the fraction of a reading's responses that take longer than each of ``limits``
-        (seconds).
+        """Return, for each of ``limits`` (seconds), the fraction of a reading's responses that take
+        longer.
 
         The total time is modelled as a gamma distribution with the computed mean and variance. If the
-        slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
+        slowest station gets more load than it can serve, its queue grows until the reading ends.
         """
         time_moments = self.compute_request_time(rate, seconds)
         gamma_shape, gamma_scale = (
@@ -118,7 +117,7 @@ class StationChain:
     def compute_peak(self, slo: Slo) -> float:
         """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
-        The peak is 0.0 if no rate meets the objective, so that the configuration is infeasible.
+        An infeasible configuration, with which no rate meets the objective, has a peak of 0.0.
         """
         if self.refusal_reason or self._compute_log_violation_ratio(1.0, slo) > 0.0:
             return 0.0
@@ -129,8 +128,8 @@ class StationChain:
         )
 
     def _compute_log_violation_ratio(self, rate: float, slo: Slo) -> float:
-        """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
-        the rate.
+        """Return the logarithm of the ratio of violations to their limit. It is 0 at the peak, and
+        rises with the rate.
         """
         failed_share = sum(self.compute_error_shares(rate).values())
         log_violation = log(
@@ -140,7 +139,7 @@ class StationChain:
 
 
 def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
-    """Return the probability that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
+    """Return the probability that a gamma variable with scale 1 exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
     return np.asarray(gammaincc(gamma_shape, limits))
@@ -163,7 +162,7 @@ def _find_root(function: Callable[[float], float], low: float, high: float) -> f
 
 
 def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
-    """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
+    """Return the chain of ``topology`` with ``settings``, whose keys are names from the catalogue."""
     missed_keys = count_missed_keys(topology.cache, topology.data, settings)
     balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
     cache_count, evenness = topology.cache.count, balancer.evenness_share
@@ -196,7 +195,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     )
 
 
-# Failures other than slowness: index of the station, exhausted resource, and evidence.
+# Index of the station, exhausted resource, and evidence, by kind of failure.
 LOSS_BOTTLENECKS = {
     "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
@@ -215,7 +214,9 @@ LOSS_BOTTLENECKS = {
 def diagnose_search(
     topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """Return the bottleneck at the lowest rate that failed in a search, or else at the highest rate."""
+    """Return the bottleneck at the lowest rate that failed in a search, or at the highest rate if no
+    rate failed.
+    """
     failed_by_rate = {
         reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid
     }
@@ -230,8 +231,8 @@ def diagnose_search(
 def find_cache_cause(
     topology: ChainTopology, settings: Settings, chain: StationChain, shortage: Bottleneck
 ) -> Bottleneck:
-    """Return the shortage of a cache that is too small, if more memory would raise the capacity; else
-    ``shortage``.
+    """Return the cache's shortage if more memory for the cache would raise the capacity; otherwise
+    return ``shortage``.
     """
     cache = topology.cache
     needed_bytes = topology.data.pairs * ITEM_BYTES / cache.count

@@ -1,7 +1,7 @@
 """Noise that makes two readings of the same configuration differ, as on real machines.
 
 The noise is a function of the seed, the virtual time and the number of the reading. A resumed study
-therefore gets the same noise again.
+therefore gets the same noise as an uninterrupted study.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # correlation time of the half of the noise that varies slowly
 SWING_SECONDS = 2400.0  # period of the slow swing
-# Limits of the share of the capacity that is left during a disturbed reading.
+# Range of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80
 
 
@@ -36,8 +36,8 @@ class NoiseModel:
     level: float = 1.0
 
     def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor by which noise changes the capacity in a reading at ``seconds`` into the
-        study.
+        """Return the factor by which noise changes the capacity in a reading ``seconds`` seconds after
+        the start of the study.
         """
         independent_noise, correlated_noise = (
             self.reading_sd / sqrt(2.0) * rng.standard_normal(),
@@ -56,11 +56,11 @@ class NoiseModel:
         )
 
     def create_reading_rng(self, number: int) -> np.random.Generator:
-        """Return the random generator of one reading."""
+        """Return the random generator for the reading with this number."""
         return np.random.default_rng((self.seed, 1, number))
 
     def _draw_correlated_normal(self, seconds: float) -> float:
-        """Return a standard normal value that is similar at moments close in time."""
+        """Return a standard normal value. Values at moments close in time are similar."""
         interval, fraction = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
         before, after = (
             np.random.default_rng((self.seed, 2, int(interval) + k)).standard_normal()

@@ -22,9 +22,9 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-# a reading is cut short if more than this share of its ramp-up's requests are late
+# a reading ends early if more than this share of the requests in its ramp-up are late
 RUNAWAY_VIOLATION_SHARE = 0.7
-# The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
+# The histogram's bins are 1 ms wide up to FINE_BINS_SECONDS, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
 
@@ -33,8 +33,8 @@ class SimulatedStack:
     """A chain that is deployed, loaded and observed in virtual time.
 
     ``virtual_seconds`` is the virtual time in seconds, and ``reading_count`` the number of readings. A
-    resumed study continues from the last values of both. Requests time out after ``timeout`` seconds.
-    ``cache_hits`` and ``cache_misses`` are the cache's counters.
+    resumed study continues from the last ``virtual_seconds`` and ``reading_count``. Requests time out
+    after ``timeout`` seconds. ``cache_hits`` and ``cache_misses`` are the cache's counters.
     """
 
     topology: ChainTopology
@@ -61,7 +61,9 @@ class SimulatedStack:
         self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
 
     def deploy(self, settings: Settings) -> str | None:
-        """Apply ``settings``; return the reason if the software refuses them, or ``None``."""
+        """Apply ``settings``, and return ``None``. If the software refuses the settings, return the
+        reason.
+        """
         deployed_chain = build_chain(self.topology, settings)
         if deployed_chain.refusal_reason is None:
             self._chain = deployed_chain
@@ -70,11 +72,11 @@ class SimulatedStack:
     def take_reading(
         self, rate: float, seconds: float, ramp_seconds: float = RAMP_SECONDS
     ) -> tuple[Reading, dict[str, HostUsage]]:
-        """Return one reading after ``ramp_seconds`` seconds of load, and the usage of the hosts."""
+        """Return one reading after ``ramp_seconds`` seconds of load, and each host's usage."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.create_reading_rng(self.reading_count)
         self.reading_count += 1
-        # Lower capacity is equivalent to more load on the full capacity.
+        # Load on a reduced capacity is equivalent to more load on the full capacity.
         offered_rate = rate / self.noise.draw_capacity_factor(self.virtual_seconds, rng)
         is_truncated = ramp_seconds > 0 and bool(
             self._compute_late_shares(offered_rate, ramp_seconds)[self._limit_bin]
@@ -200,7 +202,9 @@ class SimulatedFleet(Fleet):
         self._deployed_settings: Settings | None = None
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
+        """Deploy ``settings``. If the software refuses the settings, change nothing and raise
+        DeployFailed.
+        """
         desired_state = build_desired_state(
             settings,
             self._service_stack,

@@ -20,7 +20,8 @@ class TierHosts:
     """The hosts of one tier, all identical.
 
     ``tier`` is the tier's name in settings. ``service`` is the tier's deployment unless the settings
-    choose a different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
+    choose a different deployment (``lb.service``). ``memory`` is each host's memory in bytes.
+    ``nofile`` is the number of files that a process may open.
     """
 
     tier: str
@@ -41,11 +42,11 @@ class TierHosts:
         return self.count * self.cpus
 
     def find_deployment(self, settings: Settings) -> str:
-        """Return the deployment under ``settings``."""
+        """Return the deployment that the tier uses with ``settings``."""
         return str(settings.get(f"{self.tier}.service", self.service))
 
     def read_number(self, settings: Settings, name: str, default: float) -> float:
-        """Return a parameter of this tier; ``name`` does not include the tier's name."""
+        """Return a parameter's value in ``settings``; ``name`` does not include the tier's name."""
         return float(settings.get(f"{self.tier}.{name}", default))
 
     def read_text(self, settings: Settings, name: str, default: str) -> str:
@@ -63,7 +64,7 @@ class ChainTopology:
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
 
 
-# Role in a tier's first deployment → field of the topology.
+# Field of ChainTopology, by role in a tier's first deployment.
 ROLE_FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
 TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 

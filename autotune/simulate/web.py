@@ -24,9 +24,8 @@ PREFORK_SHARPNESS = 6.0
 FPM_SOCKET_COST = 0.055  # relative increase of the CPU time because of the hop over the unix socket
 FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
-FPM_SWITCH_COST = (
-    0.115 / 75.0
-)  # relative increase of the CPU time per child, because of context switches
+# relative increase of the CPU time per child, because of context switches
+FPM_SWITCH_COST = 0.115 / 75.0
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
 # Share of the capacity left after the cost of forking, by process manager.
@@ -38,8 +37,8 @@ PROCESS_MANAGER_SHARES = {
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
-# Relative increase of a request's CPU time for each additional cache host that its 100 keys are spread
-# over.
+# Relative increase of a request's CPU time for each additional cache host over which the request's 100
+# keys are spread.
 FAN_OUT_COST = 0.025
 # Relative increase of a request's CPU time with a thousand connections between web processes and caches.
 # The increase grows with the square of the number of connections, because each wake-up searches all
@@ -49,7 +48,7 @@ CONNECTION_COST = 0.012
 
 @dataclass(frozen=True)
 class WebModel:
-    """The web tier's station, and its use of other tiers and of memory.
+    """The web tier's station, processes and memory use.
 
     On each host, ``process_count`` processes can hold a connection to each cache host. ``memory_bytes``
     is the worst-case memory per host in bytes. ``refusal_reason`` is the reason why the software would
@@ -63,7 +62,7 @@ class WebModel:
 
 
 def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
-    """True if the tier waits for events with epoll; prefork processes do not."""
+    """True if the tier waits for events with epoll; prefork processes do not use epoll."""
     return (
         hosts.find_deployment(settings).startswith("nginx")
         and hosts.read_text(settings, "nginx.use", "epoll") == "epoll"
@@ -82,9 +81,9 @@ def build_web_model(
     """Return the model of the web tier.
 
     ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
-    come from the store. A request occupies a process while it waits ``wait_seconds`` for these keys.
-    ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
-    unevenly.
+    come from the store. A request occupies a process while it waits ``wait_seconds`` seconds for the
+    missed keys. ``evenness`` is the fraction of the capacity that remains if the balancer distributes
+    requests unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
     build_model = _build_prefork if is_apache else _build_fpm
@@ -110,7 +109,9 @@ def _limit_to_processes(hosts: TierHosts, web_model: WebModel, wait_seconds: flo
 def _build_station(
     hosts: TierHosts, service: str, rate: float, cpu_seconds: float, limit_reason: str | None
 ) -> QueueStation:
-    """Return the station; ``limit_reason`` is the exhausted resource as text, ``None`` for CPU."""
+    """Return the station; ``limit_reason`` describes the exhausted resource, and is ``None`` for
+    CPU.
+    """
     resource = Resource.WORKERS if limit_reason else Resource.CPU
     return QueueStation(
         hosts.tier,
@@ -164,7 +165,7 @@ def _build_fpm(
     event_method = hosts.read_text(settings, "nginx.use", "epoll")
     host_size = hosts.cpus / 4.0
     children_share = compute_served_share(FPM_NEEDED_CHILDREN * host_size, children)
-    # More children leave fewer connections waiting.
+    # With more children, fewer connections wait.
     needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * host_size
@@ -199,8 +200,8 @@ def _build_fpm(
 
 
 def _compute_replacement_factor(max_requests: float) -> float:
-    """Return the factor by which replacing processes after ``max_requests`` requests (0: never)
-    increases their work.
+    """Return the factor on CPU time that results from replacing each process after ``max_requests``
+    requests (0: never).
     """
     return 1.0 + REPLACEMENT_REQUESTS / max_requests if max_requests else 1.0
 
@@ -208,17 +209,17 @@ def _compute_replacement_factor(max_requests: float) -> float:
 def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float:
     """Return the share of requests that succeed if the processes need more memory than the host has.
 
-    The kernel kills one process after the other, and their current requests are lost.
+    The kernel kills one process after another, and the current requests of killed processes are lost.
     """
     return min(1.0, exp(-4.0 * max(0.0, needed_bytes / (0.95 * hosts.memory) - 1.0)))
 
 
 # On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
-# K multi-gets of 100 keys.
+# K multi-gets/s of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
 GET_FIXED_SHARE = 0.4  # share of GET_CPU_SECONDS that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # relative increase of the CPU time per thousand connections
-# relative loss of capacity per thread beyond the number of CPUs, because it only waits for locks
+# relative loss of capacity for each thread beyond the number of CPUs, which only waits for locks
 LOCK_WAIT_COST = 0.04
 ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
@@ -229,7 +230,7 @@ STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the
 class BackingModel:
     """The cache and the store. Each request reads ``missed_keys`` keys from the store.
 
-    ``unconnected_share`` is the share of web processes without a connection.
+    ``unconnected_share`` is the share of web processes without a connection to the cache.
     """
 
     cache: QueueStation
