@@ -51,8 +51,9 @@ class _PlottedQuantity:
 def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
-    The horizontal axis is the first numeric parameter. If only services and host counts vary, this axis
-    is the throughput. Each combination of host counts then gets a diagram, as in the reference figures.
+    The horizontal axis is the first numeric parameter. If only services and host counts vary, the
+    horizontal axis is the throughput. Each combination of host counts then gets its own diagram, as in
+    the reference figures.
     """
     combinations = sweep.plan.host_combinations
     is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
@@ -79,8 +80,8 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best result of the sweep.
 
     Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
-    lowest mean response time at the highest rate of any point is best. With the throughput on this
-    axis, the highest rate within the SLO is best, and among equal rates the lowest mean response time.
+    lowest mean response time at the highest rate is best. With the throughput on the horizontal axis,
+    the highest rate within the SLO is best, and equal rates are ranked by mean response time.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak and not r.failure]
@@ -156,8 +157,8 @@ def format_series_name(
     *,
     is_only_series: bool = False,
 ) -> str:
-    """Return the short names and values of all varied settings, except the setting on the horizontal
-    axis.
+    """Return the name of a series: the short names and values of all varied settings, except the
+    setting on the horizontal axis.
 
     With ``is_only_series``, the diagram's title already shows the host counts.
     """

@@ -19,7 +19,8 @@ SCHEMA_VERSION = 1
 MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
 # Maximum number of diagrams below one another; more are drawn side by side.
 MAX_STACKED_DIAGRAMS = 6
-LOG_AXIS_RATIO = 15.0  # minimum ratio of the largest to the smallest value of a logarithmic axis
+# An axis is logarithmic if its largest value exceeds its smallest value by more than this factor.
+LOG_AXIS_RATIO = 15.0
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def format_sweep(sweep: SweepResults) -> str:
 
 
 def format_headline(sweep: SweepResults) -> str:
-    """Return the best point in one line."""
+    """Return one line with the best point, or with the number of measurements that remain."""
     if sweep.remaining_measurements:
         count_text = format_count(sweep.remaining_measurements, "measurement")
         verb = "remains" if sweep.remaining_measurements == 1 else "remain"
@@ -195,5 +196,5 @@ def _build_series_data(series: Series, *, has_word_axis: bool) -> dict[str, Any]
 
 
 def write_page(sweep: SweepResults, path: Path) -> Path:
-    """Write the page atomically."""
+    """Write the sweep's HTML page to ``path`` atomically."""
     return write_atomically(path, render_page(sweep))

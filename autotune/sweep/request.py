@@ -159,7 +159,7 @@ def build_request(
 ) -> tuple[TargetFile, SweepRequest]:
     """Return the target and the request; options override entries of the same name in the file.
 
-    Raises TargetError for the file and UsageError for invalid options.
+    Raises TargetError for an invalid file and UsageError for invalid options.
     """
     target_file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
@@ -194,7 +194,7 @@ def build_request(
 
 
 def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str | None:
-    """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
+    """Return an explanation if the highest of ``rates`` exceeds the target's limit; else ``None``."""
     return find_excess_rate(max(rates, default=0.0), target_file.target.load.max_rate)
 
 
@@ -223,7 +223,9 @@ def _build_title(request: SweepRequest) -> str:
 
 
 def expand_values(text: str) -> list[str]:
-    """Return the values of ``low:high:step`` or of a comma-separated list."""
+    """Return the values in a range ``low:high:step`` or in a comma-separated list. Raises
+    UsageError.
+    """
     low, *further_parts = text.split(":")
     if not further_parts:
         values = [value_text.strip() for value_text in text.split(",") if value_text.strip()]
@@ -319,7 +321,8 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
 
 
 def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
-    """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
+    """Return the axis of the parameter ``name``; on the axis ``service``, the value ``all`` selects all
+    deployments.
 
     Raises UsageError for a name that is not in the target, and for invalid values.
     """

@@ -48,12 +48,12 @@ class Result:
 
     - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
-    - ``p50``, ``p99``: percentiles in seconds, over all repeats together.
+    - ``p50``, ``p99``: percentiles of the response time in seconds, over all repeats together.
     - ``violations``: share of the requests that were late or failed. ``met``: true if the requests met
       the SLO.
     - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of these hosts.
-    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
-      reading is cut short before its queues reach their full length.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. A reading
+      under overload ends before the queues reach their full length.
     - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.
     """
 
@@ -193,7 +193,7 @@ def _describe_missing_peak(record: Record) -> str:
 def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
     """Return the first reason why repeats of a point failed, or ``None`` if no repeat failed.
 
-    The mean of the other repeats does not represent such a point.
+    If some repeats failed, the mean of the others does not represent the point.
     """
     if not reasons:
         return None

@@ -69,7 +69,7 @@ def run_sweep(
 
 
 def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
-    """Return the target with its tiers reduced to these host counts."""
+    """Return the target with each tier reduced to its number of hosts in ``host_counts``."""
     tiers = {
         name: tier.model_copy(
             update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
@@ -104,7 +104,7 @@ def _measure_point(
 
 
 def _describe_outcome(trial: Trial) -> str:
-    """Return a trial's capacity or failure; empty for a point with fixed rates."""
+    """Return a trial's capacity or failure as text, which is empty for a point with fixed rates."""
     peak = trial.peak
     if peak is not None and peak.met_slo:
         bound_text = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
@@ -141,7 +141,7 @@ def _offer_rates(
 
 
 def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
-    """Return why the point cannot be deployed; ``None`` if it was deployed.
+    """Deploy a point. Return ``None``, or the reason why the deployment failed.
 
     A sweep stores no rendered files, because the same settings render the same files again.
     """
@@ -157,8 +157,8 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
 def _offer_load_at_rates(
     context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
 ) -> str:
-    """Put load on a deployed point at every rate, and return the outcomes: ``SLO met at 200/s, 12 %
-    late or failed at 1000/s``.
+    """Put load on a deployed point at every rate, and return the outcomes, such as ``SLO met at 200/s,
+    12 % late or failed at 1000/s``.
     """
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks support fixed rates"
