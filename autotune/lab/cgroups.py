@@ -24,16 +24,16 @@ from autotune.strict_parsing import split_lines
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD_HIERARCHY = "name=systemd"  # the version 1 hierarchy in which systemd tracks its units
 _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
-# counts the CPU use of a host; mounted together with "cpu" or separately
+# counts the CPU use of a host; this controller is mounted together with "cpu" or separately
 _V1_OPTIONAL_CONTROLLER = "cpuacct"
 
-# µs, a tenth of the kernel's default: throttling delays a host by at most 10 ms
+# a tenth of the kernel's default period: throttling delays a host by at most 10 ms
 _PERIOD_MICROSECONDS = 10_000
-_MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum quota
-_MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum period
-# Kernels without swap accounting lack these files. In that case, hosts may swap.
+_MIN_QUOTA_MICROSECONDS = 1_000  # the kernel's minimum quota
+_MAX_PERIOD_MICROSECONDS = 1_000_000  # the kernel's maximum period
+# Kernels without swap accounting lack these files, and hosts may then swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
-_KILL_TIMEOUT_SECONDS = 60.0  # time to wait for a killed process
+_KILL_TIMEOUT_SECONDS = 60.0  # time limit for killed processes to exit
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CgroupHierarchy:
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of ``/proc/self/mountinfo``."""
+    """A mount that is listed in ``/proc/self/mountinfo``."""
 
     path: Path
     kind: str
@@ -123,7 +123,7 @@ def compute_cpu_bandwidth(cpus: float) -> tuple[int, int]:
     """Return the quota and period in µs that limit a group to ``cpus`` CPUs.
 
     A short period delays a throttled host by milliseconds instead of the kernel's default 100 ms. A
-    tiny share needs a longer period, because the quota has a minimum.
+    small fraction of a CPU needs a longer period, because the quota has a minimum.
     """
     period = min(
         max(_PERIOD_MICROSECONDS, round(_MIN_QUOTA_MICROSECONDS / cpus)), _MAX_PERIOD_MICROSECONDS
@@ -147,7 +147,7 @@ def _find_v1_hierarchies(
         CgroupHierarchy(mount.path, 1, (_V1_OPTIONAL_CONTROLLER,), is_mounted=True)
         for mount in separate_mounts
     ]
-    # A version 2 tree next to version 1 trees limits nothing, but systemd tracks its units there
+    # A version 2 tree next to version 1 trees limits nothing, but systemd tracks its units in this tree
     # too.
     unified_mounts = [mount for mount in mounts if mount.kind == "cgroup2"]
     trees += [CgroupHierarchy(mount.path, 2, (), is_mounted=True) for mount in unified_mounts]
@@ -201,8 +201,8 @@ def _list_groups(names: LabNames, host: str | None) -> list[Path]:
 
 
 def _delegate_controllers(hierarchy: CgroupHierarchy, plan: LabPlan) -> None:
-    """Allow child groups to limit CPU and memory. Version 2 requires this at each level of the
-    tree.
+    """Allow child groups to limit CPU and memory. Version 2 requires such a permission at each level of
+    the tree.
     """
     controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     has_limits = any(host.cpus is not None or host.memory is not None for host in plan.hosts)

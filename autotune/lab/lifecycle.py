@@ -21,19 +21,19 @@ from autotune.lab.lock import lock_lab, run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.transports.base import SshHost
 
-# A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
-# timeout.
+# A busy machine boots hosts slowly. Each connection attempt costs the host a process, so attempts have
+# a long timeout.
 _BOOT_SECONDS = 300.0  # time limit for a host to respond on its SSH port
 _SSH_PROBE_SECONDS = 5.0  # time limit for one attempt to connect
-_CLEANUP_SECONDS = 30.0  # time limit until no process uses a directory any more
+_CLEANUP_SECONDS = 30.0  # time limit for processes to stop using a lab's directory
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     """Create and boot ``hosts``, and return the lab's plan once every host responds on its SSH
     port.
 
-    The call is idempotent: running hosts are not changed, and stopped hosts restart with their
-    disks. A lab with a different description is replaced. If ``start_lab`` fails or is interrupted,
+    The call is idempotent: running hosts are not changed, and stopped hosts restart with their disks.
+    An existing lab with a different plan is replaced. If ``start_lab`` fails or is interrupted,
     everything that it created is removed. Raises ``AutotuneError``.
     """
     plan = planning.build_plan(hosts, state_dir)
@@ -65,7 +65,9 @@ def remove_lab(state_dir: Path) -> None:
 
 
 def halt_host(state_dir: Path, host: str) -> None:
-    """Stop one host immediately, like a power failure. ``start_lab`` restarts it with its disk."""
+    """Stop one host immediately, like a power failure. ``start_lab`` restarts the host with the same
+    disk.
+    """
     plan = require_lab(state_dir)
     plan.find_host(host)
     prerequisites.require_root()

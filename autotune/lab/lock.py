@@ -15,9 +15,9 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
 _WAIT_SECONDS = 5.0  # time in seconds within which the child programs of a killed process exit
-# Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock lasts
-# until the last program exits, even if this process is killed. Therefore, no other process cleans up
-# while a program is still creating something.
+# Descriptors of locked files, such as the lab's directory. Child programs inherit the descriptors, so a
+# lock lasts until the last program exits, even if this process is killed. Therefore, no other process
+# cleans up while a program is still creating links or mounts.
 _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
@@ -30,7 +30,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
     """
     handle = _lock_directory(names.directory, create=create)
     if handle is None:
-        yield  # without its directory, a lab has no processes, but its remains may need removal
+        yield  # without its directory, a lab has no processes, but links and control groups may remain
         return
     try:
         with _inherit_lock(handle):
@@ -43,10 +43,9 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lock_network() -> Iterator[None]:
-    """Lock this machine's network configuration while a lab starts, so that no other lab changes
-    it.
+    """Lock this machine's network configuration, so that no other lab changes it while a lab starts.
 
-    The lock is on the network namespace, so it needs no file.
+    The lock is on the network namespace, so no lock file is needed.
     """
     handle = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:

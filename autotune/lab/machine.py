@@ -24,7 +24,7 @@ from autotune.strict_parsing import split_lines
 
 _START_SECONDS = 60.0  # time limit for a process to create its namespaces
 
-# The script joins the control groups first, so that removing the lab also kills this process.
+# The script joins the control groups first, so that removing the lab also kills the script's process.
 _JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -37,10 +37,10 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# The script prints its PID and waits for a line of input, which means that its network interface
-# exists. It exits if the input ends. The disk is volatile, because waiting for this machine's disk
-# would disturb other hosts. The script's remaining arguments are pairs `name source` for control group
-# trees that this machine does not mount.
+# The script prints its PID, and waits for the line of input which signals that the network interface
+# exists. The script exits if the input ends. The disk is volatile, because waiting for this machine's
+# disk would disturb other hosts. The script's remaining arguments are pairs `name source` for control
+# group trees that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3

@@ -14,7 +14,7 @@ _BRIDGE_NUMBER = 0xFFFF  # the bridge's number in its hardware address; hosts co
 
 
 def make_bridge(plan: LabPlan) -> None:
-    """Create the lab's bridge with this machine's address, unless it exists.
+    """Create the lab's bridge with this machine's address, unless the bridge exists.
 
     Raises ``AutotuneError`` if another link already leads to the lab's addresses.
     """

@@ -1,7 +1,7 @@
 """Names and plan of a lab. The plan is recorded before any other object of the lab is created.
 
-Names derive only from the lab's directory. Objects left by a killed ``up`` can therefore be found
-without a record, and two labs on one machine never share a name.
+Names derive only from the lab's directory. Objects left by a killed `autotune lab up` can therefore be
+found without a record, and two labs on one machine never share a name.
 """
 
 from __future__ import annotations
@@ -190,9 +190,7 @@ def read_plan(names: LabNames) -> LabPlan | None:
 
 
 def encode_plan(plan: LabPlan) -> dict[str, Any]:
-    """Return ``plan`` as plain values, without the names, because they derive from the
-    directory.
-    """
+    """Return ``plan`` as plain values, without its names, which derive from the lab's directory."""
     return {
         "schema": _SCHEMA_VERSION,
         "network": str(plan.network),

@@ -52,7 +52,7 @@ def require_prerequisites() -> None:
 
 
 def list_obstacles(missing_packages: Sequence[str]) -> list[str]:
-    """Return the reasons why a lab is impossible. ``missing_packages`` lists the missing packages."""
+    """Return the reasons why a lab is impossible, including ``missing_packages``."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
@@ -124,9 +124,8 @@ def _format_install_advice(packages: tuple[str, ...]) -> str:
     return "repeat the command with sudo"
 
 
-if (
-    __name__ == "__main__"
-):  # for `make test`: exit with status 0 if a lab is possible, otherwise print why not
+# For `make test`: exit with status 0 if a lab is possible, otherwise print the reasons.
+if __name__ == "__main__":
     from autotune.exit_handling import run_command
 
     sys.exit(run_command(require_prerequisites, as_json=False))
