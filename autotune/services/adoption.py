@@ -147,7 +147,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return next(filter(None, (layout.match_instance(text) for layout in self)), None)
 
     def select_for_host(self, host: RunningHost) -> DistributionLayout | None:
-        """Return the first layout whose unit is running and whose file exists, or else Debian's
+        """Return the first layout whose unit is running and whose main file exists, or else Debian's
         layout if Debian's unit is running.
         """
         active_layouts = [layout for layout in self if host.is_active(layout.unit)]
@@ -176,7 +176,8 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Returns the reason why an unread file may set the parameter with this name, or an empty string.
+# Takes a parameter's name. Returns the reason why an unread file may set the parameter, or an empty
+# string.
 HiddenReason = Callable[[str], str]
 
 
@@ -214,8 +215,9 @@ class Adoption:
     prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is running.
     ``find_services`` yields running services, and reasons why a service is not tuned. If each parameter
     is a separate directive, ``list_tunables`` returns the parameters. Otherwise, ``tune_parameters``
-    returns the edits that tune them. ``visible`` determines which words in the service's files may be
-    shown. ``explain_hidden`` returns a function that explains which unread file may set a parameter.
+    returns the edits that tune the parameters. ``visible`` determines which words in the service's
+    files may be shown. ``explain_hidden`` returns a function that explains which unread file may set a
+    parameter.
     """
 
     title: str

@@ -1,6 +1,6 @@
 """Evaluate Apache's conditional sections in the order in which Apache reads its files.
 
-A condition depends only on modules and variables that Apache loads or defines before it.
+A condition depends only on modules and variables that Apache loads or defines before the condition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ConditionReader:
         self._tree, self._root, self._environment = tree, root, environment
         self._defined = dict(defined)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # last condition's result at each nesting level
+        self._results: list[bool | None] = []  # result of the last condition at each nesting level
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:

@@ -47,7 +47,7 @@ LAYOUTS = DistributionLayouts(
 )
 # The default of ServerLimit for each multi-processing module.
 DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
-# A backslash at the end of a line continues it, even in a comment.
+# A backslash at the end of a line continues the line, even in a comment.
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
@@ -137,7 +137,6 @@ def _flatten_conditions(config: Config) -> Config:
 
 
 def _list_modules(config: Config) -> set[str]:
-    """Return the short names of the loaded modules."""
     return {
         shorten_module_name(placed.words[0])
         for placed in config.find_all("LoadModule")

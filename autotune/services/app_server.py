@@ -54,8 +54,8 @@ print $socket $request || '';
 print while defined($_ = <$socket>)
 """
 Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
-# Where a parameter is set: a number in a file or in the environment, a directive, or the reason why
-# it is not tuned.
+# Where a parameter is set: a number in a file or in the environment, a directive, or the reason why the
+# parameter is not tuned.
 ParameterLocation = Word | EnvironmentSetting | Tunable | str
 
 
@@ -156,9 +156,9 @@ def build_diagnosis(
 ) -> Diagnosis:
     """Return the diagnosis data of a server.
 
-    ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
-    each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
-    a pattern for log lines, and text that follows the count. ``counters`` parses the server's
+    ``processes`` and ``threads`` are the parameters for the number of processes and for the number of
+    threads per process. ``killed_workers`` describes terminated workers: a counter or kind of log
+    message, a pattern for log lines, and text that follows the count. ``counters`` parses the server's
     stats.
     """
     complaint_kind, line_pattern, reason = killed_workers
@@ -230,8 +230,8 @@ def match_sockets(host: RunningHost, pattern: str) -> list[str]:
 def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that are listening. Only the first server on a Unix socket is tuned. For
-    all others, yield the reason why they are not tuned.
+    """Yield the ``candidates`` that are listening, and the reasons why other servers are not tuned.
+    Only the first server on a Unix socket is tuned.
 
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.

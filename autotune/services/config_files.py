@@ -19,8 +19,8 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict_parsing import decompress_gzip, is_uint
 
-# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
-# because matching them may take quadratic time.
+# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored, because
+# matching long patterns may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
 _MAX_LINKS = 40  # maximum number of links on one path, as in Linux
@@ -36,8 +36,8 @@ DEV_NULL = "/dev/null"
 @dataclass(frozen=True)
 class _ResolvedPath:
     """The result of following a path's symbolic links: the target, and the last link on the way.
-    ``shared_directory`` is the directory that makes this link unsafe to follow, because other
-    accounts can write to it.
+    ``shared_directory`` is a directory that makes the last link unsafe to follow, because accounts
+    other than root can write to the directory.
     """
 
     target: str
@@ -46,7 +46,7 @@ class _ResolvedPath:
 
 
 def list_ancestors(directory: str) -> tuple[str, ...]:
-    """Return a directory and its parents, starting with the root."""
+    """Return a directory and its parents, starting with ``/``."""
     words = [word for word in directory.split("/") if word]
     return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
 
@@ -55,11 +55,11 @@ def list_ancestors(directory: str) -> tuple[str, ...]:
 class FileTree:
     """The files, file modes and links of a host, by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is
-    not empty, a link is followed only if no other account can write to its directory. Otherwise,
-    another account could redirect the link. ``unread`` maps files that exist on the host to the
-    reason why they were not read. ``requested`` collects the paths and patterns that callers
-    requested, so that autotune can fetch these files.
+    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is not
+    empty, a link is followed only if no other account can write to the link's directory. Otherwise,
+    another account could redirect the link. ``unread`` maps files that exist on the host to the reason
+    why they were not read. ``requested`` collects the paths and patterns that callers requested, so
+    that autotune can fetch these files.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class FileTree:
         return config_text.decode(self.files[path])
 
     def read_or_empty(self, path: str) -> str:
-        """Return the text of a file, following links, or an empty string if it is missing."""
+        """Return the text of a file, following links, or an empty string for a missing file."""
         return config_text.decode(self.files.get(self.resolve(path), b""))
 
     def glob(self, pattern: str) -> tuple[str, ...]:
@@ -261,7 +261,8 @@ def _read_members(tar: tarfile.TarFile, root: str) -> FileTree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     for member in tar:
-        # The library fills sparse files with zeros, and returns to the same file after a negative size.
+        # The tarfile library fills sparse files with zeros, and reads the same file again after a
+        # negative size.
         if member.issparse() or member.size < 0:
             raise tarfile.ReadError(f"{member.name[:200]!r} is sparse or has an invalid size")
         path = normpath(join(root, member.name.lstrip("/")))
@@ -281,7 +282,7 @@ class ConfigSyntaxError(ValueError):
 
 @dataclass(frozen=True)
 class Word:
-    """A name or an argument, with its quotes and its position."""
+    """A name or an argument in a file, with its quotes and its position."""
 
     text: str
     start: int
@@ -338,7 +339,7 @@ def tokenize(
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
 MAX_INCLUDE_DEPTH = 16  # maximum depth of nested includes
 MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
-# Returns the path pattern that a directive includes, or None if it is not an include.
+# Returns the path pattern that a directive includes, or None for any other directive.
 IncludeParser = Callable[[Directive], str | None]
 
 
@@ -374,9 +375,9 @@ class PlacedDirective:
 class Config:
     """The parsed configuration of a service.
 
-    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
-    the blocks around their include. If ``ignores_case`` is true, names are compared without regard
-    to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
+    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps the same
+    files to the blocks around their include. If ``ignores_case`` is true, names are compared without
+    regard to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
     directives, to the reason.
     """
 
@@ -420,7 +421,9 @@ class Config:
 
 
 def merge_configs(main: str, configs: Sequence[Config]) -> Config:
-    """Return one configuration that merges ``configs``, which a program reads in this order."""
+    """Return one configuration that merges ``configs``, given in the order in which a program reads
+    them.
+    """
     return Config(
         main,
         {path: text for config in configs for path, text in config.texts.items()},
@@ -453,12 +456,12 @@ def read_config(
     relative_to_includer: bool = False,
     applies: DirectiveFilter = lambda _: True,
 ) -> Config:
-    """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
-    files that cannot be read.
+    """Return the directives in the file ``main`` and in the files that ``main`` includes.
+    `Config.unread_files` lists files that cannot be read.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of the
-    including file. Directives for which ``applies`` returns false are dropped. Includes among them are
-    not followed.
+    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to the
+    directory of the including file. Directives and includes for which ``applies`` returns false are
+    ignored.
     """
     if tree.resolve(main) not in tree.files:
         return Config(main, unread_files={main: tree.explain_missing(main)})

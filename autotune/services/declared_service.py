@@ -66,7 +66,7 @@ _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
 
 
 def build_service(name: str, spec: ServiceSpec) -> Service:
-    """Return the service with this name, including its adoption and diagnosis."""
+    """Return the service called ``name``, including its adoption and diagnosis."""
     commands = [
         *([spec.check] if spec.check else []),
         *(answers.command for answers in spec.read),
@@ -86,7 +86,7 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit itself defines how to reload. This signal only marks the service as reloadable.
+        # The unit defines the reload command. The signal here only marks the service as reloadable.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
@@ -247,7 +247,6 @@ def _find_path(
 
 
 def _build_directive_label(parameter: ServiceParameter) -> str:
-    """Return the name of a directive for messages and lookups."""
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
 

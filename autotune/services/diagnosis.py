@@ -17,11 +17,11 @@ from autotune.services.base import Argv, Placement, Role, Settings
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
 # minimum share of socket samples with waiting connections; a smaller share is only a short burst
 MIN_QUEUED_FRACTION = 0.25
-# A CPU, a link or a pool counts as full if on average at least this share is in use. Bursts use the
-# rest.
+# A CPU, a link or a pool counts as full if on average at least this share of it is in use. Bursts use
+# the rest.
 FULL_FRACTION = 0.90
-# A pool of workers counts as full if at least this share is busy, because there is only one sample
-# per second.
+# A pool of workers counts as full if at least this share is busy. The share is low because there is
+# only one sample per second.
 BUSY_FRACTION = 0.75
 QUERIES_OUTSIDE_LOAD = 2  # each server is queried once before the load and once after it
 # Fewer waiting connections per worker delay a request by less than a tenth of its duration
@@ -211,13 +211,13 @@ class LookupCounters:
 class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
-    ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` maps kinds of log messages to patterns, in addition to the
-    patterns for all services. ``recommended_changes`` maps resources to changes: a parameter with a
-    direction (``backlog+``), or with a value (``pm=static``). Changes to a host service help any
-    service on that host. Changes that reduce CPU work in one service help all services in its tier.
-    ``threads_parameter`` is the parameter for the number of threads that do all of the service's
-    work. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    ``find_log`` returns the path of the service's error log, or the systemd unit whose journal contains
+    the log. ``complaint_patterns`` maps kinds of log messages to patterns, in addition to the patterns
+    for all services. ``recommended_changes`` maps resources to changes: a parameter with a direction
+    (``backlog+``), or with a value (``pm=static``). Changes to a host service help any service on that
+    host. Changes that reduce CPU work in one service help all services in its tier.
+    ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
+    ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
     ``cache_rules`` detect a cache that is too small.
     """
 

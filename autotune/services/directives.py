@@ -21,8 +21,8 @@ _MICROSECONDS_BY_UNIT = {
     **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
 }
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Matches text that the template engine would interpret as syntax, and carriage returns, which it
-# would drop.
+# Matches text that the template engine would interpret as syntax, and carriage returns, which the
+# engine would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
 _REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # suffixes of a number that stay in the file
@@ -47,7 +47,7 @@ class Notation:
         For the current ``value``, the template text renders to the original text.
         """
         digits = _DIGITS_PATTERN.match(written)
-        # The value 0 may lack a unit, but other numbers need one.
+        # The value 0 may lack a unit, but other numbers need a unit.
         is_bare = value != 0 or self.build_expression(variable) == variable
         if (
             digits
@@ -104,7 +104,7 @@ def build_size_notation(unit: str) -> Notation:
 
 
 def build_switch_notation(on: str, off: str) -> Notation:
-    """Return the notation for a switch with these two words, in upper or lower case."""
+    """Return the notation for a switch with the words ``on`` and ``off``, in upper or lower case."""
     value_by_word = {on: True, off: False}
     return Notation(
         lambda text: value_by_word.get(text.lower()),
@@ -126,7 +126,7 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-# a directive without a value, which is not tuned if a file contains it
+# A directive without a value. Its parameter is not tuned if a file already contains the directive.
 FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
@@ -154,7 +154,7 @@ def build_auto_notation(value: int) -> Notation:
     return Notation(lambda text: value if text == "auto" else _parse_number(text))
 
 
-# Returns true if the catalogue allows this value for the parameter with this name.
+# Takes a parameter's name and a value. Returns true if the catalogue allows the value.
 ValueCheck = Callable[[str, Value], bool]
 FilePosition = tuple[str, int]  # the path of a file, and an offset in its text
 
@@ -170,7 +170,7 @@ class Edit:
 
     @classmethod
     def replace_value(cls, placed: PlacedDirective, text: str) -> Edit:
-        """Return an edit that replaces a directive's value."""
+        """Return an edit that replaces a directive's value with ``text``."""
         word = placed.directive.arguments[0]
         return cls(placed.path, word.start, word.end, text)
 
@@ -220,8 +220,8 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """The edits that make parameters tunable. ``values`` are the current values of these
-    parameters, and ``skipped`` maps each other parameter to the reason why it is not tuned.
+    """The edits that make parameters tunable. ``values`` are the current values of the tunable
+    parameters, and ``skipped`` maps all other parameters to the reasons why they are not tuned.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -234,8 +234,8 @@ def map_directives(
 ) -> AdoptionResult:
     """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
-    Only the outermost occurrences of a directive count. Their values must be equal, unless
-    `Tunable.last_wins` selects the last occurrence.
+    The outermost occurrences of a directive must have equal values, unless `Tunable.last_wins` selects
+    the last occurrence. Deeper occurrences are ignored.
     """
     adoption_result = AdoptionResult()
     for tunable in tunables:
@@ -385,7 +385,7 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
             # Braces directly before a variable would become part of the variable's syntax, so an
-            # expression writes them.
+            # expression writes the braces.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         fragments += [literal, template_text]
         location = end
@@ -433,7 +433,7 @@ def find_directive_start(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
-    """Return the end of the line with the first directive of any of these names. With
+    """Return the end of the line with the first directive whose name is in ``names``. With
     ``must_be_only``, the result is empty if there are several such directives.
     """
     section_headers = [placed for name in names for placed in config.find_all(name)]

@@ -35,7 +35,8 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option. A comment starts with `#` at the start of a line or after a space.
+    """Return every option in ``text``. A comment starts with `#` at the start of a line or after a
+    space.
 
     Names are not case-sensitive, except for command options (`-x`), of which a line may contain
     several. ``aliases`` maps other names of options to the names that autotune uses. A unique
@@ -177,7 +178,7 @@ class OptionFile:
         )
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
-        """Return the TCP port, or 0 if there is none."""
+        """Return the service's TCP port, or 0 for a service without a TCP port."""
         port_in_file = config.last_word(self.port_option, str(self.service.port))
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
@@ -209,7 +210,7 @@ def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
 
 
 def _find_main_file(command: tuple[str, ...], default_file: str) -> str:
-    """Return the configuration file in a command's arguments, or an empty string if there is not
+    """Return the configuration file in a command's arguments, or an empty string unless they name
     exactly one. If the command is unknown, ``default_file`` is returned.
     """
     named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]

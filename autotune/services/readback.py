@@ -30,8 +30,8 @@ def build_config_parser(
     """Return a parser for a configuration that a program prints.
 
     ``names`` maps directives to parameters. If a directive occurs several times, the first of its
-    outermost occurrences counts. ``parse_value`` converts the directive's argument, without quotes,
-    to a value, or to ``None`` if that is impossible.
+    outermost occurrences takes effect. ``parse_value`` converts the directive's argument, without
+    quotes, to a value, or to ``None`` if the argument is invalid.
     """
 
     def parse(text: str) -> Settings:
@@ -56,8 +56,8 @@ def build_config_parser(
 
 
 def convert_unit(parameter: Parameter, printed: str) -> Value:
-    """Return the parameter's value, in its own unit, for printed text such as `ON`, `OFF` or a size
-    in bytes.
+    """Return the value of printed text, such as `ON`, `OFF` or a size in bytes, in the parameter's
+    unit.
     """
     value = parse_number(printed)
     if isinstance(parameter.stock, bool):
@@ -70,8 +70,8 @@ def build_backlog_parser(name: str = "backlog") -> Parser:
     """Return a parser for the output of ``ss -ltnH`` or ``ss -lxH``, in which the Send-Q of a
     listening socket is its backlog.
 
-    If there are several sockets (per worker or address family), the shortest queue counts, because
-    it overflows first.
+    If there are several sockets (per worker or address family), the parser returns the smallest
+    backlog, because the shortest queue overflows first.
     """
 
     def parse(text: str) -> Settings:
@@ -86,8 +86,8 @@ def build_backlog_readback(
 ) -> Readback:
     """Return the command that reads the backlog that the kernel granted to a listening socket.
 
-    The readback uses the Unix socket ``socket`` if it is given, or else the socket on the service's
-    port.
+    The socket is the Unix socket ``socket``, or the socket on the service's port if ``socket`` is
+    empty.
     """
     ss_options = (
         ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")

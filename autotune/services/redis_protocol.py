@@ -162,7 +162,7 @@ class RedisProtocolServer(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for passwords that are not in any file.
+        """Return a check for passwords that a restart would lose.
 
         A password may have been set with `CONFIG SET`, or may be only in a file that autotune replaces.
         """

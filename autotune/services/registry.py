@@ -31,13 +31,14 @@ Deployment = tuple[tuple[str, Role], ...]
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """All available services, sorted by role in the order in which a request passes the roles.
+    """All available services, sorted by role, in the order in which a request passes through the roles.
 
     - ``deployable``: services that can form deployments, by key.
     - ``applications``: names that can appear under a tier's ``app``.
-    - ``deployments``: names that can appear under a tier's ``service``, with the role of each service
-      in start order.
-    - ``deployment_ports``: the default port of each deployment with its distribution's units.
+    - ``deployments``: names that can appear under a tier's ``service``, with the services of the
+      deployment and their roles, in start order.
+    - ``deployment_ports``: the default port of each deployment that consists of the distribution's
+      units.
     """
 
     services: tuple[Service, ...]
@@ -110,7 +111,7 @@ class Catalogue:
         return any(service.forgets_on_restart for service in services)
 
     def any_speaks_protocol(self, deployments: Iterable[str], protocol: str) -> bool:
-        """True if load generators for ``protocol`` can test one of these deployments."""
+        """True if load generators for ``protocol`` can test one of ``deployments``."""
         return any(
             service.load_protocol == protocol
             for deployment in deployments
@@ -247,7 +248,7 @@ def catalogue_of(target: Target) -> Catalogue:
 
 
 class _Specs:
-    """Declared services as a hashable cache key: equal texts declare equal services."""
+    """Declared services as a hashable cache key. Specs with equal text declare equal services."""
 
     def __init__(self, specs: Mapping[str, ServiceSpec]) -> None:
         self.specs, self._text = specs, repr(specs)
@@ -270,7 +271,7 @@ def _extend_catalogue(specs: _Specs) -> Catalogue:
 
 
 def list_target_services(target: Target) -> Iterator[TierService]:
-    """Yield the services of all tiers."""
+    """Yield the services of all tiers in a target."""
     catalogue = catalogue_of(target)
     for name, tier in target.tiers.items():
         yield from catalogue.list_tier_services(name, tier)
@@ -299,7 +300,7 @@ def find_declaration(service: Service, name: str) -> object:
     """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
     The service's own attribute takes precedence over its folder's module (``adoption.py``, for
-    example), and the module over its ``service.py``.
+    example), and this module takes precedence over ``service.py``.
     """
     if (own_declaration := getattr(service, name.lower(), None)) is not None:
         return own_declaration
@@ -396,8 +397,8 @@ class TierService:
         """Return the conditions under which the service runs: those in ``when``, and those on the
         service's own parameters.
 
-        The service's own parameters in these conditions are active even while the service is
-        stopped, because they decide whether it runs.
+        The service's own parameters in its conditions are active even while the service is stopped,
+        because they decide whether the service runs.
         """
         own_conditions = (
             (f"{self.name}.{name}", values) for name, values in self.service.runs_when

@@ -81,8 +81,8 @@ class UnitEnvironment:
 
 @dataclass(frozen=True)
 class EnvironmentSetting:
-    """A parameter whose value is that of an environment variable, or a number after ``option=`` in
-    the variable.
+    """A parameter that an environment variable sets: with its whole value, or with a number after
+    ``option=`` in its value.
 
     ``default`` is the parameter's value if the variable does not set the parameter. Without a
     default, the parameter is tuned only if the variable sets it.
@@ -137,7 +137,7 @@ def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 
 def find_option_values(words: Sequence[str], *options: str) -> list[str]:
-    """Return the values that follow any of these options in a command."""
+    """Return the values in a command that follow any of ``options``."""
     return [value for option, value in pairwise(words) if option in options]
 
 
@@ -236,7 +236,7 @@ def _build_piece(
     text, parameter = environment.get_value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent
     option_matches = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
-    last_match = option_matches[-1] if option_matches else None  # the last one takes effect
+    last_match = option_matches[-1] if option_matches else None  # the last match takes effect
     start = last_match.start(1) if last_match else 0
     written_value = last_match[1] if last_match else "" if setting.option else text
     if written_value:
@@ -261,7 +261,6 @@ def _build_piece(
 def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, value: Value | None
 ) -> str:
-    """Return the reason why a setting is not tuned, or an empty string."""
     name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread_files:
         return f"{environment.unread_files[0]} was not read, but may set `{name}`"

@@ -70,7 +70,7 @@ UNIT_COMMAND_SCRIPT = (
     r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 )
 # Prints the words on the command line of $unit's main process, each followed by NUL. A process that
-# changed its title no longer shows them, so the unit's command is used instead.
+# changed its title no longer shows its command line, so the unit's command is used instead.
 PROCESS_COMMAND_SCRIPT = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in

@@ -17,8 +17,8 @@ from autotune.services.config_files import ConfigSyntaxError, Directive, Directi
 
 # Parses the words of a command in a unit.
 OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
-# Matches the name of a directive. A name with digits is shown only if arguments follow, because it
-# may be a key in a table.
+# Matches the name of a directive. A name with digits is shown only if arguments follow, because such a
+# name may be a key in a table.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
 )
@@ -47,8 +47,8 @@ class VisibleDirectives:
 
     ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Any other block contains a table, whose keys are data and stay
-    hidden. If ``ignores_case`` is true, names are compared without regard to case. If
+    ``blocks`` is empty, all blocks contain directives. Any other block contains a table, whose keys are
+    data and stay hidden. If ``ignores_case`` is true, names are compared without regard to case. If
     ``hides_unknown_names`` is true, the names of other directives are hidden too, because the file
     contains code or its syntax is unknown. ``reads`` are directives that are read but never edited,
     such as addresses. ``writes`` are names and whole lines that edits of other directives add. In
@@ -197,7 +197,7 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """Yield the positions of words without quotes. Adjacent unquoted words share one position."""
+    """Yield the start and end of each word, without quotes. Adjacent unquoted words are joined."""
     joined_span: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))

@@ -53,8 +53,8 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters common to all multi-processing modules, and the active module's
-    ``numeric_directives``.
+    """Yield tunables for the parameters that all multi-processing modules share, and for the active
+    module's ``numeric_directives``.
     """
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
@@ -173,7 +173,7 @@ def raise_limit(
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Other sections, such as `<Perl>`, contain code.
+# Sections that are not listed, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

@@ -92,7 +92,7 @@ DIAGNOSIS = Diagnosis(
         f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
     ),
     complaint_patterns={
-        # Apache logs this only once until it is restarted.
+        # Apache logs this message only once per start.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
         "no_live_upstreams": re.compile(r"All workers are in error state"),
         "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),

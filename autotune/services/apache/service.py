@@ -1,9 +1,9 @@
 """Apache with mpm_event, and the validation, start and status queries that all multi-processing
 modules share.
 
-``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. A scoreboard that is shorter than configured shows that another
-limit applies: one in the file, or one that a reload cannot change.
+``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard, with
+one slot per possible worker. A scoreboard that is shorter than configured shows that another limit
+applies: a limit in the file, or a limit that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class ApacheServer(Service):
         return {name: value for name, value in values.items() if value is not None}
 
     def _parse_effective(self, text: str) -> Settings:
-        """Return the effective parameters from the text of both pages; empty if a page is
-        missing.
+        """Return the effective parameters from the text of the status and info pages. Return no
+        parameters if a page is missing.
         """
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
         texts = dict(_parse_directives(text))

@@ -38,7 +38,7 @@ from autotune.services.unit_environment import EnvironmentSetting
 from autotune.services.visible_directives import VisibleDirectives
 
 MAIN_FILE = "/etc/caddy/Caddyfile"
-# Directives that forward requests over HTTP, which accept the same options.
+# Directives that forward requests over HTTP. All of these directives accept the same options.
 PROXY_NAMES = ("reverse_proxy", "forward_auth")
 PROXY_OPTIONS = [
     parameter for parameter in PARAMETERS if parameter.roles == frozenset({Role.PROXY})
@@ -134,7 +134,9 @@ def _list_blocks(config: Config, *names: str) -> list[Block]:
 
 
 def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
-    """Return the addresses to which these directives forward requests. A matcher may precede them."""
+    """Return the addresses to which these directives forward requests. A matcher may precede the
+    addresses.
+    """
     blocks = _list_blocks(config, *names)
     lines = [line for block in blocks for line in block if line is block[0] or line.name == "to"]
     words = (word.strip('"`') for line in lines for word in line.words)
@@ -148,7 +150,7 @@ def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
 def _list_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield the host name and the listening address of each site, and whether it uses TLS.
+    """Yield the host name and the listening address of each site, and whether the site uses TLS.
 
     Caddy uses TLS for sites with a host name, unless the address is for HTTP.
     """
@@ -211,7 +213,7 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
             insertion=DirectiveInsertion(
                 option.stock,
                 [place[0] for place in places if option.name != "lb_policy"],
-                # Without this line, Caddy 2.6 uses no timeout if the size of the pool is set.
+                # Without `keepalive`, Caddy 2.6 uses no timeout if the size of the pool is set.
                 ("\n\t\t\tkeepalive 2m" if option.name == POOL else "") + f"\n\t\t\t{option.name} ",
             ),
             skip_reason=_explain_untuned(option.name, proxies),
@@ -233,7 +235,7 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
 
 def _find_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:
     """Return the position for options of the transport, and the text that opens and closes missing
-    blocks around them.
+    blocks around these options.
     """
     line = next((line for line in proxy if line.name == "transport"), proxy[0])
     path, end = line.end_position
@@ -263,7 +265,7 @@ def _explain_untuned(name: str, proxies: Sequence[Block]) -> str:
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset((*(option.name for option in PROXY_OPTIONS), "keepalive", syntax.OPTIONS)),
-    # Other blocks, such as `header` and `map`, contain names and values of the site.
+    # Blocks that are not listed, such as `header` and `map`, contain names and values of the site.
     blocks=frozenset(
         (
             syntax.OPTIONS,

@@ -33,7 +33,7 @@ _PROGRAM_NAMES = (
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-# read from the working directory, unless the command names another file
+# gunicorn reads this file in the working directory, unless the command names another file
 _DEFAULT_CONFIG_FILE = "gunicorn.conf.py"
 _LONG_OPTIONS = {
     "-b": "--bind",
@@ -201,8 +201,8 @@ def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return edits that tune every parameter, unless the file sets it to an expression. New values
-    are written to the command, which overrides the file.
+    """Return edits that tune every parameter, unless the file sets the parameter to an expression. New
+    values are written to the command, which overrides the file.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
     worker_class = (
@@ -247,7 +247,6 @@ def format_option_name(name: str) -> str:
 
 
 def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
-    """Return the path of gunicorn's configuration file."""
     directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
         line.name.text: line.arguments
@@ -274,7 +273,7 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
         )
     try:
         ast.parse(content)
-    # the last two are raised for deeply nested code
+    # RecursionError and MemoryError are raised for deeply nested code
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return f"{path} may set it, but cannot be parsed"
     return ""
@@ -285,8 +284,8 @@ def _find_configured_value(
 ) -> int | str | None:
     """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text or the source of an expression. It is ``None`` if the setting is not
-    set.
+    The result is a number, a text or the source of an expression, or ``None`` if nothing sets the
+    value.
     """
     environment = unit_environment.read_environment(tree, unit)
     environment_values = [

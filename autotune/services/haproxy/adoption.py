@@ -28,7 +28,8 @@ UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# Maps each timeout to the timeout that applies if no file sets it, in the order of the manual.
+# Maps each timeout to its fallback, which applies if no file sets the timeout, in the order of the
+# manual.
 _TIMEOUT_FALLBACKS = {
     "client": "",
     "server": "",
@@ -99,8 +100,8 @@ def _read_host_config(tree: FileTree) -> Config:
         path
         for location in named_files
         for path in tree.glob(f"{location}/*.cfg") or [location]
-        # All files in this directory were read. A path that is not among these files is therefore
-        # a directory without ``.cfg`` files.
+        # All files in CONFIG_DIRECTORY were read. A path that is not among these files is therefore a
+        # directory without ``.cfg`` files.
         if path == MAIN_FILE
         or tree.resolve(path) in tree.files
         or not path.startswith(CONFIG_DIRECTORY)
@@ -113,7 +114,7 @@ def _read_host_config(tree: FileTree) -> Config:
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the listening addresses whose requests HAProxy forwards, and whether they use TLS.
+    """Yield each listening address whose requests HAProxy forwards, and whether the address uses TLS.
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
     names = ("server", "server-template", "default_backend", "use_backend")

@@ -64,8 +64,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended. Its letters are s (timeout), S (server),
-    # Q (queue), C (connecting) and H (waiting for headers).
+    # In a log line, one word encodes how the request ended. The letters of the word are s (timeout), S
+    # (server), Q (queue), C (connecting) and H (waiting for headers).
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

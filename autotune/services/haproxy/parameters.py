@@ -14,7 +14,7 @@ from autotune.services.base import (
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
-# Debian's default depends on the limit of file descriptors. In Debian's unit, it is 262,128
+# Debian's default depends on the limit of file descriptors. In Debian's unit, the default is 262,128
 # connections, too many for the memory of most hosts.
 MAX_CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
 reload = partial(on_reload, source=MANUAL)

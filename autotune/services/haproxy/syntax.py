@@ -12,8 +12,8 @@ SECTION_NAMES = frozenset(
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
 _TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives whose names consist of two words
-# Options on these lines count as separate directives. For example, the directive `server maxconn` is
-# the option `maxconn` on a `server`, `default-server` or `server-template` line.
+# Options in these directives count as separate directives. For example, the directive `server maxconn`
+# is the option `maxconn` on a `server`, `default-server` or `server-template` line.
 _OPTION_OWNERS = {
     "bind": "bind",
     "server": "server",

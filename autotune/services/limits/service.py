@@ -47,8 +47,8 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the open-files limit as a parameter. The parameter's stock value is the
-        LimitNOFILE in the distribution's unit, if one is set.
+        """Return the open-files limit as a parameter. The parameter's stock value is LimitNOFILE in the
+        distribution's unit, if the unit sets it.
         """
         raised_limits = [
             service.unit_nofile

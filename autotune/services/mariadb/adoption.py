@@ -1,4 +1,6 @@
-"""Map options in a running MariaDB's files to parameters, and find the effective line of each."""
+"""Map options in a running MariaDB's files to parameters, and find the effective line of each
+option.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +104,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
+    """Yield a tunable for every parameter. A missing parameter is added below the header of the last
+    server group.
+    """
     max_connections = service.config.last_number("max_connections", 151)
-    # The server computes these values if no file sets them (MariaDB manual).
+    # Defaults that the server computes if no file sets a value (MariaDB manual).
     computed_defaults = {
         "back_log": min(900, 50 + max_connections // 5),
         "thread_cache_size": min(256, max_connections),
@@ -175,7 +179,7 @@ ADOPTION = Adoption(
     units=("mariadb.service",),
     # MySQL has different options and file locations.
     other_units=("mysql.service", "mysqld.service"),
-    # Not everything in /etc/mysql is read, because Debian stores a password there.
+    # autotune does not read all of /etc/mysql, because Debian stores a password in this directory.
     paths=(
         "etc/my.cnf",
         "etc/my.cnf.d",

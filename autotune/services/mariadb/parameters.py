@@ -141,7 +141,7 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
         "innodb_buffer_pool_size": pool_mb,
         "innodb_log_file_size": pool_mb // 4,
         "query_cache_size": 0,
-        # MySQLTuner uses the smaller of these two sizes, and recommends keeping both equal.
+        # MySQLTuner uses the smaller of the two sizes below, and recommends keeping both equal.
         "tmp_table_size": min(
             int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])
         ),

@@ -161,8 +161,7 @@ def parse_effective(text: str) -> Settings:
     return {p.name: convert_unit(p, values[p.name]) for p in PARAMETERS if p.name in values}
 
 
-# Each rule has a counter, its reference counter, the critical share and minimum count, the
-# resource, a description of the count, and the recommended change.
+# Arguments of `build_ratio_rule`.
 RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another statement had locked",
@@ -171,7 +170,7 @@ RATIO_RULES = (
      "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),
     ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
      "requested pages were read from disk", "raise innodb_buffer_pool_size"),
-    # MySQLTuner uses the same share.
+    # MySQLTuner also uses a share of 25 %.
     ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
      "temporary tables were written to disk",
      "raise tmp_table_size and max_heap_table_size, unless the tables contain text columns"),

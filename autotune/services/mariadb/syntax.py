@@ -7,8 +7,8 @@ import re
 from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word, tokenize
 
-# Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so none are used.
-# Comments start with `#` outside of quotes, or with `;` at the start of a line.
+# Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so the pattern contains no
+# such groups. Comments start with `#` outside of quotes, or with `;` at the start of a line.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""

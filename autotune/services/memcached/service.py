@@ -107,7 +107,7 @@ PARAMETERS_BY_SETTING = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# This script is Perl code, like memcached's own tool. It prints one line of the response.
+# This script is Perl code, like memcached's own tool. The script prints one line of the response.
 _SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -115,8 +115,8 @@ $server->flush;
 print scalar <$server>;
 """
 BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # printed in bytes, but set in MB
-# Options that require clients to authenticate, through SASL or a file of users. In the same word,
-# short options without a value may precede them.
+# Options that require clients to authenticate, through SASL or a file of users. In the same word, short
+# options without a value may precede such an option.
 _LOGIN_OPTIONS_PATTERN = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
 _LOGIN_CHECK_SCRIPT = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGIN_OPTIONS_PATTERN})' || exit 0

@@ -60,7 +60,7 @@ _SCOPED_DIRECTIVES = frozenset(
     (*KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES,
      "fastcgi_buffer_size", "fastcgi_buffers", "fastcgi_keep_conn")
 )  # fmt: skip
-# Parameters outside of `http`. A file that is included inside `http` cannot set them.
+# Parameters outside of `http`, which a file that is included inside `http` cannot set.
 _CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
@@ -132,7 +132,7 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
             1, find_directive_start(config, "events"), "worker_processes ", ";\n"
         ),
     )
-    # This is nginx's default. Debian's file contains another number.
+    # 512 is nginx's default. Debian's file contains another number.
     insertion = DirectiveInsertion(
         512, find_block_start(config, "events"), "\n    worker_connections ", ";"
     )
@@ -160,8 +160,9 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _list_fastcgi_buffers(config: Config) -> Iterator[Tunable]:
-    # Add these directives only if no file sets any of them. nginx rejects a `fastcgi_busy_buffers_size`
-    # that is smaller than the first buffer, or almost as large as all buffers.
+    # Add directives for buffers only if no file sets any of these directives. nginx rejects a
+    # `fastcgi_busy_buffers_size` that is smaller than the first buffer, or almost as large as all
+    # buffers.
     lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
     http_start = find_block_start(config, "http") if lacks_buffers else []
     text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -341,8 +342,8 @@ def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition
 
 
 def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
-    """Yield edits that omit `keepalive 0`, which some versions reject, unless the file itself
-    contains it.
+    """Yield edits that omit `keepalive 0`, which some versions reject. A file that itself contains
+    `keepalive 0` is not changed.
     """
     if not connections:
         return

@@ -1,5 +1,5 @@
-"""Scopes of nginx's directives: which servers use a port, and at which level a value applies to
-them.
+"""Scopes of nginx's directives: which servers use a port, and at which level a value applies to these
+servers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     servers = list_servers(config)
     sites = [server for server in servers if not server.only_reports_status] or servers
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
-        yield "*:80", False  # nginx's default if root starts it
+        yield "*:80", False  # nginx's default if root starts nginx
     words = [placed.words for server in sites for placed in server.listens]
     for listen in sorted(words, key=lambda listen: "default_server" not in listen):
         yield normalize_address(listen[0]), "ssl" in listen

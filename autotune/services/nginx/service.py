@@ -119,7 +119,7 @@ PARAMETERS = with_guidance((
         low=1, high=9, stock=1, when=IF_GZIP),
     gzip("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
-    # With this cache, nginx serves the old content of a changed file for some time.
+    # With `open_file_cache`, nginx serves the old content of a changed file for some time.
     build_adopted("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
     build_adopted("open_file_cache_valid", "Interval between checks whether an open file has changed.",

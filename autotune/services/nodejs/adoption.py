@@ -22,15 +22,15 @@ from autotune.services.visible_directives import VisibleDirectives
 # Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
-# Applications read different variables. autotune assumes that an application reads the variables
-# that its unit sets.
+# Variables for the number of workers. autotune assumes that an application reads those variables that
+# its unit sets.
 _WORKER_VARIABLES = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
 _UNKNOWN_WORKERS_REASON = (
     "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
     " it tunable if the application reads the variable"
 )
-# Default of Node.js. The default of `max_old_space_size` depends on the host.
+# Defaults of Node.js, without `max_old_space_size`, whose default depends on the host.
 _DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
@@ -79,7 +79,6 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
 
 
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
-    """Return the words in a unit's command."""
     exec_start = unit_files.find_exec_start(host.tree, unit)
     return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
 

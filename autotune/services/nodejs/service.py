@@ -98,8 +98,8 @@ OPTIONS_BY_PARAMETER = {
     "max_old_space_size": "--max-old-space-size",
 }
 
-# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with these
-# variables, and without a program to run.
+# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with the variables,
+# and without a program to run.
 _VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node

@@ -99,7 +99,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(name, directive, notation, insertion=insertion)
     for name, default in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these directives if `pm` is `dynamic`. If the host's file sets another `pm`,
-        # autotune writes them only in configurations with `dynamic`.
+        # autotune writes the directives only in configurations with `dynamic`.
         insertion = DirectiveInsertion(
             default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
         )

@@ -105,7 +105,7 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
 
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
-    """Return the content of a file, or an empty configuration if it is missing."""
+    """Return the directives of a file, or an empty configuration for a missing file."""
     return (
         read_config(tree, path, parse_directives)
         if path in tree.files
@@ -176,7 +176,7 @@ def _explain_jit(parameter: Parameter, path: str) -> str:
 
 
 def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
-    """Return the values in this PHP's other files, and an error if a file is unreadable.
+    """Return the values in the PHP build's other files, and an error if a file is unreadable.
 
     Only the last value of a name takes effect, except that all values of ``zend_extension`` do.
     """
@@ -198,7 +198,7 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
         for unread, reason in config.unread_files.items():
             return {}, f"{unread} cannot be read: {reason}"
         for placed in config.directives:
-            # Sections with these names apply only to certain paths or hosts.
+            # PATH and HOST sections apply only to certain paths or hosts.
             if not placed.block.upper().startswith(("PATH", "HOST")):
                 extension = values.get(placed.name, "") if placed.name == "zend_extension" else ""
                 values[placed.name] = " ".join(filter(None, (extension, *placed.words)))

@@ -14,7 +14,7 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.php_ini.service import build_status_command
 
-MIN_MISSES = 100  # per reading; fewer misses are scripts that are loaded for the first time
+MIN_MISSES = 100  # per reading; fewer misses come from scripts that are loaded for the first time
 MIN_MISS_SHARE = 0.05  # share of requested scripts that are not in the cache
 MIN_FREE_SHARE = 0.05  # share of OPcache's memory; if less is free, the next script may not fit
 TOTAL_COUNTERS = ("hits", "misses", "oom_restarts", "hash_restarts")
@@ -80,8 +80,8 @@ DIAGNOSIS = Diagnosis(
         ),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
     },
-    # A full OPcache rejects scripts. This rule precedes the one about busy CPUs, because compiling
-    # these scripts keeps the CPUs busy.
+    # A full OPcache rejects scripts. This rule precedes the rule about busy CPUs, because compiling
+    # rejected scripts keeps the CPUs busy.
     refusal_rules=(_detect_full_cache,),
     cache_rules=(STRING_BUFFER_RULE,),
 )

@@ -89,7 +89,7 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
 # Pools run under other accounts, which must be able to read the script. Only the script's owner can
-# write to it.
+# change the script.
 _TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
@@ -220,7 +220,7 @@ def parse_effective(text: str) -> Settings:
     """
     printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values = _convert_directives(printed_values)
-    # The memory that is actually mapped counts, not the requested size.
+    # Return the size of the memory that is actually mapped, not the requested size.
     sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, sizes)):
         values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])

@@ -17,7 +17,7 @@ from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Post
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, split_lines
 
-# A quote inside a value is doubled, or a backslash precedes it.
+# A quote inside a value is doubled, or a backslash precedes the quote.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*(?:(?P<name>[A-Za-z_][\w.$]*)[^\S\n]*(?:=[^\S\n]*|(?<=[^\S\n]))"""
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
@@ -92,7 +92,7 @@ def _find_value(config: Config, name: str, default: str) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter.
+    """Yield a tunable for every parameter.
 
     Missing parameters are added at the end of the main file. Settings from the command line or from
     `ALTER SYSTEM` are not tuned.
@@ -126,7 +126,6 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
-    """Return a parameter's default in this version."""
     first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major_version = version.partition(".")[0]
     has_changed = is_uint(major_version) and int(major_version) >= first_version

@@ -253,7 +253,7 @@ class Postgresql(Service):
             "effective_cache_size": memory_kb * 3 // 4 // 1024,
             "maintenance_work_mem": min(memory_kb // 16 // 1024, 8192),
             "work_mem": max((memory_kb - shared_buffers_kb) // ((connections + workers) * 3), 4096),
-            # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 means 1/32 of
+            # PGTune uses 3 % of shared_buffers, but 16 MB if this share exceeds 14 MB. -1 means 1/32 of
             # shared_buffers.
             "wal_buffers": 16 if 3 * shared_buffers_kb // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",

@@ -70,8 +70,8 @@ _VALUE_OPTIONS = frozenset(
         "help",
     )
 )
-# The command options that set each parameter. Without such an option, an environment variable may
-# set it.
+# The command options that set each parameter. Without such an option, an environment variable may set
+# the parameter.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
     "min_threads": ("--threads",),
@@ -129,7 +129,6 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:
-    """Return the path of Puma's configuration file."""
     unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
     directory = command.last_word("--dir") or unit_directory
     names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))

@@ -1,7 +1,7 @@
 """Puma with a user's configuration file.
 
-Started with its unit's own command, Puma can print its options and exit before it listens. Puma
-does not load the application for this.
+Started with its unit's own command, Puma can print its options and exit before it listens. For this
+output, Puma does not load the application.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ SERVICES = (Puma(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the options that Puma printed. The second occurrence of an option takes effect."""
+    """Return the options that Puma printed. The last occurrence of an option takes effect."""
     printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
     return {name: int(value) for name, value in printed_values if name in PRINTED_PARAMETERS}
 

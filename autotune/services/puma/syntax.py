@@ -51,8 +51,8 @@ _MAX_VARIABLE_DEPTH = 4  # maximum depth of variables that refer to other variab
 
 
 def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
-    """Return calls by name, with ``threads`` as ``min_threads`` and ``max_threads``, and
-    assignments as ``name=``.
+    """Return each call as a directive with the call's name, and each assignment as ``name=``. A call of
+    ``threads`` becomes ``min_threads`` and ``max_threads``.
 
     A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
@@ -72,7 +72,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
             continue
         enclosing_blocks = blocks.within
         if change := _CHANGE_PATTERN.match(code):
-            # This is a second assignment, so the value of the variable is uncertain.
+            # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
             name = Word(f"{change['name']}=", start + change.start("name"))
             directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
         elif statement := _STATEMENT_PATTERN.fullmatch(code):
@@ -111,7 +111,7 @@ class _BlockStack:
                 self._open.append(("end", first_word, start))
                 open_loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
-                # At the start of an expression, a keyword opens a block. Elsewhere, it is a
+                # At the start of an expression, a keyword opens a block. Elsewhere, the keyword is a
                 # condition.
                 is_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 

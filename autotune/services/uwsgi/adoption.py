@@ -48,8 +48,8 @@ def _find_selected_section(tree: FileTree, unit: str) -> str:
 
 
 def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield units with the files of their applications. The files are in the unit's command, in an
-    emperor's vassal directory, or in Debian's directory.
+    """Yield units with the files of their applications. The unit's command lists the files, or an
+    emperor's vassal directory or Debian's directory contains them.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
         words = _list_command_words(host.tree, unit)

@@ -11,7 +11,8 @@ GUIDE_DOCS = "varnish-cache.org, Users Guide"
 build_varnish_option = partial(on_restart, source=MANUAL)
 build_timeout = partial(on_restart, source=MANUAL, unit="s", log=True)
 
-# The minimum number of threads comes first: each `-p` must be consistent with those before it.
+# The minimum number of threads comes first: each `-p` must be consistent with the `-p` options before
+# it.
 PARAMETERS = with_guidance((
     on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",

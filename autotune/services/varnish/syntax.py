@@ -18,7 +18,7 @@ _BACKEND_PATTERN = re.compile(
 
 
 def is_program(word: Word) -> bool:
-    """True if a word in a command is varnishd. Programs such as ``nice`` may precede it."""
+    """True if a word in a command is varnishd. Programs such as ``nice`` may precede varnishd."""
     return basename(word.text.lstrip("-@:+!")) == "varnishd"
 
 
