@@ -29,7 +29,7 @@ from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
-from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
+from autotune.simulate.topology import GIB, ChainTopology, build_topology, is_modelled
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts
@@ -227,7 +227,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
     """Fix the parameters that the model ignores, and return the new space and their number."""
-    unmodelled_names = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
+    unmodelled_names = {d.name for d in space.tunable_dimensions if not is_modelled(model, d.name)}
     dimensions = tuple(
         d
         if d.name not in unmodelled_names

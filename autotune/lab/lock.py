@@ -22,13 +22,13 @@ _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=(
 
 
 @contextlib.contextmanager
-def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
+def lock_lab(lab_names: LabNames, *, create: bool) -> Iterator[None]:
     """Lock the lab's directory. With ``create``, the directory is created first, and removed at the
     end if it is empty.
 
     Raises ``LockedError`` if another process holds the lock.
     """
-    handle = _lock_directory(names.directory, create=create)
+    handle = _lock_directory(lab_names.directory, create=create)
     if handle is None:
         yield  # without its directory, a lab has no processes, but links and control groups may remain
         return
@@ -37,7 +37,7 @@ def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
             yield
     finally:
         with contextlib.suppress(OSError):
-            names.directory.rmdir()  # fails unless the directory is empty
+            lab_names.directory.rmdir()  # fails unless the directory is empty
         os.close(handle)
 
 
@@ -76,7 +76,7 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
             if create:
                 continue  # a concurrent `down` removed the empty directory
             return None
-        if _is_locked(handle, directory):
+        if _try_lock(handle, directory):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:
@@ -87,7 +87,7 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
         time.sleep(0.02)
 
 
-def _is_locked(handle: int, directory: Path) -> bool:
+def _try_lock(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # If the previous holder has removed the directory, this lock is on a deleted directory.
@@ -96,14 +96,16 @@ def _is_locked(handle: int, directory: Path) -> bool:
         return False
 
 
-def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
+def run_checked(
+    argv: Sequence[str], *, input_text: str | None = None, timeout: float = 30.0
+) -> str:
     """Run ``argv`` and return its output. Raises ``AutotuneError`` with the command's error text on
     failure.
     """
     try:
         command_result = subprocess.run(
             argv,
-            input=text,
+            input=input_text,
             capture_output=True,
             text=True,
             timeout=timeout,

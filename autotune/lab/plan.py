@@ -55,10 +55,10 @@ class LabNames:
     ssh_config: Path
     machines_directory: Path
 
-    def link_name(self, number: int) -> str:
+    def format_link_name(self, number: int) -> str:
         return f"{self.link_prefix}{number}"
 
-    def machine_directory(self, host: str) -> Path:
+    def get_machine_directory(self, host: str) -> Path:
         return self.machines_directory / host
 
 
@@ -91,14 +91,14 @@ class LabPlan:
     gateway: IPv4Address
 
     def find_host(self, name: str) -> LabHost:
-        hosts = {host.name: host for host in self.hosts}
-        if name not in hosts:
+        hosts_by_name = {host.name: host for host in self.hosts}
+        if name not in hosts_by_name:
             raise AutotuneError(
-                f"the lab contains no host {name}", hint="its hosts are " + ", ".join(hosts)
+                f"the lab contains no host {name}", hint="its hosts are " + ", ".join(hosts_by_name)
             )
-        return hosts[name]
+        return hosts_by_name[name]
 
-    def interface_address(self, address: str) -> str:
+    def format_interface_address(self, address: str) -> str:
         """Return ``address`` with the subnet's prefix length, for a network interface."""
         return f"{address}/{self.network.prefixlen}"
 
@@ -138,10 +138,10 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     for host in hosts:
         _check_host(host)
     for field_name in ("name", "address"):
-        values = [getattr(host, field_name) for host in hosts]
-        for value in values:
-            if values.count(value) > 1:
-                raise AutotuneError(f"two lab hosts share the {field_name} {value}")
+        field_values = [getattr(host, field_name) for host in hosts]
+        for field_value in field_values:
+            if field_values.count(field_value) > 1:
+                raise AutotuneError(f"two lab hosts share the {field_name} {field_value}")
     return hosts
 
 
@@ -174,17 +174,17 @@ def write_plan(plan: LabPlan) -> None:
     durable_files.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 
-def read_plan(names: LabNames) -> LabPlan | None:
+def read_plan(lab_names: LabNames) -> LabPlan | None:
     """Return the recorded plan, or ``None`` if no lab exists."""
     try:
-        text = names.plan_file.read_text(encoding="utf-8")
+        plan_text = lab_names.plan_file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return decode_plan(json.loads(text), names)
+        return decode_plan(json.loads(plan_text), lab_names)
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
-            f"{names.plan_file} cannot be read: {error}",
+            f"{lab_names.plan_file} cannot be read: {error}",
             hint="run `autotune lab down`, which can remove the lab without this file",
         ) from None
 
@@ -199,14 +199,14 @@ def encode_plan(plan: LabPlan) -> dict[str, Any]:
     }
 
 
-def decode_plan(record: dict[str, Any], names: LabNames) -> LabPlan:
+def decode_plan(record: dict[str, Any], lab_names: LabNames) -> LabPlan:
     """Return the plan in a record from ``encode_plan``. Raises ``ValueError``, ``KeyError`` or
     ``TypeError``.
     """
     if record["schema"] != _SCHEMA_VERSION:
         raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
     return LabPlan(
-        names,
+        lab_names,
         tuple(LabHost(**host) for host in record["hosts"]),
         IPv4Network(record["network"]),
         IPv4Address(record["gateway"]),

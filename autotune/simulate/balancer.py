@@ -72,7 +72,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
     event_method = hosts.read_text(settings, "nginx.use", "epoll")
     # A request needs two connections: one to the client and one to the web tier.
-    slots = workers * min(connections, hosts.nofile) / 2.0
+    available_slots = workers * min(connections, hosts.nofile) / 2.0
     needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0)
@@ -83,7 +83,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
         1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     )
     evenness_share = (
-        compute_served_share(needed_connections, slots)
+        compute_served_share(needed_connections, available_slots)
         / table_cost
         / NGINX_REFERENCE_SHARE
         * _compute_minor_effects(hosts, settings)
@@ -111,8 +111,8 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
 def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
     """Return the combined factor of parameters that each change the capacity by about 1 %."""
 
-    def read_switch(name: str, *, stock: bool = False) -> bool:
-        return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
+    def read_switch(switch_name: str, *, stock_value: bool = False) -> bool:
+        return bool(settings.get(f"{hosts.tier}.nginx.{switch_name}", stock_value))
 
     idle_connections = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
     reuse_effect = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
@@ -130,7 +130,7 @@ def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
 def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
     processes = hosts.read_number(settings, "apache.ServerLimit", 6)
     threads = hosts.read_number(settings, "apache.ThreadsPerChild", 25)
-    slots = min(
+    available_slots = min(
         processes * threads,
         hosts.read_number(settings, "apache.MaxRequestWorkers", processes * threads),
         hosts.nofile * processes / 2.0,
@@ -145,7 +145,7 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
             hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / cpu_seconds, cpu_seconds
         ),
         APACHE_EVENNESS
-        * compute_served_share(needed_workers, slots)
+        * compute_served_share(needed_workers, available_slots)
         / cost_factor
         / APACHE_REFERENCE_SHARE,
         _compute_backlog_size(hosts, settings, "apache.ListenBacklog"),
@@ -153,6 +153,6 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
     )
 
 
-def _compute_backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
+def _compute_backlog_size(hosts: TierHosts, settings: Settings, backlog_parameter: str) -> float:
     somaxconn = hosts.read_number(settings, "sysctl.net.core.somaxconn", 4096)
-    return min(somaxconn, hosts.read_number(settings, name, 511))
+    return min(somaxconn, hosts.read_number(settings, backlog_parameter, 511))

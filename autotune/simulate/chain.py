@@ -145,19 +145,19 @@ def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
     return np.asarray(gammaincc(gamma_shape, limits))
 
 
-def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of an increasing ``function``, with a relative error of 1e-4 (regula falsi,
-    Illinois variant).
+def _find_root(increasing_function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the root of ``increasing_function``, with a relative error of 1e-4 (regula falsi, Illinois
+    variant).
     """
-    lower_value, upper_value = function(low), function(high)
+    lower_value, upper_value = increasing_function(low), increasing_function(high)
     while high - low > 1e-4 * high:
         middle = (low * upper_value - high * lower_value) / (upper_value - lower_value)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
-        value = function(middle)
-        if value <= 0.0:
-            low, lower_value, upper_value = middle, min(value, -1e-9), upper_value / 2.0
+        function_value = increasing_function(middle)
+        if function_value <= 0.0:
+            low, lower_value, upper_value = middle, min(function_value, -1e-9), upper_value / 2.0
         else:
-            high, upper_value, lower_value = middle, value, lower_value / 2.0
+            high, upper_value, lower_value = middle, function_value, lower_value / 2.0
     return low
 
 
@@ -171,12 +171,12 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         settings,
         cache_count=cache_count,
         missed_keys=missed_keys,
-        evenness=evenness,
+        evenness_share=evenness,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
-    processes = web_model.process_count * topology.web.count
+    process_count = web_model.process_count * topology.web.count
     backing_model = build_cache_and_store(
-        topology, settings, processes=processes, missed_keys=missed_keys
+        topology, settings, process_count=process_count, missed_keys=missed_keys
     )
     killed_share = 1.0 - compute_memory_success_share(
         topology.web, web_model.memory_bytes
@@ -234,29 +234,29 @@ def find_cache_cause(
     """Return the cache's shortage if more memory for the cache would raise the capacity; otherwise
     return ``shortage``.
     """
-    cache = topology.cache
-    needed_bytes = topology.data.pairs * ITEM_BYTES / cache.count
-    megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache.memory) / 2**20
+    cache_hosts = topology.cache
+    needed_bytes = topology.data.pairs * ITEM_BYTES / cache_hosts.count
+    megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache_hosts.memory) / 2**20
     relieved_chain = build_chain(
-        topology, {**settings, f"{cache.tier}.memcached.memory": megabytes}
+        topology, {**settings, f"{cache_hosts.tier}.memcached.memory": megabytes}
     )
-    gain = relieved_chain.slowest_station.max_rate / chain.slowest_station.max_rate
-    if relieved_chain.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
+    capacity_gain = relieved_chain.slowest_station.max_rate / chain.slowest_station.max_rate
+    if relieved_chain.missed_keys >= chain.missed_keys or capacity_gain < MIN_GAIN:
         return shortage
     evidence = (
         f"{chain.missed_keys:.1f} keys per request miss, and {shortage.tier}.{shortage.service} waits"
-        f" for them: with more memory, the stack would serve about {gain:.1f} × as many requests"
+        f" for them: with more memory, the stack would serve about {capacity_gain:.1f} × as many requests"
         " (modelled): raise memory"
     )
     waiting_shortage = RelatedShortage(shortage.tier, shortage.service, shortage.resource)
     return Bottleneck(
-        cache.tier,
+        cache_hosts.tier,
         "memcached",
-        cache.host_names[0],
+        cache_hosts.host_names[0],
         Resource.CACHE,
         evidence,
         shortage.confidence,
-        gain=round(gain, 2),
+        gain=round(capacity_gain, 2),
         related=(waiting_shortage,),
     )
 
@@ -269,19 +269,19 @@ def find_bottleneck(
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(error_shares.values()) > slo.errors:
         loss_kind = max(error_shares, key=lambda name: error_shares[name])
-        station_index, resource, reason = LOSS_BOTTLENECKS[loss_kind]
-        hosts, station = tiers[station_index], chain.stations[station_index]
+        station_index, resource, loss_reason = LOSS_BOTTLENECKS[loss_kind]
+        tier_hosts, station = tiers[station_index], chain.stations[station_index]
         evidence = (
-            f"{reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
+            f"{loss_reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
         )
-        service = hosts.service if hosts is topology.web else station.service
+        service = tier_hosts.service if tier_hosts is topology.web else station.service
     else:
         station = chain.slowest_station
-        hosts = next(tier for tier in tiers if tier.tier == station.tier)
+        tier_hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
             f"{station.limit_reason}: {100 * min(1.0, station.compute_utilisation(rate)):.0f} % at "
             f"{rate:,.0f} requests/s, "
             f"100 % at {station.max_rate:,.0f} (modelled)"
         )
-    return Bottleneck(hosts.tier, service, hosts.host_names[0], resource, evidence, 1.0)
+    return Bottleneck(tier_hosts.tier, service, tier_hosts.host_names[0], resource, evidence, 1.0)

@@ -48,17 +48,19 @@ class SimulatedStack:
 
     def __post_init__(self) -> None:
         self._chain: StationChain | None = None
-        edges = {
+        bin_edges = {
             *np.arange(1, round(FINE_BINS_SECONDS * 1000) + 1) / 1000.0,
             self.slo.limit,
             self.timeout,
         }
-        edges |= set(
+        bin_edges |= set(
             np.arange(FINE_BINS_SECONDS + COARSE_BIN_SECONDS, self.timeout, COARSE_BIN_SECONDS)
             .round(6)
             .tolist()
         )
-        self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
+        self._edges: Array = np.array(
+            sorted(e for e in bin_edges if e <= self.timeout), dtype=float
+        )
 
     def deploy(self, settings: Settings) -> str | None:
         """Apply ``settings``, and return ``None``. If the software refuses the settings, return the
@@ -129,18 +131,22 @@ class SimulatedStack:
         outcome_shares = np.concatenate(
             [answered_shares, failed_shares, [(1.0 - lost_share) * late_shares[-1]]]
         ).clip(0.0)
-        counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
+        outcome_counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
         bin_count = len(self._edges)
         error_kinds = [*error_shares, "timeout"]
-        errors = {k: int(n) for k, n in zip(error_kinds, counts[bin_count:], strict=True) if n}
-        histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
-        late_count = int(counts[self._limit_bin + 1 : bin_count].sum())
+        error_counts = {
+            k: int(n) for k, n in zip(error_kinds, outcome_counts[bin_count:], strict=True) if n
+        }
+        histogram = {
+            float(e): int(n) for e, n in zip(self._edges, outcome_counts, strict=False) if n
+        }
+        late_count = int(outcome_counts[self._limit_bin + 1 : bin_count].sum())
         return Reading(
             rate=rate,
             seconds=seconds,
             intended=intended_requests,
-            violations=late_count + sum(errors.values()),
-            errors=errors,
+            violations=late_count + sum(error_counts.values()),
+            errors=error_counts,
             histogram=histogram,
             truncated=truncated,
         )
@@ -150,7 +156,7 @@ def _compute_host_usages(
     topology: ChainTopology, chain: StationChain, offered_rate: float, seconds: float
 ) -> dict[str, HostUsage]:
     """Return each host's usage during a reading, as the host's counters would show it."""
-    usages: dict[str, HostUsage] = {}
+    usage_by_host: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):
         queue_length = (
@@ -159,7 +165,7 @@ def _compute_host_usages(
             * seconds
             / 2.0
         )
-        requests_inside = (
+        requests_at_station = (
             min(offered_rate, station.max_rate)
             * station.compute_time_spent(offered_rate, 0.995).mean
         )
@@ -168,7 +174,7 @@ def _compute_host_usages(
             offered_rate * station.service_seconds / hosts.total_cpus,
             station.compute_utilisation(offered_rate),
         )
-        load_average = (requests_inside + queue_length) / hosts.count
+        load_average = (requests_at_station + queue_length) / hosts.count
         host_usage = HostUsage(
             cpu=round(busy_share, 4),
             steal=0.0,
@@ -179,8 +185,8 @@ def _compute_host_usages(
             time_wait=0,
             network=0.0,
         )
-        usages |= dict.fromkeys(hosts.host_names, host_usage)
-    return usages
+        usage_by_host |= dict.fromkeys(hosts.host_names, host_usage)
+    return usage_by_host
 
 
 # Virtual seconds of a reload, and of a restart until the tier responds again.
@@ -235,5 +241,5 @@ class SimulatedFleet(Fleet):
             self._deployed_settings
         ):
             return Action.RESTART
-        changed = list_changed_parameters(instance, self._deployed_settings, settings)
-        return max((parameter.action for parameter in changed), default=Action.NONE)
+        changed_parameters = list_changed_parameters(instance, self._deployed_settings, settings)
+        return max((parameter.action for parameter in changed_parameters), default=Action.NONE)

@@ -45,12 +45,12 @@ class TierHosts:
         """Return the deployment that the tier uses with ``settings``."""
         return str(settings.get(f"{self.tier}.service", self.service))
 
-    def read_number(self, settings: Settings, name: str, default: float) -> float:
-        """Return a parameter's value in ``settings``; ``name`` does not include the tier's name."""
-        return float(settings.get(f"{self.tier}.{name}", default))
+    def read_number(self, settings: Settings, parameter: str, default: float) -> float:
+        """Return a parameter's value in ``settings``; ``parameter`` does not include the tier's name."""
+        return float(settings.get(f"{self.tier}.{parameter}", default))
 
-    def read_text(self, settings: Settings, name: str, default: str) -> str:
-        return str(settings.get(f"{self.tier}.{name}", default))
+    def read_text(self, settings: Settings, parameter: str, default: str) -> str:
+        return str(settings.get(f"{self.tier}.{parameter}", default))
 
 
 @dataclass(frozen=True)
@@ -71,26 +71,26 @@ TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "st
 
 def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
     """Return the chain of a target. Raises TargetError if a kind of tier is missing or occurs twice."""
-    tiers: dict[str, TierHosts] = {}
+    hosts_by_field: dict[str, TierHosts] = {}
     deployments = catalogue_of(target_file.target).deployments
-    for name, tier in target_file.target.tiers.items():
+    for tier_name, tier in target_file.target.tiers.items():
         roles = {role for _, role in deployments[tier.service[0]]}
         tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
-        if tier_field is None or tier_field in tiers:
+        if tier_field is None or tier_field in hosts_by_field:
             problem = (
                 "it is the second of its kind"
                 if tier_field
                 else "the model does not cover its kind"
             )
             raise target_file.document.build_error(
-                ["tiers", name],
-                f"tier {name} cannot be simulated: {problem}",
+                ["tiers", tier_name],
+                f"tier {tier_name} cannot be simulated: {problem}",
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
                 "Remove `simulated:` to use other hosts",
             )
         host_facts = [facts[host] for host in tier.hosts]
-        tiers[tier_field] = TierHosts(
-            tier=name,
+        hosts_by_field[tier_field] = TierHosts(
+            tier=tier_name,
             service=tier.service[0],
             count=len(tier.hosts),
             cpus=min(machine.cpus for machine in host_facts),
@@ -99,12 +99,12 @@ def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> C
             given_names=tier.hosts,
         )
     if missing_tiers := [
-        title for tier_field, title in TIER_TITLES.items() if tier_field not in tiers
+        title for tier_field, title in TIER_TITLES.items() if tier_field not in hosts_by_field
     ]:
         raise target_file.document.build_error(
             ["tiers"], f"a simulated stack needs a tier of each kind: {missing_tiers[0]} is missing"
         )
-    return ChainTopology(**tiers, data=target_file.target.data)
+    return ChainTopology(**hosts_by_field, data=target_file.target.data)
 
 
 MODELLED_PARAMETERS = {
@@ -151,7 +151,7 @@ MODELLED_PARAMETERS = {
 }
 
 
-def has_effect(topology: ChainTopology, name: str) -> bool:
+def is_modelled(topology: ChainTopology, name: str) -> bool:
     """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
     parameter_name = ParameterName.parse(name)
     return any(

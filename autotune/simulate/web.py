@@ -75,19 +75,19 @@ def build_web_model(
     *,
     cache_count: int,
     missed_keys: float,
-    evenness: float,
+    evenness_share: float,
     wait_seconds: float = 0.0,
 ) -> WebModel:
     """Return the model of the web tier.
 
     ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
     come from the store. A request occupies a process while it waits ``wait_seconds`` seconds for the
-    missed keys. ``evenness`` is the fraction of the capacity that remains if the balancer distributes
-    requests unevenly.
+    missed keys. ``evenness_share`` is the fraction of the capacity that remains if the balancer
+    distributes requests unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
     build_model = _build_prefork if is_apache else _build_fpm
-    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness)
+    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness_share)
     return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
@@ -95,19 +95,19 @@ def _limit_to_processes(hosts: TierHosts, web_model: WebModel, wait_seconds: flo
     """Return the station with its rate limited by processes that wait for the store (Little's law)."""
     station = web_model.station
     occupied_seconds = wait_seconds + station.service_seconds
-    rate = web_model.process_count * hosts.count / occupied_seconds
-    if wait_seconds <= 0.0 or rate >= station.max_rate:
+    process_rate = web_model.process_count * hosts.count / occupied_seconds
+    if wait_seconds <= 0.0 or process_rate >= station.max_rate:
         return station
     return replace(
         station,
-        max_rate=rate,
+        max_rate=process_rate,
         resource=Resource.WORKERS,
         limit_reason="processes in use, waiting for the store",
     )
 
 
 def _build_station(
-    hosts: TierHosts, service: str, rate: float, cpu_seconds: float, limit_reason: str | None
+    hosts: TierHosts, service: str, max_rate: float, cpu_seconds: float, limit_reason: str | None
 ) -> QueueStation:
     """Return the station; ``limit_reason`` describes the exhausted resource, and is ``None`` for
     CPU.
@@ -117,7 +117,7 @@ def _build_station(
         hosts.tier,
         service,
         hosts.total_cpus,
-        rate,
+        max_rate,
         cpu_seconds,
         resource,
         limit_reason or "CPUs busy",
@@ -125,39 +125,47 @@ def _build_station(
 
 
 def _compute_request_cpu_seconds(
-    hosts: TierHosts, cache_count: int, processes: float, missed_keys: float
+    hosts: TierHosts, cache_count: int, process_count: float, missed_keys: float
 ) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
     host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
-    connections = processes * hosts.count * cache_count / 1000.0
+    thousand_connections = process_count * hosts.count * cache_count / 1000.0
     cpu_seconds = PHP_CPU_SECONDS * (
         1.0
         + FAN_OUT_COST * (cache_count - 1)
-        + CONNECTION_COST * connections**2
+        + CONNECTION_COST * thousand_connections**2
         + 0.001 * missed_keys
     )
     return cpu_seconds * hosts.count / host_factor
 
 
 def _build_prefork(
-    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
+    hosts: TierHosts,
+    settings: Settings,
+    cache_count: int,
+    missed_keys: float,
+    evenness_share: float,
 ) -> WebModel:
-    processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
+    process_count = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
     process_share = compute_served_share(
-        PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS
+        PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, process_count, PREFORK_SHARPNESS
     )
     cpu_seconds = _compute_request_cpu_seconds(
-        hosts, cache_count, processes, missed_keys
+        hosts, cache_count, process_count, missed_keys
     ) * _compute_replacement_factor(max_requests)
-    rate = hosts.total_cpus * process_share / cpu_seconds * evenness
+    max_rate = hosts.total_cpus * process_share / cpu_seconds * evenness_share
     limit_reason = "prefork processes in use" if process_share < 0.9 else None
-    station = _build_station(hosts, "apache", rate, cpu_seconds, limit_reason)
-    return WebModel(station, processes, processes * CHILD_BYTES)
+    station = _build_station(hosts, "apache", max_rate, cpu_seconds, limit_reason)
+    return WebModel(station, process_count, process_count * CHILD_BYTES)
 
 
 def _build_fpm(
-    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
+    hosts: TierHosts,
+    settings: Settings,
+    cache_count: int,
+    missed_keys: float,
+    evenness_share: float,
 ) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
@@ -187,10 +195,10 @@ def _build_fpm(
     scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
     limit_reason = scarcest_name if share_by_limit[scarcest_name] < 0.9 else None
     served_cpus = hosts.total_cpus * children_share * connection_share * manager_share
-    rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
+    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness_share
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
-        _build_station(hosts, "php_fpm", rate, cpu_seconds, limit_reason),
+        _build_station(hosts, "php_fpm", max_rate, cpu_seconds, limit_reason),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"
@@ -239,47 +247,51 @@ class BackingModel:
     unconnected_share: float = 0.0
 
 
-def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> float:
+def count_missed_keys(cache_hosts: TierHosts, data_set: Data, settings: Settings) -> float:
     """Return the number of a request's keys that are not cached.
 
     Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
     f ** (1 − skew) of the requests.
     """
-    megabytes = cache.read_number(settings, "memcached.memory", 64)
-    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
+    megabytes = cache_hosts.read_number(settings, "memcached.memory", 64)
+    cached_share = min(1.0, cache_hosts.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
     return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
 def build_cache_and_store(
-    topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
+    topology: ChainTopology, settings: Settings, *, process_count: float, missed_keys: float
 ) -> BackingModel:
-    """Return the models of cache and store for ``processes`` web processes, each with a connection to
+    """Return the models of cache and store for ``process_count`` web processes, each with a connection to
     every cache host.
     """
-    cache, store, data_set = topology.cache, topology.store, topology.data
+    cache_hosts, store_hosts, data_set = topology.cache, topology.store, topology.data
     allowed_connections = min(
-        cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0
+        cache_hosts.read_number(settings, "memcached.connections", 1024), cache_hosts.nofile - 100.0
     )
-    cpu_per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)
+    cpu_per_request = GET_CPU_SECONDS * (
+        GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache_hosts.count
+    )
     cpu_per_request *= data_set.keys_per_request / 100.0
-    threads = cache.read_number(settings, "memcached.threads", 4)
-    busy_threads = min(threads, cache.cpus) / (
-        1.0 + LOCK_WAIT_COST * max(0.0, threads - cache.cpus)
+    threads = cache_hosts.read_number(settings, "memcached.threads", 4)
+    busy_threads = min(threads, cache_hosts.cpus) / (
+        1.0 + LOCK_WAIT_COST * max(0.0, threads - cache_hosts.cpus)
     )
     cpu_seconds = cpu_per_request * (
-        1.0 + CACHE_CONNECTION_COST * min(processes, allowed_connections) / 1000.0
+        1.0 + CACHE_CONNECTION_COST * min(process_count, allowed_connections) / 1000.0
     )
-    store_speed = min(1.0, store.cpus)
+    store_speed = min(1.0, store_hosts.cpus)
     batch_seconds = (STORE_REQUEST_SECONDS + STORE_KEY_SECONDS * missed_keys) / store_speed
     return BackingModel(
         QueueStation(
-            cache.tier,
+            cache_hosts.tier,
             "memcached",
-            busy_threads * cache.count,
+            busy_threads * cache_hosts.count,
             busy_threads / cpu_seconds,
             cpu_seconds,
         ),
-        QueueStation(store.tier, "redis", 1.0, store.count / batch_seconds, batch_seconds),
+        QueueStation(
+            store_hosts.tier, "redis", 1.0, store_hosts.count / batch_seconds, batch_seconds
+        ),
         missed_keys,
-        max(0.0, 1.0 - allowed_connections / processes) if processes else 0.0,
+        max(0.0, 1.0 - allowed_connections / process_count) if process_count else 0.0,
     )

@@ -105,7 +105,7 @@ class PointMeasurement:
     repeat: int
 
 
-def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
+def parse_plan_record(record: Mapping[str, Any]) -> SweepPlan:
     """Return the plan from its JSON record."""
     axes = tuple(
         SweepAxis(
@@ -113,11 +113,11 @@ def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
         )
         for axis in record["axes"]
     )
-    fields = {
+    plain_fields = {
         key: record[key] for key in ("title", "settings", "repeat", "seconds", "seed", "keys")
     }
-    hosts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
-    return SweepPlan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
+    host_counts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
+    return SweepPlan(axes=axes, hosts=host_counts, rates=tuple(record["rates"]), **plain_fields)
 
 
 def order_measurements(
@@ -132,10 +132,10 @@ def order_measurements(
     rng = random.Random(plan.seed)  # noqa: S311 # a random order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
-        for hosts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
-            numbers = [point.number for point in points if point.hosts == hosts]
-            point_order = rng.sample(numbers, len(numbers))
-            yield hosts, tuple(PointMeasurement(number, repeat) for number in point_order)
+        for host_counts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
+            point_numbers = [point.number for point in points if point.hosts == host_counts]
+            point_order = rng.sample(point_numbers, len(point_numbers))
+            yield host_counts, tuple(PointMeasurement(number, repeat) for number in point_order)
 
 
 def read_plan(directory: Path) -> SweepPlan:
@@ -144,7 +144,7 @@ def read_plan(directory: Path) -> SweepPlan:
     """
     for record in journal.read_records(directory / "events.jsonl"):
         if record["event"] == "sweep":
-            return plan_from_record(record["plan"])
+            return parse_plan_record(record["plan"])
     raise AutotuneError(f"{directory.name} is a study, not a sweep")
 
 

@@ -92,21 +92,29 @@ def load_results(directory: Path) -> SweepResults:
     for record in records:
         if record["event"] == "swept":
             trials_by_point[record["point"]].append(record["trial"])
-    failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
+    failures_by_trial = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
-        readings: dict[int, list[RecordedReading]] = defaultdict(list)
+        readings_by_trial: dict[int, list[RecordedReading]] = defaultdict(list)
         for reading in load_readings(directory):
             if reading.purpose == SWEEP_PURPOSE:
-                readings[reading.trial].append(reading)
+                readings_by_trial[reading.trial].append(reading)
         results = [
-            _summarize_rate(point, rate, trials_by_point[point.number], readings, failures, target)
+            _summarize_rate(
+                point,
+                rate,
+                trials_by_point[point.number],
+                readings_by_trial,
+                failures_by_trial,
+                target,
+            )
             for point in plan.points
             for rate in plan.rates
         ]
     else:
-        peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
+        peak_records = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [
-            _summarize_capacity(p, trials_by_point[p.number], peaks, failures) for p in plan.points
+            _summarize_capacity(p, trials_by_point[p.number], peak_records, failures_by_trial)
+            for p in plan.points
         ]
     remaining_count = len(plan.points) * plan.repeat - sum(map(len, trials_by_point.values()))
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
@@ -126,71 +134,76 @@ def compute_mean(values: Sequence[float]) -> Mean | None:
 def _summarize_rate(
     point: GridPoint,
     rate: float,
-    trials: Sequence[int],
-    readings: Mapping[int, Sequence[RecordedReading]],
-    failures: Mapping[int, str],
+    trial_numbers: Sequence[int],
+    readings_by_trial: Mapping[int, Sequence[RecordedReading]],
+    failures_by_trial: Mapping[int, str],
     target: Target,
 ) -> Result:
-    samples = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
-    # A reading whose load could not be generated is not evidence about the servers.
-    records_at_rate = [record for record in samples if record.reading.is_valid]
-    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in samples)]
-    failure = _describe_failed_repeats(
-        [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
-    )
-    if not records_at_rate:
-        reasons = (record.limited or record.disturbed for record in samples)
-        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
-    responses = [
-        mean for record in records_at_rate if (mean := compute_mean_seconds(record)) is not None
+    readings_at_rate = [
+        r for trial in trial_numbers for r in readings_by_trial.get(trial, ()) if r.rate == rate
     ]
-    if failure is None and not responses:
+    # A reading whose load could not be generated is not evidence about the servers.
+    valid_readings = [record for record in readings_at_rate if record.reading.is_valid]
+    unmeasured_trials = [
+        t for t in trial_numbers if not any(record.trial == t for record in readings_at_rate)
+    ]
+    failure = _describe_failed_repeats(
+        [failures_by_trial[trial] for trial in unmeasured_trials if trial in failures_by_trial],
+        len(trial_numbers),
+    )
+    if not valid_readings:
+        reasons = (record.limited or record.disturbed for record in readings_at_rate)
+        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
+    mean_response_times = [
+        mean for record in valid_readings if (mean := compute_mean_seconds(record)) is not None
+    ]
+    if failure is None and not mean_response_times:
         failure = "no request got a correct response"
-    elif failure is None and any(record.truncated for record in records_at_rate):
+    elif failure is None and any(record.truncated for record in valid_readings):
         failure = "overloaded: readings were cut short"
-    pooled_reading = Reading.pool([record.reading for record in records_at_rate])
+    pooled_reading = Reading.pool([record.reading for record in valid_readings])
     return Result(
         point,
         rate,
-        response=compute_mean(responses),
-        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in records_at_rate]),
+        response=compute_mean(mean_response_times),
+        throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in valid_readings]),
         p50=pooled_reading.percentile(0.5),
         p99=pooled_reading.percentile(0.99),
         violations=pooled_reading.violation_fraction,
         met=target.slo.objective.is_met(pooled_reading),
-        load=_average_by_tier(records_at_rate, target, "load"),
-        cpu=_average_by_tier(records_at_rate, target, "cpu"),
+        load=_average_by_tier(valid_readings, target, "load"),
+        cpu=_average_by_tier(valid_readings, target, "cpu"),
         failure=failure,
     )
 
 
 def _summarize_capacity(
     point: GridPoint,
-    trials: Sequence[int],
-    peaks: Mapping[int, Record],
-    failures: Mapping[int, str],
+    trial_numbers: Sequence[int],
+    peak_records: Mapping[int, Record],
+    failures_by_trial: Mapping[int, str],
 ) -> Result:
-    """Return a point's capacity; ``peaks`` contains the records of measurements, by trial."""
-    records = [peaks[trial] for trial in trials if trial in peaks]
-    measured_peaks = [record["peak"] for record in records if record["peak"]]
-    limit = next((record["limit"] for record in records if record.get("limit")), None)
-    reasons = [failures[trial] for trial in trials if trial in failures]
-    reasons += [_describe_missing_peak(record) for record in records if not record["peak"]]
+    """Return a point's capacity; ``peak_records`` contains the records of measurements, by trial."""
+    point_records = [peak_records[trial] for trial in trial_numbers if trial in peak_records]
+    measured_peaks = [record["peak"] for record in point_records if record["peak"]]
+    load_limit = next((record["limit"] for record in point_records if record.get("limit")), None)
+    reasons = [failures_by_trial[trial] for trial in trial_numbers if trial in failures_by_trial]
+    reasons += [_describe_missing_peak(record) for record in point_records if not record["peak"]]
     return Result(
         point,
         None,
         peak=compute_mean(measured_peaks),
-        failure=_describe_failed_repeats(reasons, len(trials)),
-        limit=limit,
+        failure=_describe_failed_repeats(reasons, len(trial_numbers)),
+        limit=load_limit,
     )
 
 
-def _describe_missing_peak(record: Record) -> str:
-    limit = record.get("limit")
-    return f"limited by {limit}" if limit else "the SLO is not met at any rate"
+def _describe_missing_peak(peak_record: Record) -> str:
+    load_limit = peak_record.get("limit")
+    return f"limited by {load_limit}" if load_limit else "the SLO is not met at any rate"
 
 
-def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
+def _describe_failed_repeats(reasons: Sequence[str], repeat_count: int) -> str | None:
     """Return the first reason why repeats of a point failed, or ``None`` if no repeat failed.
 
     If some repeats failed, the mean of the others does not represent the point.
@@ -199,8 +212,8 @@ def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None
         return None
     return (
         reasons[0]
-        if len(reasons) == repeats
-        else f"{len(reasons)} of {format_count(repeats, 'repeat')} failed: {reasons[0]}"
+        if len(reasons) == repeat_count
+        else f"{len(reasons)} of {format_count(repeat_count, 'repeat')} failed: {reasons[0]}"
     )
 
 
@@ -214,17 +227,17 @@ def compute_mean_seconds(reading: RecordedReading) -> float | None:
 
 
 def _average_by_tier(
-    readings: Sequence[RecordedReading], target: Target, metric: str
+    readings: Sequence[RecordedReading], target: Target, usage_field: str
 ) -> dict[str, Mean]:
     """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
     means_by_tier: dict[str, Mean] = {}
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         values_by_reading = [
-            [float(getattr(r.hosts[host], metric)) for host in tier.hosts if host in r.hosts]
+            [float(getattr(r.hosts[host], usage_field)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (
             tier_mean := compute_mean([fmean(values) for values in values_by_reading if values])
         ) is not None:
-            means_by_tier[name] = tier_mean
+            means_by_tier[tier_name] = tier_mean
     return means_by_tier

@@ -82,9 +82,9 @@ def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
 def _measure_point(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> None:
-    outcome = ""
+    outcome_text = ""
     if plan.rates:
-        trial, outcome = _offer_rates(context, plan, point, measurement)
+        trial, outcome_text = _measure_at_rates(context, plan, point, measurement)
     else:
         trial = trials.run_trial(
             MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
@@ -93,12 +93,12 @@ def _measure_point(
             None,
         )
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
-    labels = [f"{name} {label}" for name, label in point.labels.items()]
-    labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
+    point_labels = [f"{name} {label}" for name, label in point.labels.items()]
+    point_labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
     planned_order = [planned for _, block in order_measurements(plan) for planned in block]
     progress_text = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
     context.progress.note(
-        f"{progress_text} {', '.join(labels)}: {_describe_outcome(trial) or outcome}"
+        f"{progress_text} {', '.join(point_labels)}: {_describe_outcome(trial) or outcome_text}"
     )
     context.record_time_spent()
 
@@ -112,7 +112,7 @@ def _describe_outcome(trial: Trial) -> str:
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
-def _offer_rates(
+def _measure_at_rates(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> tuple[Trial, str]:
     """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
@@ -125,7 +125,7 @@ def _offer_rates(
     except InfeasibleRule as error:
         candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
     trial = store.begin_trial(Phase.MEASURE, candidate)
-    outcome = ""
+    outcome_text = ""
     if failure is None:
         if isinstance(context.session, LoadSession):
             context.session.check_answers(trials.TrialRecorder(context, trial), is_deployed=False)
@@ -134,10 +134,10 @@ def _offer_rates(
         store.record_failure(trial, failure)
     else:
         try:
-            outcome = _offer_load_at_rates(context, plan, trial, measurement)
+            outcome_text = _offer_load_at_rates(context, plan, trial, measurement)
         except DeployFailed as error:  # servers are not running again yet after an overload
             store.record_failure(trial, error.message)
-    return store.state.find_trial(trial.number), outcome
+    return store.state.find_trial(trial.number), outcome_text
 
 
 def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
@@ -173,9 +173,9 @@ def _offer_load_at_rates(
     )
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
-    seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
+    order_seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome_by_rate: dict[float, str] = {}
-    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
+    for rate in random.Random(order_seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         meets_slo = session.slo.is_met(reading)
         outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"
