@@ -298,10 +298,8 @@ class ProcessHost:
             name: desired.files[path].content or b""
             for path, name in _map_service_paths(instance).items()
         }
-        argv, listen_socket = (
-            instance.service.build_start_command(instance.placement, contents_by_name),
-            instance.service.get_socket(instance.placement),
-        )
+        argv = instance.service.build_start_command(instance.placement, contents_by_name)
+        listen_socket = instance.service.get_socket(instance.placement)
         assert argv is not None
         assert listen_socket is not None
         running_server = self._running.get(instance.name)

@@ -86,33 +86,37 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
 
 def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
     """Return the words between ``<`` and the ``>`` at the end of a line."""
-    first, last = words[0], words[-1]
-    if not last.text.endswith(">"):
-        raise build_syntax_error(text, first.start, f"{first.text} lacks its `>`")
-    words[-1] = Word(last.text[:-1], last.start)
-    words[0] = Word(words[0].text[1:], first.start + 1)
+    first_word, last_word = words[0], words[-1]
+    if not last_word.text.endswith(">"):
+        raise build_syntax_error(text, first_word.start, f"{first_word.text} lacks its `>`")
+    words[-1] = Word(last_word.text[:-1], last_word.start)
+    words[0] = Word(words[0].text[1:], first_word.start + 1)
     inner_words = [word for word in words if word.text]
     if not inner_words:
-        raise build_syntax_error(text, first.start, "a section without a name")
+        raise build_syntax_error(text, first_word.start, "a section without a name")
     return inner_words
 
 
-def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> Config:
+def read_host_config(tree: FileTree, main_file: str, command: Sequence[str] = ()) -> Config:
     """Return the directives that take effect, given the loaded modules and defined variables.
 
     ``command`` contains the words of the command line that starts Apache.
     """
-    match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
-    server_root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
+    root_match = _SERVER_ROOT_PATTERN.search(tree.read_text_or_empty(main_file))
+    server_root = [root_match[1] if root_match else "", *find_option_values(command, "-d")][-1]
     environment = {
         name: value.strip("\"'")
-        for name, value in _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))
+        for name, value in _EXPORT_PATTERN.findall(
+            tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
+        )
     }
     start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(
         tree, server_root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(start_options), "")
     )
-    config = read_config(tree, main, parse_directives, reader.parse_include, applies=reader.applies)
+    config = read_config(
+        tree, main_file, parse_directives, reader.parse_include, applies=reader.applies
+    )
     uncertain_reasons = dict(reader.uncertain)
     if _DIRECTIVE_OPTION_PATTERN.search(start_options):
         uncertain_reasons[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
@@ -164,13 +168,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)
-    main = [layout.main_file, *find_option_values(command, "-f")][-1]
-    config = read_host_config(host.tree, main, command)
+    main_file = [layout.main_file, *find_option_values(command, "-f")][-1]
+    config = read_host_config(host.tree, main_file, command)
     backends, runs_php = _list_backends(config), _runs_php(config)
-    if not runs_php and (module := find_mpm(config)) != "event":
-        yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
+    if not runs_php and (mpm_name := find_mpm(config)) != "event":
+        yield f"Apache with mpm_{mpm_name or 'unknown'} is not tuned in this role"
         return
-    names = (
+    server_names = (
         word.partition(":")[0] for placed in config.find_all("ServerName") for word in placed.words
     )
     running_service = RunningService(
@@ -181,8 +185,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         backends=backends,
         gateway_protocol="fastcgi" if not runs_php and _uses_fastcgi(config) else "",
         gateway_addresses=tuple(_list_fastcgi_addresses(config)),
-        unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
-        hostname=select_hostname(names),
+        unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
+        hostname=select_hostname(server_names),
     )
     yield with_http_port(running_service, "Apache", _list_http_addresses(config), APACHE_PROGRAMS)
 
@@ -202,8 +206,8 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
         address = (placed.words or ("",))[0].strip("\"'")
         port = address.rpartition(":")[2]
         protocol = placed.words[1].lower() if placed.words[1:] else ""
-        sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
-        is_encrypted = any("ssl" in section for section in sections) or port in {
+        section_texts = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
+        is_encrypted = any("ssl" in section for section in section_texts) or port in {
             "443",
             *encrypted_hosts,
         }

@@ -24,8 +24,8 @@ from autotune.services.diagnosis import (
     Diagnosis,
     Resource,
     WorkerPool,
+    build_command_query,
     build_counter_rule,
-    command_query,
 )
 from autotune.services.directives import (
     NUMBER,
@@ -67,9 +67,9 @@ def explain_command_option(option: str, file: str) -> str:
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
-def explain_condition(file: str) -> str:
+def explain_condition(file_path: str) -> str:
     """Return the reason why a parameter that is set only under a condition is not tuned."""
-    return f"{file} sets it conditionally: set it on a line without a condition to tune it"
+    return f"{file_path} sets it conditionally: set it on a line without a condition to tune it"
 
 
 def explain_socket_unit(host: RunningHost, unit: str) -> str:
@@ -135,9 +135,9 @@ def parse_stats(text: str) -> Mapping[str, Any]:
     return stats if isinstance(stats, dict) else {}
 
 
-def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the JSON objects in the list called ``name``, or an empty list."""
-    listed_objects = mapping.get(name)
+def list_objects(json_object: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the JSON objects in the list called ``key``, or an empty list."""
+    listed_objects = json_object.get(key)
     return (
         [item for item in listed_objects if isinstance(item, dict)]
         if isinstance(listed_objects, list)
@@ -152,25 +152,25 @@ def build_diagnosis(
     *,
     killed_workers: tuple[str, str, str],
     connection_changes: tuple[str, ...] = ("backlog+",),
-    counters: Callable[[str], Mapping[str, float]] | None = None,
+    counter_parser: Callable[[str], Mapping[str, float]] | None = None,
 ) -> Diagnosis:
     """Return the diagnosis data of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes and for the number of
     threads per process. ``killed_workers`` describes terminated workers: a counter or kind of log
-    message, a pattern for log lines, and text that follows the count. ``counters`` parses the server's
-    stats.
+    message, a pattern for log lines, and text that follows the count. ``counter_parser`` parses the
+    server's stats.
     """
     complaint_kind, line_pattern, reason = killed_workers
-    pool = WorkerPool(
+    worker_pool = WorkerPool(
         processes_parameter=processes,
         threads_parameter=threads,
         increase_advice=f"raise {processes}, or {threads}",
     )
-    counter_query = counters and command_query(
+    counter_query = counter_parser and build_command_query(
         build_command=service.build_stats_command,
         level_names=frozenset({BUSY_WORKERS}),
-        parse_counters=counters,
+        parse_counters=counter_parser,
         interval_seconds=2.0,
     )
     return Diagnosis(
@@ -185,7 +185,7 @@ def build_diagnosis(
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
         refusal_rules=(build_counter_rule(complaint_kind, reason),),
-        worker_rules=(pool.detect_exhaustion,),
+        worker_rules=(worker_pool.detect_exhaustion,),
     )
 
 
@@ -241,9 +241,9 @@ def _find_running(
         if isinstance(candidate, str):
             yield candidate
             continue
-        unit, config, location = candidate
-        socket = "" if is_uint(location) else location
-        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(location))):
+        unit, config, listen_location = candidate
+        socket = "" if is_uint(listen_location) else listen_location
+        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(listen_location))):
             continue
         if "@." in unit:
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
@@ -253,7 +253,7 @@ def _find_running(
             yield f"{unit}: {skip_reason}, and that is {first_unit}"
             continue
         first_unit = unit if socket else first_unit
-        port = service.port if socket else int(location)
+        port = service.port if socket else int(listen_location)
         yield RunningService(
             host=host,
             key=service.name,
@@ -274,26 +274,33 @@ def tune_parameters(
     """Return edits that tune every parameter at its location. If one number sets several
     parameters, only the first of them is tuned.
     """
-    results, settings = [AdoptionResult()], list[EnvironmentSetting]()
-    owners: dict[Word | tuple[str, str], str] = {}
+    adoption_results, environment_settings = [AdoptionResult()], list[EnvironmentSetting]()
+    owner_by_source: dict[Word | tuple[str, str], str] = {}
     for name, location in locations.items():
-        owner = name
+        owning_parameter = name
         if isinstance(location, Word | EnvironmentSetting):
             value_source = (
                 (location.variable, location.option)
                 if isinstance(location, EnvironmentSetting)
                 else location
             )
-            owner = owners.setdefault(value_source, name)
-        if isinstance(location, str) or owner != name:
-            shared_reason = f"it shares its value with {owner}"
-            results[0].skipped[name] = location if isinstance(location, str) else shared_reason
+            owning_parameter = owner_by_source.setdefault(value_source, name)
+        if isinstance(location, str) or owning_parameter != name:
+            shared_reason = f"it shares its value with {owning_parameter}"
+            adoption_results[0].skipped[name] = (
+                location if isinstance(location, str) else shared_reason
+            )
         elif isinstance(location, EnvironmentSetting):
-            settings.append(location)
+            environment_settings.append(location)
         elif isinstance(location, Word):
             directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
             single_config = replace(config, directives=(directive,))
-            results.append(map_directives(single_config, [Tunable(name, name, NUMBER)], accepts))
+            adoption_results.append(
+                map_directives(single_config, [Tunable(name, name, NUMBER)], accepts)
+            )
         else:
-            results.append(map_directives(config, [location], accepts))
-    return merge_results(*results, unit_environment.tune_variables(environment, settings, accepts))
+            adoption_results.append(map_directives(config, [location], accepts))
+    return merge_results(
+        *adoption_results,
+        unit_environment.tune_variables(environment, environment_settings, accepts),
+    )

@@ -138,16 +138,16 @@ def with_guidance(
     ``decides`` maps each load trait to the parameters that the trait makes decisive. Parameters in
     neither ``capacity`` nor ``small`` are cosmetic.
     """
-    effects = {
+    effects_by_name = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
     safe_ranges = safe or {}
     names_by_trait = {trait: names.split() for trait, names in (decides or {}).items()}
-    named_parameters = set(effects).union(safe_ranges, *names_by_trait.values())
-    if unknown := named_parameters - {parameter.name for parameter in parameters}:
-        raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
+    named_parameters = set(effects_by_name).union(safe_ranges, *names_by_trait.values())
+    if unknown_names := named_parameters - {parameter.name for parameter in parameters}:
+        raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown_names))}")
     return tuple(
         replace(
             parameter,
@@ -159,7 +159,7 @@ def with_guidance(
             ),
         )
         for parameter in parameters
-        for effect, direction in (effects.get(parameter.name, (Effect.COSMETIC, "")),)
+        for effect, direction in (effects_by_name.get(parameter.name, (Effect.COSMETIC, "")),)
     )
 
 
@@ -267,8 +267,8 @@ class Placement:
         """
         if self.adopted_address:
             return self.adopted_address
-        name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
-        return self.choose(name, f"/run/php/autotune-{self.tier}.sock")
+        private_name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        return self.choose(private_name, f"/run/php/autotune-{self.tier}.sock")
 
     @property
     def document_root(self) -> str:

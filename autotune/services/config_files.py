@@ -47,8 +47,8 @@ class _ResolvedPath:
 
 def list_ancestors(directory: str) -> tuple[str, ...]:
     """Return a directory and its parents, starting with ``/``."""
-    words = [word for word in directory.split("/") if word]
-    return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
+    path_parts = [word for word in directory.split("/") if word]
+    return ("/", *("/" + "/".join(path_parts[:depth]) for depth in range(1, len(path_parts) + 1)))
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ class FileTree:
     def _children(self) -> Mapping[str, set[str]]:
         children: dict[str, set[str]] = {}
         for path in (*self.files, *self.links, *self.unread):
-            words = path.split("/")
-            for depth in range(1, len(words)):
-                children.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
+            path_parts = path.split("/")
+            for depth in range(1, len(path_parts)):
+                children.setdefault("/".join(path_parts[:depth]) or "/", set()).add(
+                    path_parts[depth]
+                )
         return children
 
     def resolve(self, path: str) -> str:
@@ -90,28 +92,27 @@ class FileTree:
             return self.unread[resolved_path.target]
         if not resolved_path.last_link:
             return "it does not exist"
-        link = "it" if resolved_path.last_link == path else resolved_path.last_link
+        link_text = "it" if resolved_path.last_link == path else resolved_path.last_link
         if resolved_path.shared_directory:
             return (
-                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
+                f"{link_text} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
                 f" because accounts other than root can write to {resolved_path.shared_directory}"
             )
-        return (
-            f"{link} is a link to {resolved_path.target}, which is missing or not a small text file"
-        )
+        target = resolved_path.target
+        return f"{link_text} is a link to {target}, which is missing or not a small text file"
 
     def find_broken_links(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
         resolve.
         """
-        words = [word for word in normpath(pattern).split("/") if word]
-        literal_words = list(takewhile(lambda word: not set(word) & set("*?["), words))
-        literal_directory = "/" + "/".join(literal_words)
-        paths = [
+        pattern_parts = [word for word in normpath(pattern).split("/") if word]
+        literal_parts = list(takewhile(lambda word: not set(word) & set("*?["), pattern_parts))
+        literal_directory = "/" + "/".join(literal_parts)
+        candidate_paths = [
             literal_directory,
-            *(self._glob_below("/", words) if len(pattern) <= MAX_PATH_BYTES else ()),
+            *(self._glob_below("/", pattern_parts) if len(pattern) <= MAX_PATH_BYTES else ()),
         ]
-        return tuple(path for path in dict.fromkeys(paths) if self._is_broken(path))
+        return tuple(path for path in dict.fromkeys(candidate_paths) if self._is_broken(path))
 
     def is_directory(self, path: str) -> bool:
         """True if a path leads to a directory."""
@@ -160,26 +161,24 @@ class FileTree:
         )
 
     def _follow_links(self, path: str) -> _ResolvedPath:
-        walked_path, link = "/", ""
+        walked_path, last_link = "/", ""
         remaining_words = [word for word in normpath(path).split("/") if word]
         for _ in range(_MAX_LINKS + len(remaining_words)):
             if not remaining_words:
                 break
             current_path = join(walked_path, remaining_words.pop(0))
             if current_path in self.links:
-                link = current_path
+                last_link = current_path
                 if shared_directory := self._find_shared_directory(walked_path):
                     return _ResolvedPath(
-                        join(current_path, *remaining_words), link, shared_directory
+                        join(current_path, *remaining_words), last_link, shared_directory
                     )
                 target = normpath(join(walked_path, self.links[current_path]))
-                walked_path, remaining_words = (
-                    "/",
-                    [*(word for word in target.split("/") if word), *remaining_words],
-                )
+                walked_path = "/"
+                remaining_words = [*(word for word in target.split("/") if word), *remaining_words]
             else:
                 walked_path = current_path
-        return _ResolvedPath(walked_path, link)
+        return _ResolvedPath(walked_path, last_link)
 
     def _find_shared_directory(self, directory: str) -> str:
         """Return the first directory on the path that accounts other than root can write to, or an
@@ -202,7 +201,7 @@ class FileTree:
             raise ConfigSyntaxError("its name contains control characters")
         return config_text.decode(self.files[path])
 
-    def read_or_empty(self, path: str) -> str:
+    def read_text_or_empty(self, path: str) -> str:
         """Return the text of a file, following links, or an empty string for a missing file."""
         return config_text.decode(self.files.get(self.resolve(path), b""))
 
@@ -231,15 +230,15 @@ class FileTree:
     def _match_real_paths(self, pattern: str) -> dict[str, None]:
         return dict.fromkeys(self.match(pattern).values())
 
-    def _glob_below(self, directory: str, words: list[str]) -> Iterator[str]:
-        if not words:
+    def _glob_below(self, directory: str, pattern_parts: list[str]) -> Iterator[str]:
+        if not pattern_parts:
             yield directory
             return
-        names = sorted(self._children.get(self._follow_links(directory).target, ()))
-        for name in names:
-            is_hidden = name.startswith(".") and not words[0].startswith(".")
-            if fnmatchcase(name, words[0]) and not is_hidden:
-                yield from self._glob_below(join(directory, name), words[1:])
+        child_names = sorted(self._children.get(self._follow_links(directory).target, ()))
+        for name in child_names:
+            is_hidden = name.startswith(".") and not pattern_parts[0].startswith(".")
+            if fnmatchcase(name, pattern_parts[0]) and not is_hidden:
+                yield from self._glob_below(join(directory, name), pattern_parts[1:])
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
@@ -257,18 +256,18 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
         raise ValueError(str(error)) from error
 
 
-def _read_members(tar: tarfile.TarFile, root: str) -> FileTree:
+def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
-    for member in tar:
+    for member in tar_file:
         # The tarfile library fills sparse files with zeros, and reads the same file again after a
         # negative size.
         if member.issparse() or member.size < 0:
             raise tarfile.ReadError(f"{member.name[:200]!r} is sparse or has an invalid size")
         path = normpath(join(root, member.name.lstrip("/")))
-        content = tar.extractfile(member) if member.isfile() else None
-        if content is not None:
-            files[path], modes[path] = content.read(), member.mode
+        file_content = tar_file.extractfile(member) if member.isfile() else None
+        if file_content is not None:
+            files[path], modes[path] = file_content.read(), member.mode
         elif member.issym():
             links[path] = member.linkname
         elif member.isdir():
@@ -394,38 +393,40 @@ class Config:
         reason = self.unread_files.get(self.main_file, "")
         return f"{self.main_file}: {reason}" if reason and not self.texts else ""
 
-    def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
+    def find_all(self, directive_name: str) -> tuple[PlacedDirective, ...]:
         normalize: Callable[[str], str] = str.lower if self.ignores_case else str
         return tuple(
-            placed for placed in self.directives if normalize(placed.name) == normalize(name)
+            placed
+            for placed in self.directives
+            if normalize(placed.name) == normalize(directive_name)
         )
 
-    def explain_uncertain(self, name: str) -> str:
+    def explain_uncertain(self, directive_name: str) -> str:
         """Return why the values of a directive are unknown, or an empty string."""
-        normalized_name = name.lower() if self.ignores_case else name
+        normalized_name = directive_name.lower() if self.ignores_case else directive_name
         return self.uncertain.get(normalized_name) or self.uncertain.get("*", "")
 
-    def last_word(self, name: str, default: str = "") -> str:
+    def find_last_word(self, directive_name: str, default: str = "") -> str:
         """Return the first argument of the last directive with this name, ignoring directives
         without arguments.
         """
-        words = [placed.words[0] for placed in self.find_all(name) if placed.words]
+        words = [placed.words[0] for placed in self.find_all(directive_name) if placed.words]
         return words[-1] if words else default
 
-    def last_number(self, name: str, default: int) -> int:
+    def find_last_number(self, directive_name: str, default: int) -> int:
         """Return the first argument of the last directive with this name as a number, or else
         ``default``.
         """
-        word = self.last_word(name)
+        word = self.find_last_word(directive_name)
         return int(word) if is_uint(word) else default
 
 
-def merge_configs(main: str, configs: Sequence[Config]) -> Config:
+def merge_configs(main_file: str, configs: Sequence[Config]) -> Config:
     """Return one configuration that merges ``configs``, given in the order in which a program reads
     them.
     """
     return Config(
-        main,
+        main_file,
         {path: text for config in configs for path, text in config.texts.items()},
         tuple(placed for config in configs for placed in config.directives),
         {path: reason for config in configs for path, reason in config.unread_files.items()},
@@ -449,33 +450,33 @@ DirectiveFilter = Callable[[Directive], bool]
 
 def read_config(
     tree: FileTree,
-    main: str,
+    main_file: str,
     parse_directives: DirectiveParser,
     find_include: IncludeParser = lambda _: None,
     *,
     relative_to_includer: bool = False,
     applies: DirectiveFilter = lambda _: True,
 ) -> Config:
-    """Return the directives in the file ``main`` and in the files that ``main`` includes.
+    """Return the directives in the file ``main_file`` and in the files that ``main_file`` includes.
     `Config.unread_files` lists files that cannot be read.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to the
+    Includes are relative to the directory of ``main_file`` or, with ``relative_to_includer``, to the
     directory of the including file. Directives and includes for which ``applies`` returns false are
     ignored.
     """
-    if tree.resolve(main) not in tree.files:
-        return Config(main, unread_files={main: tree.explain_missing(main)})
+    if tree.resolve(main_file) not in tree.files:
+        return Config(main_file, unread_files={main_file: tree.explain_missing(main_file)})
     reader = _ConfigReader(
         tree,
-        main,
+        main_file,
         parse_directives,
         find_include,
         applies,
         relative_to_includer=relative_to_includer,
     )
-    directives = tuple(reader.read(tree.resolve(main), (), 0))
+    directives = tuple(reader.read(tree.resolve(main_file), (), 0))
     return Config(
-        tree.resolve(main),
+        tree.resolve(main_file),
         reader.texts,
         directives,
         reader.unread,
@@ -489,14 +490,14 @@ class _ConfigReader:
     def __init__(
         self,
         tree: FileTree,
-        main: str,
+        main_file: str,
         parse_directives: DirectiveParser,
         find_include: IncludeParser,
         applies: DirectiveFilter,
         *,
         relative_to_includer: bool,
     ) -> None:
-        self._tree, self._main, self._parse = tree, main, parse_directives
+        self._tree, self._main, self._parse = tree, main_file, parse_directives
         self._find_include, self._applies = find_include, applies
         self._relative_to_includer = relative_to_includer
         self._followed = count()
@@ -506,24 +507,28 @@ class _ConfigReader:
         self.unread_blocks: dict[str, tuple[tuple[str, ...], ...]] = {}
 
     def read(
-        self, path: str, within: tuple[tuple[str, ...], ...], depth: int
+        self, path: str, enclosing_blocks: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
         """Yield the directives in a file and in its includes."""
         if depth > MAX_INCLUDE_DEPTH:
-            self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
+            self._add_unread(
+                path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", enclosing_blocks
+            )
             return
         if next(self._followed) > MAX_INCLUDES:
             limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
-            self._add_unread(path, limit_reason, within)
+            self._add_unread(path, limit_reason, enclosing_blocks)
             return
         try:
             parsed_directives = self._parse_file(path)
         except ConfigSyntaxError as error:
             self.texts.pop(path, None)
-            self._add_unread(path, str(error), within)
+            self._add_unread(path, str(error), enclosing_blocks)
             return
         for local_directive in parsed_directives:
-            directive = replace(local_directive, blocks=(*within, *local_directive.blocks))
+            directive = replace(
+                local_directive, blocks=(*enclosing_blocks, *local_directive.blocks)
+            )
             if not self._applies(directive):
                 continue
             yield PlacedDirective(path, directive)
@@ -556,8 +561,10 @@ class _ConfigReader:
         for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
 
-    def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
+    def _add_unread(
+        self, path: str, reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]
+    ) -> None:
         self.unread[path] = reason
         # If a file is included several times, the outermost include determines its blocks.
-        earlier_blocks = self.unread_blocks.get(path, within)
-        self.unread_blocks[path] = min(earlier_blocks, within, key=len)
+        earlier_blocks = self.unread_blocks.get(path, enclosing_blocks)
+        self.unread_blocks[path] = min(earlier_blocks, enclosing_blocks, key=len)

@@ -36,7 +36,7 @@ from autotune.services.config_files import (
     PlacedDirective,
     Word,
 )
-from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, command_query
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, build_command_query
 from autotune.services.directives import (
     MILLISECONDS,
     REAL_NUMBER,
@@ -93,8 +93,8 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "adoption": _build_adoption(name, spec),
         "diagnosis": _build_diagnosis(spec),
     }
-    declared: Service = type("Declared", (_DeclaredService,), attributes)()
-    return declared
+    built_service: Service = type("Declared", (_DeclaredService,), attributes)()
+    return built_service
 
 
 class _DeclaredService(Service):
@@ -132,9 +132,9 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
     """Return the command with the program's path, and with `{host}` and `{port}` replaced by the
     service's address.
     """
-    location = placement.listen
+    listen_endpoint = placement.listen
     words = (
-        word.replace("{host}", location.host).replace("{port}", str(location.port))
+        word.replace("{host}", listen_endpoint.host).replace("{port}", str(listen_endpoint.port))
         for word in command[1:]
     )
     return (placement.programs[command[0]], *words)
@@ -144,20 +144,22 @@ def _parse_values(answers: Answers, value_types: Mapping[str, type], text: str) 
     values: dict[str, Value] = {}
     for name, pattern in answers.values.items():
         if match := re.search(pattern, text, re.MULTILINE):
-            value = match[1]
+            value_text = match[1]
             parsed_value = (
-                value.lower() == "true" if value_types[name] is bool else parse_number(value)
+                value_text.lower() == "true"
+                if value_types[name] is bool
+                else parse_number(value_text)
             )
-            values[name] = value if value_types[name] is str else parsed_value
+            values[name] = value_text if value_types[name] is str else parsed_value
     return values
 
 
 def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
-    def convert_bound(value: Any) -> Any:
+    def convert_bound(bound: Any) -> Any:
         """Return a quantity in the parameter's unit. Other text is an expression or a choice, and
         is not changed.
         """
-        return convert_to_unit(value, spec.unit or "")
+        return convert_to_unit(bound, spec.unit or "")
 
     bounds: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
@@ -215,28 +217,29 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
     """Return the directives that set the parameters, read from the parameters' files. A file may be a
     drop-in that does not exist yet.
     """
-    texts, unread = dict[str, str](), dict[str, str]()
+    text_by_path, unread_reasons = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
-        location = host.tree.resolve(path)
+        real_path = host.tree.resolve(path)
         try:
-            if location in host.tree.files or file.text is None:
-                texts[location] = host.tree.read_text(location)
+            if real_path in host.tree.files or file.text is None:
+                text_by_path[real_path] = host.tree.read_text(real_path)
             else:
-                texts[location] = ""
+                text_by_path[real_path] = ""
         except ConfigSyntaxError as error:
-            unread[location] = str(error)
+            unread_reasons[real_path] = str(error)
         except KeyError:
-            unread[location] = host.tree.explain_missing(path)
+            unread_reasons[real_path] = host.tree.explain_missing(path)
     directives = [
         PlacedDirective(path, directive)
         for parameter in spec.parameters.values()
-        if parameter.directive and (path := _find_path(host, spec, parameter)) in texts
-        for directive in _find_directives(texts[path], parameter)
+        if parameter.directive
+        and (path := _find_parameter_path(host, spec, parameter)) in text_by_path
+        for directive in _find_directives(text_by_path[path], parameter)
     ]
-    return Config(_find_path(host, spec), texts, tuple(directives), unread)
+    return Config(_find_parameter_path(host, spec), text_by_path, tuple(directives), unread_reasons)
 
 
-def _find_path(
+def _find_parameter_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
     """Return the path of the parameter's file, or of the service's first file if no parameter is
@@ -288,24 +291,24 @@ def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Di
     """Yield each literal word of a directive at its position, then the directive's value with its
     unit.
     """
-    value, name = placed.arguments[0], Word("", placed.name.start)
+    value, name_word = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
-        literal_position = text.find(literal, name.end, value.start)
+        literal_position = text.find(literal, name_word.end, value.start)
         if literal_position >= 0:
-            name = Word(literal, literal_position)
-            yield Directive(name)
+            name_word = Word(literal, literal_position)
+            yield Directive(name_word)
     end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # always matches
-    yield Directive(name, (Word(text[value.start : end], value.start),))
+    yield Directive(name_word, (Word(text[value.start : end], value.start),))
 
 
-def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
+def _find_section(text: str, section_name: str | None) -> tuple[int, int] | None:
     """Return the range of the only section with this name, without its header line.
 
     The header is `[name]`, or `name` followed by indented lines.
     """
-    if name is None:
+    if section_name is None:
         return 0, len(text)
-    header_matches = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
+    header_matches = list(re.finditer(rf"(?m)^(\[?){re.escape(section_name)}(?:\]|\b)[^\n]*", text))
     if len(header_matches) != 1:
         return None
     next_section_pattern = re.compile(r"(?m)^\[" if header_matches[0][1] else r"(?m)^[^\s#]")
@@ -317,16 +320,16 @@ def _compile_directive(directive: str) -> re.Pattern[str]:
     """Return a pattern for a directive that allows any blanks between words and any unit after the
     value.
     """
-    text = ""
+    pattern_text = ""
     for word in directive.split():
-        before, value, after = word.partition("{}")
-        literal = re.escape(before) + (
-            _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", after, 1)) if value else ""
+        text_before, value, text_after = word.partition("{}")
+        literal = re.escape(text_before) + (
+            _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", text_after, 1)) if value else ""
         )
         word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal)
-        blanks = r"[ \t]*" if "=" in (word, text[-1:]) else r"[ \t]+"
-        text += (blanks if text else "") + word_pattern
-    return re.compile(rf"(?m)^[ \t]*{text}(?=$|[\s;,#])")
+        blank_pattern = r"[ \t]*" if "=" in (word, pattern_text[-1:]) else r"[ \t]+"
+        pattern_text += (blank_pattern if pattern_text else "") + word_pattern
+    return re.compile(rf"(?m)^[ \t]*{pattern_text}(?=$|[\s;,#])")
 
 
 def _select_notation(parameter: ServiceParameter) -> Notation:
@@ -362,14 +365,14 @@ def _tune_parameters(
         for name, file in spec.files.items()
         if file.text and config.texts.get(path := host.tree.resolve(name)) == ""
     }
-    paths = {
-        name: _find_path(host, spec, parameter)
+    path_by_parameter = {
+        name: _find_parameter_path(host, spec, parameter)
         for name, parameter in spec.parameters.items()
         if parameter.directive
     }
     tunables = [
         _build_tunable(name, spec.parameters[name], path, config.texts.get(path))
-        for name, path in paths.items()
+        for name, path in path_by_parameter.items()
         if path not in new_files
     ]
     return merge_results(
@@ -384,12 +387,14 @@ def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str 
     insertion = None
     # A template cannot compare a value with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
-        before, _, after = (parameter.directive or "").partition("{}")
+        text_before, _, directive_rest = (parameter.directive or "").partition("{}")
         line_start, line_end = ("\n    ", "") if parameter.section else ("", "\n")
         if not parameter.section and text and not text.endswith("\n"):
             line_start, line_end = "\n", ""
-        text_after = _SUFFIX_PATTERN.sub("", after, count=1) + line_end
-        insertion = DirectiveInsertion(default, [(path, position)], line_start + before, text_after)
+        text_after = _SUFFIX_PATTERN.sub("", directive_rest, count=1) + line_end
+        insertion = DirectiveInsertion(
+            default, [(path, position)], line_start + text_before, text_after
+        )
     return Tunable(name, _build_directive_label(parameter), notation, insertion=insertion)
 
 
@@ -401,26 +406,26 @@ def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
         return None
     if parameter.section is None:
         return len(text)
-    section = _find_section(text, parameter.section)
-    return section[0] if section else None
+    section_range = _find_section(text, parameter.section)
+    return section_range[0] if section_range else None
 
 
 def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
     """Return the adoption of a file that does not exist on the host, with the parameters in its
     template.
     """
-    values = {
+    default_values = {
         name: _build_parameter(name, parameter).stock
         for name, parameter in spec.parameters.items()
         if re.search(rf"\b{name}\b", text)
     }
     if skip_reasons := {
         name: "its default is not a valid value on this host"
-        for name in values
-        if not accepts(name, values[name])
+        for name in default_values
+        if not accepts(name, default_values[name])
     }:
         return AdoptionResult(skipped=skip_reasons)
-    return add_new_file(path, text, values)
+    return add_new_file(path, text, default_values)
 
 
 # -- diagnosis -------------------------------------------------------------------------------------
@@ -453,7 +458,7 @@ def _build_query(spec: ServiceSpec) -> CounterQuery:
         }
 
     level_names = frozenset(counters.levels)
-    return command_query(
+    return build_command_query(
         build_command=partial(_build_command, counters.command),
         level_names=level_names,
         parse_counters=parse_counters,

@@ -167,7 +167,7 @@ class CounterQuery:
 
 
 # For servers whose counters only a command can query, because their port serves only clients.
-command_query = partial(
+build_command_query = partial(
     CounterQuery,
     request=b"",
     is_complete=lambda _: True,
@@ -259,10 +259,10 @@ CounterValues = Mapping[str, float]  # counters and numeric settings; a missing 
 def build_evidence_rule(
     resource: Resource,
     confidence: float,
-    holds: Callable[[CounterValues], object],
-    evidence: Callable[[CounterValues], str],
+    is_exhausted: Callable[[CounterValues], object],
+    format_evidence: Callable[[CounterValues], str],
 ) -> DiagnosisRule:
-    """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
+    """Return a rule that reports ``resource`` if ``is_exhausted`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         numeric_settings = {
@@ -272,8 +272,8 @@ def build_evidence_rule(
         }
         counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
         return (
-            ResourceShortage(resource, evidence(counter_values), confidence)
-            if holds(counter_values)
+            ResourceShortage(resource, format_evidence(counter_values), confidence)
+            if is_exhausted(counter_values)
             else None
         )
 
@@ -286,7 +286,7 @@ def build_ratio_rule(
     min_share: float,
     min_count: int,
     resource: Resource,
-    event: str,
+    event_text: str,
     advice: str,
 ) -> DiagnosisRule:
     """Return a rule that applies if ``counter`` is at least ``min_count``, and its ratio to
@@ -297,7 +297,7 @@ def build_ratio_rule(
         INFERRED,
         lambda c: c[counter] >= max(min_count, min_share * c[reference_counter]),
         lambda c: (
-            f"{c[counter]:.0f} {event}, {reference_counter} {c[reference_counter]:.0f}: {advice}"
+            f"{c[counter]:.0f} {event_text}, {reference_counter} {c[reference_counter]:.0f}: {advice}"
         ),
     )
 

@@ -40,28 +40,30 @@ class Notation:
     parse: Callable[[str], Value | None]
     build_expression: Callable[[str], str] = str
 
-    def build_replacement(self, variable: str, written: str, value: Value) -> tuple[int, str]:
-        """Return how many characters of ``written`` to replace, and the template text that replaces
+    def build_replacement(self, variable: str, written_text: str, value: Value) -> tuple[int, str]:
+        """Return how many characters of ``written_text`` to replace, and the template text that replaces
         them.
 
         For the current ``value``, the template text renders to the original text.
         """
-        digits = _DIGITS_PATTERN.match(written)
+        digits = _DIGITS_PATTERN.match(written_text)
         # The value 0 may lack a unit, but other numbers need a unit.
         is_bare = value != 0 or self.build_expression(variable) == variable
         if (
             digits
             and is_bare
             and digits[0] == str(value)
-            and written[digits.end() :] in _REUSABLE_SUFFIXES
+            and written_text[digits.end() :] in _REUSABLE_SUFFIXES
         ):
             return digits.end(), f"{{{{ {variable} }}}}"
-        if isinstance(value, str) and value in (written, written[1:-1]):
-            before, after = written.split(value, 1)  # the quotes around the value, if any
-            return len(written), f"{before}{{{{ {variable} }}}}{after}"
-        unchanged_expression = f'"{written}" if {variable} == {format_literal(value)}'
+        if isinstance(value, str) and value in (written_text, written_text[1:-1]):
+            text_before, text_after = written_text.split(
+                value, 1
+            )  # the quotes around the value, if any
+            return len(written_text), f"{text_before}{{{{ {variable} }}}}{text_after}"
+        unchanged_expression = f'"{written_text}" if {variable} == {format_literal(value)}'
         return len(
-            written
+            written_text
         ), f"{{{{ {unchanged_expression} else {self.build_expression(variable)} }}}}"
 
 
@@ -77,17 +79,19 @@ def _parse_number(text: str) -> Value | None:
 
 
 def _build_amount_parser(
-    units: Mapping[str, int], base_units: int = 1
+    factors_by_unit: Mapping[str, int], base_factor: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser that reads an amount in any of ``units``, and returns it as a multiple of
-    ``base_units``.
+    """Return a parser that reads an amount in any of ``factors_by_unit``, and returns it as a multiple of
+    ``base_factor``.
     """
 
     def parse_amount(text: str) -> Value | None:
-        amount = _AMOUNT_PATTERN.fullmatch(text)
-        if amount is None or amount[2] not in units:
+        amount_match = _AMOUNT_PATTERN.fullmatch(text)
+        if amount_match is None or amount_match[2] not in factors_by_unit:
             return None
-        number, remainder = divmod(int(amount[1]) * units[amount[2]], base_units)
+        number, remainder = divmod(
+            int(amount_match[1]) * factors_by_unit[amount_match[2]], base_factor
+        )
         return None if remainder else number
 
     return parse_amount
@@ -103,12 +107,12 @@ def build_size_notation(unit: str) -> Notation:
     )
 
 
-def build_switch_notation(on: str, off: str) -> Notation:
-    """Return the notation for a switch with the words ``on`` and ``off``, in upper or lower case."""
-    value_by_word = {on: True, off: False}
+def build_switch_notation(on_word: str, off_word: str) -> Notation:
+    """Return the notation for a switch that is written as ``on_word`` or ``off_word``, in any case."""
+    value_by_word = {on_word: True, off_word: False}
     return Notation(
         lambda text: value_by_word.get(text.lower()),
-        lambda name: f'("{on}" if {name} else "{off}")',
+        lambda name: f'("{on_word}" if {name} else "{off_word}")',
     )
 
 
@@ -147,11 +151,11 @@ def select_notation(
     return WORD if has_words else unit_notations.get(parameter.unit, NUMBER)
 
 
-def build_auto_notation(value: int) -> Notation:
+def build_auto_notation(auto_value: int) -> Notation:
     """Return the notation for a number that may also be written as ``auto``, which means
-    ``value``.
+    ``auto_value``.
     """
-    return Notation(lambda text: value if text == "auto" else _parse_number(text))
+    return Notation(lambda text: auto_value if text == "auto" else _parse_number(text))
 
 
 # Takes a parameter's name and a value. Returns true if the catalogue allows the value.
@@ -287,76 +291,85 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 def _map_present(
     tunable: Tunable, occurrences: list[PlacedDirective], accepts: ValueCheck
 ) -> AdoptionResult:
-    name = tunable.parameter
-    values = {
-        _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
+    parameter_name = tunable.parameter
+    distinct_values = {
+        _parse_quoted_value(tunable.notation, placed.words[0] if placed.words else "")
         for placed in occurrences
     }
-    if len(values) > 1:
-        return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
-    value = values.pop()
-    if value is None or not accepts(name, value):
+    if len(distinct_values) > 1:
+        return AdoptionResult(
+            skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
+        )
+    value = distinct_values.pop()
+    if value is None or not accepts(parameter_name, value):
         written_value = " ".join(occurrences[0].words[:1])
         catalogue_note = "" if value is None else ": the catalogue allows other values"
         reason = (
             f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
         )
-        return AdoptionResult(skipped={name: reason})
+        return AdoptionResult(skipped={parameter_name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in occurrences), {name: value}
+        tuple(_replace_value(tunable, placed, value) for placed in occurrences),
+        {parameter_name: value},
     )
 
 
-def _parse_quoted(notation: Notation, written: str) -> Value | None:
-    value = notation.parse(written)
-    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
-    return notation.parse(written[1:-1]) if value is None and is_quoted else value
+def _parse_quoted_value(notation: Notation, written_text: str) -> Value | None:
+    value = notation.parse(written_text)
+    is_quoted = (
+        len(written_text) > 1 and written_text[0] == written_text[-1] and written_text[0] in "\"'"
+    )
+    return notation.parse(written_text[1:-1]) if value is None and is_quoted else value
 
 
 def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
     word, notation = placed.directive.arguments[0], tunable.notation
     inside_quotes = notation.parse(word.text) is None
-    written, start = (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
-    length, text = notation.build_replacement(tunable.parameter, written, value)
-    return Edit(placed.path, start, start + length, text)
+    written_text, start = (
+        (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
+    )
+    length, template_text = notation.build_replacement(tunable.parameter, written_text, value)
+    return Edit(placed.path, start, start + length, template_text)
 
 
 def _map_absent(
     tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    insertion, name = tunable.insertion, tunable.parameter
+    insertion, parameter_name = tunable.insertion, tunable.parameter
     if insertion is None or not insertion.positions:
-        return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
+        return AdoptionResult(skipped={parameter_name: f"`{tunable.directive}` is missing"})
     other_name = insertion.condition.partition(" ")[0]
     if other_name and other_name not in adopted_values:
-        return AdoptionResult(skipped={name: f"it depends on `{other_name}`, which is not tuned"})
-    if not accepts(name, insertion.default):
+        return AdoptionResult(
+            skipped={parameter_name: f"it depends on `{other_name}`, which is not tuned"}
+        )
+    if not accepts(parameter_name, insertion.default):
         reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
-        return AdoptionResult(skipped={name: reason})
+        return AdoptionResult(skipped={parameter_name: reason})
     end_literal = insertion.text_after and format_literal(insertion.text_after)
     expressions = filter(
         None,
         (
             format_literal(insertion.text_before),
-            tunable.notation.build_expression(name),
+            tunable.notation.build_expression(parameter_name),
             end_literal,
         ),
     )
-    condition = insertion.condition or f"{name} != {format_literal(insertion.default)}"
+    condition = insertion.condition or f"{parameter_name} != {format_literal(insertion.default)}"
     return AdoptionResult(
         insert_expression(insertion.positions, " ~ ".join(expressions), condition),
-        {name: insertion.default},
+        {parameter_name: insertion.default},
     )
 
 
 def insert_expression(
-    locations: Iterable[FilePosition], text: str, condition: str
+    positions: Iterable[FilePosition], expression: str, condition: str
 ) -> tuple[Edit, ...]:
-    """Return edits that insert the value of the expression ``text`` at ``locations`` if
+    """Return edits that insert the value of the expression ``expression`` at ``positions`` if
     ``condition`` holds.
     """
-    line = f'{{{{ {text} if {condition} else "" }}}}'
-    return tuple(Edit.insert_text(position, line) for position in locations)
+    template_text = f'{{{{ {expression} if {condition} else "" }}}}'
+    return tuple(Edit.insert_text(position, template_text) for position in positions)
 
 
 def add_new_file(
@@ -370,8 +383,10 @@ def add_new_file(
     change_condition = " or ".join(
         f"{name} != {format_literal(value)}" for name, value in values.items()
     )
-    block = f"{{% if {change_condition} %}}\n{text}{{% endif %}}" if change_condition else ""
-    return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
+    template_block = (
+        f"{{% if {change_condition} %}}\n{text}{{% endif %}}" if change_condition else ""
+    )
+    return AdoptionResult((Edit.insert_text((path, insert_at), template_block),), dict(values))
 
 
 def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
@@ -379,17 +394,17 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
 
     Replacements at the same position keep their order.
     """
-    fragments, location = [], 0
+    fragments, position = [], 0
     for start, end, template_text in sorted(replacements, key=lambda replacement: replacement[:2]):
-        literal = _escape_text(text[location:start])
+        literal = _escape_text(text[position:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
             # Braces directly before a variable would become part of the variable's syntax, so an
             # expression writes the braces.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         fragments += [literal, template_text]
-        location = end
-    return "".join([*fragments, _escape_text(text[location:])])
+        position = end
+    return "".join([*fragments, _escape_text(text[position:])])
 
 
 def _escape_text(text: str) -> str:
@@ -402,31 +417,31 @@ def _escape_text(text: str) -> str:
 # -- insertion points ------------------------------------------------------------------------------
 
 
-def find_block_start(config: Config, block: str) -> list[FilePosition]:
+def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
     """Return the position after the opening brace of the first block with this name."""
-    for placed in config.find_all(block):
-        file_path, end = placed.end_position
-        brace = config.texts[file_path].find("{", end)
-        if brace >= 0 and not config.texts[file_path][end:brace].strip():
-            return [(file_path, brace + 1)]
+    for placed in config.find_all(block_name):
+        file_path, name_end = placed.end_position
+        brace_position = config.texts[file_path].find("{", name_end)
+        if brace_position >= 0 and not config.texts[file_path][name_end:brace_position].strip():
+            return [(file_path, brace_position + 1)]
     return []
 
 
-def find_value_end(config: Config, name: str) -> list[FilePosition]:
+def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
     """Return the position after the value of the only directive with this name, or no position if
     there is not exactly one.
     """
-    match config.find_all(name):
+    match config.find_all(directive_name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
     return []
 
 
-def find_directive_start(config: Config, name: str) -> list[FilePosition]:
+def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
     """Return the position before the only directive with this name, or no position if there is not
     exactly one.
     """
-    match config.find_all(name):
+    match config.find_all(directive_name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
     return []
@@ -436,21 +451,21 @@ def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> li
     """Return the end of the line with the first directive whose name is in ``names``. With
     ``must_be_only``, the result is empty if there are several such directives.
     """
-    section_headers = [placed for name in names for placed in config.find_all(name)]
-    if not section_headers or (must_be_only and len(section_headers) > 1):
+    matching_directives = [placed for name in names for placed in config.find_all(name)]
+    if not matching_directives or (must_be_only and len(matching_directives) > 1):
         return []
-    path, location = section_headers[0].end_position
-    return [(path, location + len(config.texts[path][location:].partition("\n")[0]))]
+    path, position = matching_directives[0].end_position
+    return [(path, position + len(config.texts[path][position:].partition("\n")[0]))]
 
 
 def find_file_end(config: Config) -> list[FilePosition]:
     """Return the end of the main file."""
-    text = config.texts.get(config.main_file)
-    return [] if text is None else [(config.main_file, len(text))]
+    main_text = config.texts.get(config.main_file)
+    return [] if main_text is None else [(config.main_file, len(main_text))]
 
 
-def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
+def append_line(config: Config, default: Value, text_before: str) -> DirectiveInsertion:
     """Return an insertion of a separate line at the end of the main file."""
-    text = config.texts.get(config.main_file, "")
-    line_break, line_end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
-    return DirectiveInsertion(default, find_file_end(config), line_break + before, line_end)
+    main_text = config.texts.get(config.main_file, "")
+    line_break, line_end = ("", "\n") if main_text.endswith("\n") or not main_text else ("\n", "")
+    return DirectiveInsertion(default, find_file_end(config), line_break + text_before, line_end)

@@ -60,14 +60,14 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
         yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
         return
-    starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
-    for start, end in pairwise([*starts, len(words)]):
+    option_starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
+    for start, end in pairwise([*option_starts, len(words)]):
         yield words[start:end]
 
 
 def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive:
-    name, *values = _split_option(words[0])
-    option_name = name.text if name.text.startswith("-") else name.text.lower()
+    name_word, *value_words = _split_option(words[0])
+    option_name = name_word.text if name_word.text.startswith("-") else name_word.text.lower()
     matching_names = (
         [option_name]
         if option_name in aliases
@@ -75,7 +75,7 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
     )
     if option_name.startswith("--") and len(matching_names) == 1:
         option_name = aliases[matching_names[0]]
-    return Directive(Word(option_name, name.start), (*values, *words[1:]))
+    return Directive(Word(option_name, name_word.start), (*value_words, *words[1:]))
 
 
 def _split_option(word: Word) -> list[Word]:
@@ -146,14 +146,14 @@ class OptionFile:
             return
         service = self.service
         command = unit_environment.expand_command(host.tree, layout.unit)
-        main = _find_main_file(command, layout.main_file)
-        if not main:
+        main_file = _find_main_file(command, layout.main_file)
+        if not main_file:
             yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
             return
-        parse = partial(parse_directives, aliases=self.aliases)
-        config = read_config(host.tree, main, parse, self.find_include)
-        if reason := config.explain_missing_main():
-            yield f"{service.title} is not tuned: {reason}"
+        parse_file = partial(parse_directives, aliases=self.aliases)
+        config = read_config(host.tree, main_file, parse_file, self.find_include)
+        if missing_reason := config.explain_missing_main():
+            yield f"{service.title} is not tuned: {missing_reason}"
             return
         address = _find_address(config, self.address_option)
         option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
@@ -174,12 +174,12 @@ class OptionFile:
             port=port,
             listen_address=_strip_port(address),
             restart_loss=self.describe_loss(config),
-            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+            unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
         )
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
         """Return the service's TCP port, or 0 for a service without a TCP port."""
-        port_in_file = config.last_word(self.port_option, str(self.service.port))
+        port_in_file = config.find_last_word(self.port_option, str(self.service.port))
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
@@ -209,12 +209,14 @@ def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
     return f"its files set port {configured_port}, but it listens on {actual_ports}"
 
 
-def _find_main_file(command: tuple[str, ...], default_file: str) -> str:
+def _find_main_file(command_words: tuple[str, ...], default_file: str) -> str:
     """Return the configuration file in a command's arguments, or an empty string unless they name
     exactly one. If the command is unknown, ``default_file`` is returned.
     """
-    named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
-    if not command or default_file in command:
+    named_files = [
+        word for word in command_words[1:] if word.startswith("/") and word.endswith(".conf")
+    ]
+    if not command_words or default_file in command_words:
         return default_file
     return named_files[0] if len(named_files) == 1 else ""
 
@@ -231,5 +233,5 @@ def _strip_port(address: str) -> str:
 
 def _find_address(config: Config, option: str) -> str:
     """Return the first listening address; empty if the server listens on all addresses."""
-    first_address = config.last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
+    first_address = config.find_last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
     return "" if first_address in ("", "*", "0.0.0.0", "::") else first_address  # noqa: S104  # only read, never bound

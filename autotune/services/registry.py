@@ -71,7 +71,7 @@ class Catalogue:
             {name: port for name, port, _ in deployments},
         )
 
-    def suggest_deployment(self, name: str) -> str:
+    def suggest_deployment(self, written_name: str) -> str:
         """Return a hint for an unknown name under ``service:``, with the deployment that was
         probably meant.
         """
@@ -81,9 +81,11 @@ class Catalogue:
             for service in self.deployable.values()
             for alias in service.other_names
         }
-        meant_deployment = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
-        if meant_deployment == name and find_nearest_name(name, deployments):
-            return suggest_name(name, deployments)
+        meant_deployment = "+".join(
+            aliases.get(part, part) for part in written_name.lower().split("+")
+        )
+        if meant_deployment == written_name and find_nearest_name(written_name, deployments):
+            return suggest_name(written_name, deployments)
         hint = (
             f"did you mean {meant_deployment!r}?"
             if meant_deployment in deployments
@@ -99,15 +101,15 @@ class Catalogue:
         """Return the services with this role."""
         return tuple(service for service in self.services if service.role is role)
 
-    def list_by_name(self, name: str) -> tuple[Service, ...]:
+    def list_by_name(self, service_name: str) -> tuple[Service, ...]:
         """Return the services with this name. A program with several functions has several services
         with the same name.
         """
-        return tuple(service for service in self.services if service.name == name)
+        return tuple(service for service in self.services if service.name == service_name)
 
-    def loses_cache(self, instance: str) -> bool:
+    def loses_cache(self, instance_name: str) -> bool:
         """True if a restart empties the cache of the service instance with this name."""
-        services = self.list_by_name(instance.rpartition(".")[2])
+        services = self.list_by_name(instance_name.rpartition(".")[2])
         return any(service.forgets_on_restart for service in services)
 
     def any_speaks_protocol(self, deployments: Iterable[str], protocol: str) -> bool:
@@ -130,9 +132,9 @@ class Catalogue:
         adoptions = self.map_adoptions().values()
         return tuple({adoption.find_services: adoption for adoption in adoptions}.values())
 
-    def find_diagnosis(self, name: str) -> Diagnosis:
+    def find_diagnosis(self, service_name: str) -> Diagnosis:
         """Return the diagnosis of the services with this name, or an empty diagnosis."""
-        return self._diagnoses.get(name, EMPTY_DIAGNOSIS)
+        return self._diagnoses.get(service_name, EMPTY_DIAGNOSIS)
 
     @cached_property
     def _diagnoses(self) -> Mapping[str, Diagnosis]:
@@ -143,7 +145,7 @@ class Catalogue:
             name: diagnosis for name, diagnosis in own_diagnoses if diagnosis is not EMPTY_DIAGNOSIS
         }
 
-    def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
+    def list_tier_services(self, tier_name: str, tier: TierLike) -> tuple[TierService, ...]:
         """Return the services in a tier: kernel settings, application files, then the services of
         each deployment.
 
@@ -153,17 +155,19 @@ class Catalogue:
         """
         deployments_by_service: dict[tuple[Service, Role], tuple[str, ...]] = {}
         for service, role, deployment in self._iterate_services(tier):
-            other_deployments = deployments_by_service.get((service, role), ())
+            earlier_deployments = deployments_by_service.get((service, role), ())
             deployments_by_service[service, role] = (
-                (*other_deployments, deployment) if deployment else ()
+                (*earlier_deployments, deployment) if deployment else ()
             )
         is_choice = len(tier.service) > 1
         return tuple(
             TierService(
-                name,
+                tier_name,
                 service,
                 role,
-                ((choice_name(name), own_deployments),) if own_deployments and is_choice else (),
+                ((choice_name(tier_name), own_deployments),)
+                if own_deployments and is_choice
+                else (),
             )
             for (service, role), own_deployments in deployments_by_service.items()
         )
@@ -200,10 +204,13 @@ def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int,
     for service in services:
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
-        for server in services:
-            if server.gateway_protocol in service.gateway_protocols:
-                role_pairs = ((server.key, server.role), (service.key, Role.WEB))
-                yield f"{service.key}+{server.key}", service.port, role_pairs
+        for application_server in services:
+            if application_server.gateway_protocol in service.gateway_protocols:
+                role_pairs = (
+                    (application_server.key, application_server.role),
+                    (service.key, Role.WEB),
+                )
+                yield f"{service.key}+{application_server.key}", service.port, role_pairs
 
 
 def _load_shipped_services() -> Iterator[Service]:
@@ -214,11 +221,11 @@ def _load_shipped_services() -> Iterator[Service]:
 
 def _load_plugin_services(shipped_services: Sequence[Service]) -> Iterator[Service]:
     """Yield the services from plug-ins. Raises AutotuneError."""
-    keys = {service.key for service in shipped_services}
+    used_keys = {service.key for service in shipped_services}
     for plugin, plugin_services in plugins.iterate_plugins("services"):
         for service in plugin_services:
-            plugins.check_name_free(plugin, "services", service.key, keys)
-            keys.add(service.key)
+            plugins.check_name_free(plugin, "services", service.key, used_keys)
+            used_keys.add(service.key)
             yield service
 
 
@@ -273,16 +280,20 @@ def _extend_catalogue(specs: _Specs) -> Catalogue:
 def list_target_services(target: Target) -> Iterator[TierService]:
     """Yield the services of all tiers in a target."""
     catalogue = catalogue_of(target)
-    for name, tier in target.tiers.items():
-        yield from catalogue.list_tier_services(name, tier)
+    for tier_name, tier in target.tiers.items():
+        yield from catalogue.list_tier_services(tier_name, tier)
 
 
 def expected_body(target: Target) -> bytes | None:
     """Return the body of a correct response if the application is autotune's own, or else None."""
-    applications = SHIPPED.applications
-    names = (tier.app for tier in target.tiers.values() if tier.app)
-    apps = (applications[name] for name in names if name in applications)
-    return next((body for app in apps if (body := app.expected_body(target.data))), None)
+    shipped_applications = SHIPPED.applications
+    application_names = (tier.app for tier in target.tiers.values() if tier.app)
+    application_services = (
+        shipped_applications[name] for name in application_names if name in shipped_applications
+    )
+    return next(
+        (body for app in application_services if (body := app.expected_body(target.data))), None
+    )
 
 
 def select_companions(
@@ -296,22 +307,26 @@ def select_companions(
             yield companion
 
 
-def find_declaration(service: Service, name: str) -> object:
+def find_declaration(service: Service, declaration_name: str) -> object:
     """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
     The service's own attribute takes precedence over its folder's module (``adoption.py``, for
     example), and this module takes precedence over ``service.py``.
     """
-    if (own_declaration := getattr(service, name.lower(), None)) is not None:
+    if (own_declaration := getattr(service, declaration_name.lower(), None)) is not None:
         return own_declaration
-    return _find_in_folder(type(service).__module__, name)
+    return _find_in_folder(type(service).__module__, declaration_name)
 
 
 @cache
-def _find_in_folder(own_module: str, name: str) -> object:
-    module = f"{own_module.rpartition('.')[0]}.{name.lower()}"
-    declaring_module = module if module[0] != "." and find_spec(module) else own_module
-    return getattr(import_module(declaring_module), name, None)
+def _find_in_folder(own_module: str, declaration_name: str) -> object:
+    declaration_module = f"{own_module.rpartition('.')[0]}.{declaration_name.lower()}"
+    declaring_module = (
+        declaration_module
+        if declaration_module[0] != "." and find_spec(declaration_module)
+        else own_module
+    )
+    return getattr(import_module(declaring_module), declaration_name, None)
 
 
 def find_adoption(service: Service) -> Adoption | None:
@@ -340,7 +355,7 @@ def find_outliner(service: Service, path: str) -> Outliner | None:
     return visible_directives.build_outliner(path) if visible_directives else None
 
 
-def references() -> dict[str, ServiceReference]:
+def load_references() -> dict[str, ServiceReference]:
     """Return the texts for reference pages by service name. Services without a reference page are
     omitted.
     """

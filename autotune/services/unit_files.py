@@ -82,8 +82,8 @@ esac
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a systemd unit and of its drop-ins, relative to ``/``."""
-    names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
-    return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
+    file_names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
+    return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in file_names)
 
 
 # The paths of all units, for a program whose unit may have any name.
@@ -111,7 +111,7 @@ def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     return (*_list_unit_names(unit), *prefixes, suffix)
 
 
-def drop_in_path(unit: str) -> str:
+def get_drop_in_path(unit: str) -> str:
     """Return the path of autotune's drop-in, which overrides drop-ins from packages."""
     return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 

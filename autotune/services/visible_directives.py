@@ -83,7 +83,7 @@ class VisibleDirectives:
             return TextOutline()
         visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
-            is_known = self._is_known(directive)
+            is_known = self._is_visible_directive(directive)
             if self._is_in_table(directive):
                 hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
@@ -104,10 +104,12 @@ class VisibleDirectives:
             hidden_spans += _find_word_spans(text, directive.arguments)
         return TextOutline(tuple(visible_spans), tuple(hidden_spans), _find_owners(directives))
 
-    def _is_known(self, directive: Directive) -> bool:
-        name = directive.name.text
-        names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
-        return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
+    def _is_visible_directive(self, directive: Directive) -> bool:
+        directive_name = directive.name.text
+        visible_names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
+        return (
+            directive_name.lower() if self.ignores_case else directive_name
+        ) in visible_names or self.is_visible(directive)
 
     def _is_in_table(self, directive: Directive) -> bool:
         block_names = (block[0] if block else "" for block in directive.blocks)
@@ -130,31 +132,37 @@ class VisibleDirectives:
         """Yield the program name and the options in a command. The program name is visible, because
         the masked command could not be parsed without it.
         """
-        starts = {word.start: word for word in words}
+        words_by_start = {word.start: word for word in words}
         for option in self.parse_options(words):
-            program = starts.get(option.name.start)
-            if program and not option.arguments and _PROGRAM_PATTERN.fullmatch(program.text):
-                yield Directive(Word(_PROGRAM_DIRECTIVE, program.start), (program,))
+            program_word = words_by_start.get(option.name.start)
+            if (
+                program_word
+                and not option.arguments
+                and _PROGRAM_PATTERN.fullmatch(program_word.text)
+            ):
+                yield Directive(Word(_PROGRAM_DIRECTIVE, program_word.start), (program_word,))
             else:
                 yield option
 
     def _parse_variable(self, word: Word) -> Iterator[Directive]:
         if not (assignment := _ASSIGNMENT_PATTERN.match(word.text)):
             return
-        name = Word(assignment["name"], word.start + assignment.start("name"))
-        value = word.text[assignment.end() :].rstrip("\"'")
-        location = word.start + assignment.end()
-        yield Directive(name, ())
-        if not self.visible_variables.fullmatch(name.text):
+        name_word = Word(assignment["name"], word.start + assignment.start("name"))
+        value_text = word.text[assignment.end() :].rstrip("\"'")
+        value_start = word.start + assignment.end()
+        yield Directive(name_word, ())
+        if not self.visible_variables.fullmatch(name_word.text):
             return
-        location += word.text[assignment.end() :].startswith(("'", '"'))
-        value = value.lstrip("\"'")
-        if value.isdecimal():
-            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, location),))
-        for option in _OPTION_PATTERN.finditer(value):
+        value_start += word.text[assignment.end() :].startswith(("'", '"'))
+        value_text = value_text.lstrip("\"'")
+        if value_text.isdecimal():
+            yield Directive(
+                Word(_VARIABLE_DIRECTIVE, name_word.start), (Word(value_text, value_start),)
+            )
+        for option in _OPTION_PATTERN.finditer(value_text):
             if (option_name := option["option"].replace("_", "-")) in self.names:
-                number = Word(option["number"], location + option.start("number"))
-                yield Directive(Word(option_name, location + option.start()), (number,))
+                number_word = Word(option["number"], value_start + option.start("number"))
+                yield Directive(Word(option_name, value_start + option.start()), (number_word,))
 
 
 @lru_cache(maxsize=256)
@@ -172,17 +180,17 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     """
     spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
-    for number, word in enumerate(words):
+    for word_number, word in enumerate(words):
         search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # always matches
         if text[search_start : search_start + len(word)].lower() == word.lower() and word:
             end = search_start + len(word)
-        elif number == len(words) - 1 or len(words) == 1:
+        elif word_number == len(words) - 1 or len(words) == 1:
             word_match = _WORD_PATTERN.match(text, search_start)
             end = word_match.end() if word_match else search_start
             if directive.arguments and directive.arguments[0].start >= search_start:
                 end = min(end, directive.arguments[0].start)
         else:
-            if number == 0 and not is_known:
+            if word_number == 0 and not is_known:
                 return []  # this word is also an argument
             continue
         is_name = is_known or _NAME_PATTERN.fullmatch(text, search_start, end)
@@ -222,9 +230,9 @@ def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str],
     """Return the start, end and lower-case name of each outermost directive, from its name to its
     last word.
     """
-    owners: list[tuple[int, int, str]] = []
+    owner_spans: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):
         end = max(word.end for word in (directive.name, *directive.arguments))
-        if not owners or directive.name.start >= owners[-1][1]:
-            owners.append((directive.name.start, end, directive.name.text.lower()))
-    return tuple(owners)
+        if not owner_spans or directive.name.start >= owner_spans[-1][1]:
+            owner_spans.append((directive.name.start, end, directive.name.text.lower()))
+    return tuple(owner_spans)

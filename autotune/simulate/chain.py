@@ -89,10 +89,8 @@ class StationChain:
         slowest station gets more load than it can serve, its queue grows until the reading ends.
         """
         time_moments = self.compute_request_time(rate, seconds)
-        gamma_shape, gamma_scale = (
-            time_moments.mean**2 / time_moments.variance,
-            time_moments.variance / time_moments.mean,
-        )
+        gamma_shape = time_moments.mean**2 / time_moments.variance
+        gamma_scale = time_moments.variance / time_moments.mean
         excess_utilisation = self.slowest_station.compute_utilisation(rate) - 1.0
         if excess_utilisation <= 0.0:
             return _compute_gamma_tail(gamma_shape, limits / gamma_scale)

@@ -39,10 +39,8 @@ class NoiseModel:
         """Return the factor by which noise changes the capacity in a reading ``study_seconds`` seconds
         after the start of the study.
         """
-        independent_noise, correlated_noise = (
-            self.reading_sd / sqrt(2.0) * rng.standard_normal(),
-            self._draw_correlated_normal(study_seconds),
-        )
+        independent_noise = self.reading_sd / sqrt(2.0) * rng.standard_normal()
+        correlated_noise = self._draw_correlated_normal(study_seconds)
         is_disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
         swing = self.drift_sd * sin(2.0 * pi * study_seconds / SWING_SECONDS + 2.4 * self.seed)

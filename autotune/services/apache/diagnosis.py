@@ -36,28 +36,28 @@ def count_workers(text: str) -> Mapping[str, float]:
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
-    counts = {
+    letter_counts = {
         name: sum(map(scoreboard[1].count, letters))
         for name, letters in _SCOREBOARD_LETTERS.items()
     }
     return {
-        BUSY_WORKERS: max(0.0, counts[BUSY_WORKERS] - 1.0),
-        KEEPALIVE_WORKERS: float(counts[KEEPALIVE_WORKERS]),
+        BUSY_WORKERS: max(0.0, letter_counts[BUSY_WORKERS] - 1.0),
+        KEEPALIVE_WORKERS: float(letter_counts[KEEPALIVE_WORKERS]),
     }
 
 
-_worker_pool = partial(
+_build_worker_pool = partial(
     WorkerPool,
     keepalive_advice="lower KeepAliveTimeout",
     answers_queries=True,
     log_complaint=("max_workers", "server reached MaxRequestWorkers setting"),
 )
-PREFORK_POOL = _worker_pool(
+PREFORK_POOL = _build_worker_pool(
     processes_parameter="MaxRequestWorkers",
     increase_advice="raise MaxRequestWorkers",
     faster_start_advice="raise StartServers and MinSpareServers",
 )
-EVENT_POOL = _worker_pool(
+EVENT_POOL = _build_worker_pool(
     processes_parameter="ServerLimit",
     threads_parameter="ThreadsPerChild",
     increase_advice="raise ServerLimit or ThreadsPerChild",

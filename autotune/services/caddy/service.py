@@ -29,7 +29,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import parse_number
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, get_drop_in_path
 from autotune.strict_parsing import parse_json, split_lines
 
 GO_DOCS, PROXY_DOCS = "pkg.go.dev/runtime, Environment Variables", "caddyserver.com, reverse_proxy"
@@ -116,7 +116,7 @@ class Caddy(Service):
     )
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
-        path = placement.choose("caddy.env", drop_in_path(UNIT_NAME))
+        path = placement.choose("caddy.env", get_drop_in_path(UNIT_NAME))
         return (
             *super().list_config_files(placement),
             ConfigFile(path, "caddy/environment.conf.j2"),
@@ -140,16 +140,18 @@ class Caddy(Service):
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         directory = placement.choose(placement.directory, "/")
         unit = placement.choose("", self.get_unit(placement) or UNIT_NAME)
-        admin = placement.adopted_address or placement.choose("caddy.sock", "localhost:2019")
+        admin_address = placement.adopted_address or placement.choose(
+            "caddy.sock", "localhost:2019"
+        )
         return (
             Readback(("sh", "-c", _ENVIRONMENT_SCRIPT, "sh", directory, unit), parse_effective),
-            Readback((*_ADMIN_CLIENT, directory, admin), parse_effective),
+            Readback((*_ADMIN_CLIENT, directory, admin_address), parse_effective),
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(self._build_command(placement, "adapt"), parse_effective),)
 
-    def _build_command(self, placement: Placement, name: str) -> Argv:
+    def _build_command(self, placement: Placement, subcommand: str) -> Argv:
         """Return a command of Caddy. Private processes store their data in the working directory."""
         # Without STEPPATH, each command would create `.step` in the home directory.
         variables = (
@@ -157,7 +159,7 @@ class Caddy(Service):
             *placement.choose(("XDG_DATA_HOME=.", "XDG_CONFIG_HOME=."), ()),
         )
         options = (f"--config={self.config_path(placement)}", "--adapter", "caddyfile")
-        return ("env", *variables, placement.programs["caddy"], name, *options)
+        return ("env", *variables, placement.programs["caddy"], subcommand, *options)
 
 
 SERVICES = (Caddy(),)
@@ -168,34 +170,43 @@ def parse_effective(text: str) -> Settings:
 
     A value in the configuration is included only if it is the same in all proxies.
     """
-    variables = _VARIABLE_PATTERN.findall(text)
-    columns = {name.lower(): {parse_number(value)} for name, value in variables}
-    for name, value in _list_values(text):
-        columns.setdefault(name, set()).add(value)
-    only_values = {name: column.pop() for name, column in columns.items() if len(column) == 1}
-    return {name: value for name, value in only_values.items() if value != _UNKNOWN}
+    environment_variables = _VARIABLE_PATTERN.findall(text)
+    values_by_name = {name.lower(): {parse_number(value)} for name, value in environment_variables}
+    for name, value in _list_proxy_values(text):
+        values_by_name.setdefault(name, set()).add(value)
+    agreed_values = {
+        name: column.pop() for name, column in values_by_name.items() if len(column) == 1
+    }
+    return {name: value for name, value in agreed_values.items() if value != _UNKNOWN}
 
 
-def _list_values(text: str) -> Iterator[tuple[str, Value]]:
+def _list_proxy_values(text: str) -> Iterator[tuple[str, Value]]:
     """Yield the names and values of the parameters of each proxy."""
-    pending: list[object] = []
+    pending_items: list[object] = []
     with suppress(ValueError):
-        pending += [parse_json(line) for line in split_lines(text) if line.startswith("{")]
-    for item in pending:  # grows in the loop
-        if isinstance(item, list):
-            pending += item
-        elif isinstance(item, dict):
-            pending += item.values()
-            transport = _get_object(item, "transport")
+        pending_items += [parse_json(line) for line in split_lines(text) if line.startswith("{")]
+    for json_item in pending_items:  # grows in the loop
+        if isinstance(json_item, list):
+            pending_items += json_item
+        elif isinstance(json_item, dict):
+            pending_items += json_item.values()
+            transport = _get_object(json_item, "transport")
             if (
-                item.get("handler") == "reverse_proxy"
+                json_item.get("handler") == "reverse_proxy"
                 and transport.get("protocol", "http") == "http"
             ):
-                policy = _get_object(_get_object(item, "load_balancing"), "selection_policy")
+                selection_policy = _get_object(
+                    _get_object(json_item, "load_balancing"), "selection_policy"
+                )
                 # The default applies only if the file sets no option of the pool.
-                pool = _get_object(transport, "keep_alive") or {"max_idle_conns_per_host": 32}
-                yield "lb_policy", str(policy.get("policy", "random"))
-                yield POOL, parse_number(str(pool.get("max_idle_conns_per_host", _UNKNOWN)))
+                connection_pool = _get_object(transport, "keep_alive") or {
+                    "max_idle_conns_per_host": 32
+                }
+                yield "lb_policy", str(selection_policy.get("policy", "random"))
+                yield (
+                    POOL,
+                    parse_number(str(connection_pool.get("max_idle_conns_per_host", _UNKNOWN))),
+                )
                 yield (
                     "max_conns_per_host",
                     parse_number(str(transport.get("max_conns_per_host", 0))),
@@ -203,8 +214,8 @@ def _list_values(text: str) -> Iterator[tuple[str, Value]]:
                 yield "compression", transport.get("compression") is not False
 
 
-def _get_object(container: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = container.get(name)
+def _get_object(json_object: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = json_object.get(key)
     return value if isinstance(value, dict) else {}
 
 

@@ -36,23 +36,25 @@ def parse_directives(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     lacks_braces = False  # a file's only site needs no braces
     for words in _list_lines(text):
-        opens = words[-1].text == "{"
+        opens_block = words[-1].text == "{"
         if words[0].text == "}" and len(blocks) > lacks_braces:
             blocks.pop()
             continue
-        arguments = tuple(words[1 : len(words) - opens])
+        arguments = tuple(words[1 : len(words) - opens_block])
         directive = Directive(words[0], arguments, tuple(blocks))
         if not blocks and not SITE_DIRECTIVE_PATTERN.fullmatch(words[0].text):
             is_site = words[0].text != "{"
             name = Word(SITE if is_site else OPTIONS, words[0].start)
             directive = Directive(name, (words[0], *arguments) if is_site else ())
-            lacks_braces = not opens
-        texts = [word.text for word in (directive.name, *directive.arguments)]
-        if "{" in texts or "}" in texts or len(blocks) > MAX_BLOCK_DEPTH:
+            lacks_braces = not opens_block
+        word_texts = [word.text for word in (directive.name, *directive.arguments)]
+        if "{" in word_texts or "}" in word_texts or len(blocks) > MAX_BLOCK_DEPTH:
             raise build_syntax_error(text, words[0].start, "an unexpected brace")
         yield directive
-        if opens or (lacks_braces and not blocks):
-            blocks.append((SNIPPET if texts[0].startswith("(") else texts[0], *texts[1:]))
+        if opens_block or (lacks_braces and not blocks):
+            blocks.append(
+                (SNIPPET if word_texts[0].startswith("(") else word_texts[0], *word_texts[1:])
+            )
     if len(blocks) > lacks_braces:
         raise build_syntax_error(text, len(text), "the file ends within a block")
 

@@ -24,7 +24,7 @@ from autotune.services.base import (
 )
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback, parse_number
-from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 
 UNIT_NAME = "gunicorn.service"
 DOCS = "docs.gunicorn.org, Settings"
@@ -85,7 +85,7 @@ class Gunicorn(AppServer):
     title = "gunicorn"
     deployment = "gunicorn"
     port = 8000
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT_NAME
     # Names of gunicorn's executables. The last one, `true`, exists on every host, so the lookup

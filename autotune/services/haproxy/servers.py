@@ -43,14 +43,20 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest check interval in seconds, multiplied by the largest required number of
     successful checks; 0 without health checks.
     """
-    intervals, successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    check_intervals = [DEFAULT_INTERVAL_SECONDS]
+    required_successes = [DEFAULT_RISE]
+    has_checks = False
     with suppress(ConfigSyntaxError):
         text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(text):
-            name, words = directive.name.text, [word.text for word in directive.arguments]
-            has_checks |= name in SERVER_DIRECTIVES and "check" in words
-            if name == "server inter":
-                intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
-            elif name == "server rise" and is_uint(words[0]):
-                successes.append(int(words[0]))
-    return min(max(intervals) * max(successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0
+            directive_name, words = directive.name.text, [word.text for word in directive.arguments]
+            has_checks |= directive_name in SERVER_DIRECTIVES and "check" in words
+            if directive_name == "server inter":
+                check_intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
+            elif directive_name == "server rise" and is_uint(words[0]):
+                required_successes.append(int(words[0]))
+    return (
+        min(max(check_intervals) * max(required_successes), MAX_RECOVERY_SECONDS)
+        if has_checks
+        else 0.0
+    )

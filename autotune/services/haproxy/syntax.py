@@ -32,7 +32,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
-    section: tuple[tuple[str, ...], ...] = ()
+    enclosing_section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []
     location = 0
     while location < len(text) or words:
@@ -42,18 +42,19 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
         if token["word"]:
             words.append(Word(token["word"], location))
         elif words and not token["space"]:
-            name, rest = words[0], words[1:]
-            if name.text in SECTION_NAMES:
-                section = ()
-            elif name.text in _TWO_WORD_DIRECTIVES and rest:
-                name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
-            directives.append(Directive(name, tuple(rest), section))
-            owner = _OPTION_OWNERS.get(name.text)
-            for option, value in pairwise(rest) if owner else ():
-                full_name = Word(f"{owner} {option.text}", option.start)
-                directives.append(Directive(full_name, (value,), section))
-            if name.text in SECTION_NAMES:
-                section = (tuple(word.text for word in words),)
+            name_word, argument_words = words[0], words[1:]
+            if name_word.text in SECTION_NAMES:
+                enclosing_section = ()
+            elif name_word.text in _TWO_WORD_DIRECTIVES and argument_words:
+                name_word = Word(f"{name_word.text} {argument_words[0].text}", name_word.start)
+                argument_words = argument_words[1:]
+            directives.append(Directive(name_word, tuple(argument_words), enclosing_section))
+            option_owner = _OPTION_OWNERS.get(name_word.text)
+            for option, value in pairwise(argument_words) if option_owner else ():
+                full_name = Word(f"{option_owner} {option.text}", option.start)
+                directives.append(Directive(full_name, (value,), enclosing_section))
+            if name_word.text in SECTION_NAMES:
+                enclosing_section = (tuple(word.text for word in words),)
             words = []
         location = token.end()
     return tuple(directives)

@@ -120,8 +120,8 @@ class Kvrocks(RedisProtocolServer):
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        program = (placement.programs["kvrocks"], "-c", self.config_path(placement))
-        return (*build_user_prefix(placement.user, placement.group), *program)
+        server_command = (placement.programs["kvrocks"], "-c", self.config_path(placement))
+        return (*build_user_prefix(placement.user, placement.group), *server_command)
 
 
 SERVICES = (Kvrocks(),)

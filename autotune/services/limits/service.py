@@ -99,5 +99,7 @@ def parse_open_files(text: str) -> dict[str, Value]:
     The two limits differ if the software raises its own soft limit at startup.
     """
     current_limit = _CURRENT_LIMIT_PATTERN.search(text)
-    limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]
-    return {"nofile": min(limits)} if current_limit else {}
+    soft_limits = [
+        int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match
+    ]
+    return {"nofile": min(soft_limits)} if current_limit else {}

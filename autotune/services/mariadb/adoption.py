@@ -61,9 +61,9 @@ _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
-def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
+def read_host_config(tree: FileTree, main_file: str = DEBIAN_FILE) -> Config:
     """Return the options in groups that the MariaDB server reads."""
-    config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
+    config = read_config(tree, main_file, syntax.parse_directives, syntax.parse_include)
     counting_directives = {
         (placed.name, group["version"] or ""): placed
         for placed in config.directives
@@ -81,25 +81,25 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             "/etc/mysql"
         )
         return
-    words = expand_command(host.tree, layout.unit)
-    options = {word.partition("=")[0]: word.partition("=")[2] for word in words}
-    if unsupported_options := [name for name in _FILE_OPTIONS if name in options]:
+    command_words = expand_command(host.tree, layout.unit)
+    command_options = {word.partition("=")[0]: word.partition("=")[2] for word in command_words}
+    if unsupported_options := [name for name in _FILE_OPTIONS if name in command_options]:
         yield f"MariaDB is not tuned: the command of {layout.unit} sets `{unsupported_options[0]}`"
         return
     config = read_host_config(host.tree, layout.main_file)
-    if reason := config.explain_missing_main():
-        yield f"MariaDB is not tuned: {reason}"
+    if missing_reason := config.explain_missing_main():
+        yield f"MariaDB is not tuned: {missing_reason}"
         return
-    port = options.get("--port", "")
+    port = command_options.get("--port", "")
     yield RunningService(
         host=host,
         key="mariadb",
         config=config,
         tier_kind="db",
         unit=layout.unit_unless_debian,
-        port=int(port) if is_uint(port) else config.last_number("port", 3306),
-        listen_address=options.get("--socket")
-        or config.last_word("socket", "/run/mysqld/mysqld.sock"),
+        port=int(port) if is_uint(port) else config.find_last_number("port", 3306),
+        listen_address=command_options.get("--socket")
+        or config.find_last_word("socket", "/run/mysqld/mysqld.sock"),
     )
 
 
@@ -107,7 +107,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield a tunable for every parameter. A missing parameter is added below the header of the last
     server group.
     """
-    max_connections = service.config.last_number("max_connections", 151)
+    max_connections = service.config.find_last_number("max_connections", 151)
     # Defaults that the server computes if no file sets a value (MariaDB manual).
     computed_defaults = {
         "back_log": min(900, 50 + max_connections // 5),
@@ -115,14 +115,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         "thread_pool_size": service.host.processors,
         # By default, this limit is twice innodb_io_capacity, but at least 2000.
         "innodb_io_capacity_max": max(
-            2000, 2 * service.config.last_number("innodb_io_capacity", 200)
+            2000, 2 * service.config.find_last_number("innodb_io_capacity", 200)
         ),
         # A query cache that is enabled without a size has 1 MB, and a size alone enables the cache.
         "query_cache_size": int(
-            service.config.last_word("query_cache_type").lower() in ("1", "on")
+            service.config.find_last_word("query_cache_type").lower() in ("1", "on")
         ),
     }
-    reasons = {
+    skip_reasons = {
         name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
         for name, option in _find_aliases(service.config)
     }
@@ -132,14 +132,16 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
         )
         for name in (option_name, *(name for name, _ in _match_alias(option_name))):
-            reasons[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
+            skip_reasons[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:
         name, notation = parameter.name, _select_notation(parameter)
         default = computed_defaults.get(name, parameter.stock)
         insertion = DirectiveInsertion(
             default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
         )
-        yield Tunable(name, name, notation, insertion=insertion, skip_reason=reasons.get(name, ""))
+        yield Tunable(
+            name, name, notation, insertion=insertion, skip_reason=skip_reasons.get(name, "")
+        )
 
 
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:

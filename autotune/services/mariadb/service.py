@@ -20,8 +20,8 @@ from autotune.services.diagnosis import (
     ClientLimit,
     Diagnosis,
     Resource,
+    build_command_query,
     build_ratio_rule,
-    command_query,
 )
 from autotune.services.mariadb.parameters import PARAMETERS, RESOURCE_NEEDS, recommend_settings
 from autotune.services.readback import build_backlog_readback, convert_unit
@@ -98,12 +98,14 @@ class Mariadb(Service):
         return recommend_settings(facts, current_settings)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        query = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
-        return (query, build_backlog_readback(placement, "back_log"))
+        variables_readback = Readback(
+            build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective
+        )
+        return (variables_readback, build_backlog_readback(placement, "back_log"))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (placement.programs["mariadbd"], "--verbose", "--help")
-        return (Readback(words, parse_option_table),)
+        help_command = (placement.programs["mariadbd"], "--verbose", "--help")
+        return (Readback(help_command, parse_option_table),)
 
 
 SERVICES = (Mariadb(),)
@@ -116,14 +118,14 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
     Root needs no password on the Unix socket. Reading variables and counters requires an account,
     but no privileges.
     """
-    location = (
+    connection_option = (
         f"--socket={placement.adopted_address}"
         if placement.adopted_address
         else "--protocol=socket"
     )
     return (
         placement.programs["mariadb"],
-        location,
+        connection_option,
         "--batch",
         "--skip-column-names",
         "-e",
@@ -155,10 +157,14 @@ def parse_option_table(text: str) -> Settings:
 
 def parse_effective(text: str) -> Settings:
     """Return the values of global variables, in the units of the parameters."""
-    values = parse_rows(text)
-    if values.get("query_cache_type") == "OFF":
-        values["query_cache_size"] = "0"
-    return {p.name: convert_unit(p, values[p.name]) for p in PARAMETERS if p.name in values}
+    printed_values = parse_rows(text)
+    if printed_values.get("query_cache_type") == "OFF":
+        printed_values["query_cache_size"] = "0"
+    return {
+        p.name: convert_unit(p, printed_values[p.name])
+        for p in PARAMETERS
+        if p.name in printed_values
+    }
 
 
 # Arguments of `build_ratio_rule`.
@@ -196,7 +202,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
 DIAGNOSIS = Diagnosis(
     # MariaDB's protocol starts with a binary handshake, so MariaDB's own client program reads the
     # counters.
-    counter_query=command_query(
+    counter_query=build_command_query(
         build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"),
         level_names=LEVEL_COUNTERS,
         parse_counters=parse_counters,

@@ -29,12 +29,12 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             header = Word(f"[{blocks[0][0]}]", line.start("group") - 1)
             directives.append(Directive(header, (), blocks))
         elif line["include"]:
-            path = Word(line["path"].rstrip(), line.start("path"))
-            directives.append(Directive(Word(line["include"], line.start("include")), (path,)))
+            path_word = Word(line["path"].rstrip(), line.start("path"))
+            directives.append(Directive(Word(line["include"], line.start("include")), (path_word,)))
         elif line["name"]:
             name = line["name"].replace("-", "_").removeprefix("loose_")
-            value = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
-            arguments = (value,) if value.text else ()
+            value_word = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
+            arguments = (value_word,) if value_word.text else ()
             directives.append(Directive(Word(name, line.start("name")), arguments, blocks))
     return tuple(directives)
 

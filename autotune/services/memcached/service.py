@@ -34,7 +34,7 @@ from autotune.services.diagnosis import (
     ResourceShortage,
 )
 from autotune.services.readback import (
-    Parser,
+    OutputParser,
     build_backlog_readback,
     build_config_parser,
     parse_number,
@@ -152,9 +152,10 @@ class Memcached(Service):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.build_start_command(placement, files)
         # Omit `-P`, which names the PID file of the running server.
-        position = argv.index("-P") if "-P" in argv else len(argv)
+        pid_option_index = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart(
-            (*argv[:position], *argv[position + 2 :], "-s", "trial.sock"), "trial.sock"
+            (*argv[:pid_option_index], *argv[pid_option_index + 2 :], "-s", "trial.sock"),
+            "trial.sock",
         )
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
@@ -179,12 +180,12 @@ class Memcached(Service):
         """Return a client command, and its input: `set` commands in memcached's protocol. The reply
         to the final `version` command arrives after all pairs are stored.
         """
-        location = (placement.listen.host, str(placement.listen.port))
+        address_words = (placement.listen.host, str(placement.listen.port))
         set_commands = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
         )
         input_text = "".join((*set_commands, "version\r\n"))
-        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *location), input_text.encode()
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *address_words), input_text.encode()
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -204,7 +205,7 @@ def build_stats_command(placement: Placement, subcommand: str) -> Argv:
 
 def build_settings_parser(
     names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
-) -> Parser:
+) -> OutputParser:
     """Return a parser for the output of `memcached-tool … settings` that extracts the parameters in
     ``names``.
     """
@@ -251,13 +252,13 @@ TOTAL_COUNTERS = frozenset((
 
 def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
     counters = reading.activity.counters
-    gets, misses = counters.get("cmd_get", 0), counters.get("get_misses", 0)
+    get_count, miss_count = counters.get("cmd_get", 0), counters.get("get_misses", 0)
     eviction_count = counters.get("evictions", 0)
-    if not gets or not eviction_count or misses / gets <= 0.25:
+    if not get_count or not eviction_count or miss_count / get_count <= 0.25:
         return None
     return ResourceShortage(
         Resource.CACHE,
-        f"{misses / gets:.0%} of {gets:.0f} gets missed and {eviction_count:.0f} items were"
+        f"{miss_count / get_count:.0%} of {get_count:.0f} gets missed and {eviction_count:.0f} items were"
         f" evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )

@@ -36,10 +36,10 @@ class Server:
     @property
     def only_reports_status(self) -> bool:
         """True if the server serves only nginx's own status."""
-        names = {placed.name for placed in self.directives}
-        serves_files = names & {"root", "alias", "try_files"}
-        is_proxy = any("_pass" in name for name in names)
-        return "stub_status" in names and not serves_files and not is_proxy
+        directive_names = {placed.name for placed in self.directives}
+        serves_files = directive_names & {"root", "alias", "try_files"}
+        is_proxy = any("_pass" in name for name in directive_names)
+        return "stub_status" in directive_names and not serves_files and not is_proxy
 
     def has_port(self, port: int) -> bool:
         """True if the server listens on a TCP port. The default is port 80."""
@@ -49,7 +49,7 @@ class Server:
         return str(port) in (ports if has_listen else ["80"])
 
 
-def select_http(config: Config) -> Config:
+def select_http_directives(config: Config) -> Config:
     """Return the configuration without protocols other than HTTP, such as ``stream`` and
     ``mail``.
     """
@@ -83,16 +83,18 @@ def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     sites = [server for server in servers if not server.only_reports_status] or servers
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
         yield "*:80", False  # nginx's default if root starts nginx
-    words = [placed.words for server in sites for placed in server.listens]
-    for listen in sorted(words, key=lambda listen: "default_server" not in listen):
-        yield normalize_address(listen[0]), "ssl" in listen
+    listen_word_lists = [placed.words for server in sites for placed in server.listens]
+    for listen_words in sorted(
+        listen_word_lists, key=lambda listen_words: "default_server" not in listen_words
+    ):
+        yield normalize_address(listen_words[0]), "ssl" in listen_words
 
 
-def normalize_address(word: str) -> str:
+def normalize_address(written_address: str) -> str:
     """Return an address in canonical form: `80`, `*:80` and `0.0.0.0:80` are equal."""
-    host, colon, port = word.rpartition(":")
-    if word.endswith("]") or (not colon and not word.isdigit()):
-        return f"{word}:80"
+    host, colon, port = written_address.rpartition(":")
+    if written_address.endswith("]") or (not colon and not written_address.isdigit()):
+        return f"{written_address}:80"
     return f"{'*' if host in ('', '0.0.0.0') else host}:{port}"  # noqa: S104  # only compared, never bound
 
 
@@ -117,27 +119,31 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     overrides both.
     """
     servers = [server for server in list_servers(config) if server.has_port(port)]
-    name = tunable.directive
-    http_lines = [line for line in config.find_all(name) if line.block == "http"]
-    all_lines = [[line for line in server.directives if line.name == name] for server in servers]
-    server_lines = [[line for line in lines if line.block == "server"] for lines in all_lines]
-    deeper_lines = [line for lines in all_lines for line in lines if line.block != "server"]
-    is_everywhere = all(server_lines) and bool(server_lines)
+    directive_name = tunable.directive
+    http_lines = [line for line in config.find_all(directive_name) if line.block == "http"]
+    lines_by_server = [
+        [line for line in server.directives if line.name == directive_name] for server in servers
+    ]
+    server_lines = [[line for line in lines if line.block == "server"] for lines in lines_by_server]
+    deeper_lines = [line for lines in lines_by_server for line in lines if line.block != "server"]
+    is_in_all_servers = all(server_lines) and bool(server_lines)
     reason = ""
     if http_lines and any(server_lines):
-        reason = f"a `server` on port {port} overrides `{name}`"
+        reason = f"a `server` on port {port} overrides `{directive_name}`"
     elif deeper_lines and (http_lines or any(server_lines)):
-        reason = f"a `{deeper_lines[0].block}` overrides `{name}`"
-    elif any(server_lines) and not is_everywhere:
-        reason = f"only some servers on port {port} set `{name}`"
+        reason = f"a `{deeper_lines[0].block}` overrides `{directive_name}`"
+    elif any(server_lines) and not is_in_all_servers:
+        reason = f"only some servers on port {port} set `{directive_name}`"
     elif deeper_lines and not all(map(_covers_site, deeper_lines)):
-        reason = f"only a `{deeper_lines[0].block}` sets `{name}`"
-    own_lines: list[PlacedDirective] = [line for lines in server_lines for line in lines]
-    effective_lines = own_lines or http_lines or deeper_lines
+        reason = f"only a `{deeper_lines[0].block}` sets `{directive_name}`"
+    lines_in_servers: list[PlacedDirective] = [line for lines in server_lines for line in lines]
+    effective_lines = lines_in_servers or http_lines or deeper_lines
     effective_ids = {id(line) for line in effective_lines}
     earlier_filter = tunable.is_considered
     if effective_lines and not reason and not any(map(earlier_filter, effective_lines)):
-        reason = f"`{name} {' '.join(effective_lines[0].words)}` is not a valid baseline value"
+        reason = (
+            f"`{directive_name} {' '.join(effective_lines[0].words)}` is not a valid baseline value"
+        )
     return replace(
         tunable,
         skip_reason=tunable.skip_reason or reason,

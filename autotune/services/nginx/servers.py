@@ -38,12 +38,12 @@ _LINE_PATTERN = re.compile(
 )
 
 
-def build_server_check(command: Argv) -> ServerCheck:
+def build_server_check(nginx_command: Argv) -> ServerCheck:
     """Return the check of the error logs that the running configuration names.
 
-    ``command`` is nginx with the options for its configuration file.
+    ``nginx_command`` is nginx with the options for its configuration file.
     """
-    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *command), parse_dead_upstreams)
+    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *nginx_command), parse_dead_upstreams)
 
 
 def parse_dead_upstreams(text: str) -> tuple[str, ...]:
@@ -51,30 +51,34 @@ def parse_dead_upstreams(text: str) -> tuple[str, ...]:
 
     Raises ValueError if the output lacks the host's time.
     """
-    now_text, timeout, *lines = [*split_lines(text), "", ""]
+    now_text, timeout_text, *lines = [*split_lines(text), "", ""]
     current_time = _parse_time(now_text)
-    seconds = int(timeout) if is_uint(timeout) else 0
-    seconds = min(max(seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS)
+    timeout_seconds = int(timeout_text) if is_uint(timeout_text) else 0
+    timeout_seconds = min(
+        max(timeout_seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS
+    )
     dead_upstreams = []
     for line in lines:
         if match := _LINE_PATTERN.match(line):
-            age = (current_time - _parse_time(match[1])).total_seconds()
-            if 0 <= age <= seconds:
+            line_age = (current_time - _parse_time(match[1])).total_seconds()
+            if 0 <= line_age <= timeout_seconds:
                 dead_upstreams.append(match[2])
     return tuple(dict.fromkeys(dead_upstreams))
 
 
-def _parse_time(text: str) -> datetime:
-    """Return the time in ``text`` as if it were UTC, because only differences of times are used.
+def _parse_time(time_text: str) -> datetime:
+    """Return the time in ``time_text`` as if it were UTC, because only differences of times are used.
     Raises ValueError.
     """
-    return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+    return datetime.strptime(time_text, _TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest `fail_timeout` in the files, in seconds; 0 without an upstream."""
-    text = b"\n".join(files.values()).decode(errors="replace")
-    if not re.search(r"(?m)^\s*upstream\s", text):
+    files_text = b"\n".join(files.values()).decode(errors="replace")
+    if not re.search(r"(?m)^\s*upstream\s", files_text):
         return 0.0
-    fail_timeouts = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
+    fail_timeouts = [
+        int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", files_text)
+    ]
     return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *fail_timeouts)), MAX_FAIL_TIMEOUT_SECONDS))

@@ -172,10 +172,14 @@ _MEGABYTES_NOTATION = build_size_notation("MB")
 
 
 def _parse_session_cache(word: str) -> Value | None:
-    kind, _, rest = word.partition(":")
+    cache_kind, _, cache_options = word.partition(":")
     if word in ("none", "off"):
         return 0
-    return _MEGABYTES_NOTATION.parse(rest.partition(":")[2]) if kind == "shared" else None
+    return (
+        _MEGABYTES_NOTATION.parse(cache_options.partition(":")[2])
+        if cache_kind == "shared"
+        else None
+    )
 
 
 def _parse_file_cache(word: str) -> Value | None:
@@ -238,8 +242,8 @@ def parse_effective(text: str) -> Settings:
     Messages before the first file are dropped, because they would become part of the first
     directive.
     """
-    _, mark, files = text.partition("# configuration file ")
-    return _parse_printed_files(f"{mark}{files}" if mark else text)
+    _, file_mark, printed_files = text.partition("# configuration file ")
+    return _parse_printed_files(f"{file_mark}{printed_files}" if file_mark else text)
 
 
 class Nginx(Service):
@@ -301,11 +305,11 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     """Return a shortage if workers ran out of connections and reset connections from clients."""
     if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
-    limit = reading.get_setting("worker_connections")
-    workers = reading.get_setting("worker_processes") or reading.activity.workers
+    connection_limit = reading.get_setting("worker_connections")
+    worker_count = reading.get_setting("worker_processes") or reading.activity.workers
     return ResourceShortage(
         Resource.CONNECTIONS,
-        f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
+        f"“worker_connections are not enough” in its log: {worker_count} workers of {connection_limit}"
         f" connections, two per request. {reading.failed_requests} requests failed:"
         " raise worker_connections",
         REPORTED,

@@ -61,8 +61,8 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         ):
             port = next(iter(unassigned_ports))
         if port is not None:
-            main = unit_files.list_unit_files(host.tree, unit)[0]
-            yield unit, unit_environment.build_config(environment, main), str(port)
+            unit_file = unit_files.list_unit_files(host.tree, unit)[0]
+            yield unit, unit_environment.build_config(environment, unit_file), str(port)
         elif unassigned_ports:
             yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 
@@ -88,7 +88,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     overrides them.
     """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    words = [word.replace("_", "-") for word in _list_command_words(service.host, service.unit)]
+    command_words = [
+        word.replace("_", "-") for word in _list_command_words(service.host, service.unit)
+    ]
     locations: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
@@ -96,7 +98,7 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         locations[name] = EnvironmentSetting(
             name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(name), option
         )
-        if any(f"--{word}".startswith(option) for word in words):
+        if any(f"--{word}".startswith(option) for word in command_words):
             locations[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
     locations["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):

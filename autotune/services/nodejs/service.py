@@ -33,7 +33,7 @@ from autotune.services.diagnosis import (
     ResourceShortage,
     build_counter_rule,
 )
-from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 from autotune.strict_parsing import split_lines
 
 UNIT_NAME = "nodejs.service"
@@ -140,7 +140,7 @@ class Nodejs(Service):
     deployment = "nodejs"
     role = Role.APP
     port = 3000
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT_NAME
     # `true` exists on every host, so the lookup also succeeds if Node.js is in a private directory
@@ -194,8 +194,8 @@ def parse_effective(text: str) -> Settings:
     flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
     for name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
-        if sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
-            values[name] = int(sizes[-1])
+        if option_sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
+            values[name] = int(option_sizes[-1])
     return {"max_semi_space_size": 16, **values}
 
 

@@ -42,9 +42,9 @@ LAYOUTS = DistributionLayouts(
 NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
-def read_host_config(tree: FileTree, main: str) -> Config:
+def read_host_config(tree: FileTree, main_file: str) -> Config:
     """Return the directives of each pool. The last occurrence in any of the files takes effect."""
-    config = read_config(tree, main, syntax.parse_directives, parse_include)
+    config = read_config(tree, main_file, syntax.parse_directives, parse_include)
     last_directives = {
         (placed.directive.blocks, placed.name): placed for placed in config.directives
     }
@@ -62,19 +62,19 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         reverse=True,
     )
     for layout in sorted_layouts or filter(None, [LAYOUTS.select_for_host(host)]):
-        words = unit_environment.expand_command(host.tree, layout.unit)
-        named_files = unit_environment.find_option_values(words, "-y", "--fpm-config")
-        main = [layout.main_file, *named_files][-1]
-        config = read_host_config(host.tree, main)
-        if reason := config.explain_missing_main():
-            yield f"PHP-FPM ({layout.unit}) is not tuned: {reason}"
+        command_words = unit_environment.expand_command(host.tree, layout.unit)
+        named_files = unit_environment.find_option_values(command_words, "-y", "--fpm-config")
+        main_file = [layout.main_file, *named_files][-1]
+        config = read_host_config(host.tree, main_file)
+        if missing_reason := config.explain_missing_main():
+            yield f"PHP-FPM ({layout.unit}) is not tuned: {missing_reason}"
             continue
         yield RunningService(
             host=host,
             key="php-fpm",
             config=config,
             listen_address=find_listen_address(config),
-            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+            unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
             instance=layout.unit,
         )
 
@@ -86,7 +86,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config = service.config
     # Use the socket's actual backlog, because the default depends on the version of PHP.
     backlog = service.host.backlogs.get(service.listen_address, DEFAULT_BACKLOG)
-    pm = next((placed.words[0] for placed in config.find_all("pm") if placed.words), "")
+    process_manager = next(
+        (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
+    )
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
     value_ends = find_value_end(config, "pm.max_children")
@@ -103,7 +105,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         insertion = DirectiveInsertion(
             default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
         )
-        is_not_dynamic = QUOTED_WORD.parse(pm) in NON_DYNAMIC_MODES
+        is_not_dynamic = QUOTED_WORD.parse(process_manager) in NON_DYNAMIC_MODES
         yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_not_dynamic else None)
 
 

@@ -9,8 +9,8 @@ from autotune.services.diagnosis import (
     InstanceReading,
     Resource,
     ResourceShortage,
+    build_command_query,
     build_evidence_rule,
-    command_query,
 )
 from autotune.services.php_ini.service import build_status_command
 
@@ -59,7 +59,7 @@ STRING_BUFFER_RULE = build_evidence_rule(
 )
 
 DIAGNOSIS = Diagnosis(
-    counter_query=command_query(
+    counter_query=build_command_query(
         build_command=build_status_command,
         counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)),
         level_names=frozenset(LEVEL_COUNTERS),

@@ -67,6 +67,6 @@ RESOURCE_NEEDS = ResourceNeeds(
 )
 
 
-def directive_name(parameter: Parameter) -> str:
+def get_directive_name(parameter: Parameter) -> str:
     """Return PHP's name for a parameter: ``opcache.memory_consumption``."""
     return parameter.name.replace("opcache_", "opcache.", 1)

@@ -26,7 +26,7 @@ from autotune.services.php_ini.parameters import (
     PARAMETERS,
     PRELOAD_PARAMETER,
     RESOURCE_NEEDS,
-    directive_name,
+    get_directive_name,
 )
 from autotune.strict_parsing import is_uint, split_lines
 from autotune.target.quantities import SIZE_UNITS
@@ -69,7 +69,7 @@ echo 'cache_full ', (int) ($status['cache_full'] ?? false), "\\n";
 foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $group)
     foreach ($status[$group] ?? [] as $name => $value)
         echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
-""".replace("NAMES", " ".join(map(directive_name, PARAMETERS)))
+""".replace("NAMES", " ".join(map(get_directive_name, PARAMETERS)))
 # A FastCGI client: https://fastcgi-archives.github.io/FastCGI_Specification.html
 _FASTCGI_CLIENT_SCRIPT = """
 [, $place, $script] = $argv;
@@ -161,11 +161,20 @@ class PhpIni(Service):
         The program is PHP-FPM itself, or PHP's command line with options that load Apache's
         settings.
         """
-        path, program = self.config_path(placement), self._find_program(placement)
+        ini_path, program = self.config_path(placement), self._find_program(placement)
         main_file = f"{self._find_directory(placement)}/php.ini"
         apache_options = ("-c", main_file, "-d", "opcache.enable_cli=1")
-        options = apache_options if program == placement.programs.get("php") else ()
-        return ("sh", "-c", _VALIDATION_SCRIPT, FILE_NAME, path, dirname(path), program, *options)
+        program_options = apache_options if program == placement.programs.get("php") else ()
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            FILE_NAME,
+            ini_path,
+            dirname(ini_path),
+            program,
+            *program_options,
+        )
 
     def _find_program(self, placement: Placement) -> str:
         return placement.programs.get("php-fpm") or placement.programs["php"]
@@ -182,9 +191,10 @@ def build_status_command(placement: Placement) -> Argv:
     """Return the command that prints effective directives and counters, with one name and value per
     line.
     """
-    php, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
+    php_program = placement.programs.get("php", "php")
+    curl_program = placement.programs.get("curl", "curl")
     if "php-fpm" not in placement.programs:
-        return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
+        return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl_program, str(placement.listen))
     scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
     return (
         "sh",
@@ -193,7 +203,7 @@ def build_status_command(placement: Placement) -> Argv:
         "sh",
         _STATUS_SCRIPT,
         _FASTCGI_CLIENT_SCRIPT,
-        php,
+        php_program,
         f"{scheme}://{placement.socket_name}",
     )
 
@@ -208,8 +218,8 @@ def parse_phpinfo(text: str) -> Settings:
 def _convert_directives(printed_values: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
-        if (written := printed_values.get(directive_name(parameter))) is not None:
-            value = parse_value(parameter, written)
+        if (printed_value := printed_values.get(get_directive_name(parameter))) is not None:
+            value = parse_value(parameter, printed_value)
             values |= {} if value is None else {parameter.name: value}
     return values
 
@@ -221,26 +231,28 @@ def parse_effective(text: str) -> Settings:
     printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values = _convert_directives(printed_values)
     # Return the size of the memory that is actually mapped, not the requested size.
-    sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
-    if all(map(is_uint, sizes)):
-        values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
+    memory_sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
+    if all(map(is_uint, memory_sizes)):
+        values["opcache_memory_consumption"] = round(sum(map(int, memory_sizes)) / SIZE_UNITS["MB"])
     return values
 
 
-def parse_value(parameter: Parameter, written: str) -> Value | None:
-    """Return the value as PHP interprets ``written``, or ``None`` if PHP or the parameter rejects
+def parse_value(parameter: Parameter, written_value: str) -> Value | None:
+    """Return the value as PHP interprets ``written_value``, or ``None`` if PHP or the parameter rejects
     it.
     """
-    text = written.strip().strip("\"'").lower()
+    normalized_text = written_value.strip().strip("\"'").lower()
     if parameter.name == PRELOAD_PARAMETER:
-        return bool(text)  # a script's path counts as true
+        return bool(normalized_text)  # a script's path counts as true
     if isinstance(parameter.stock, bool):
-        return _BOOLEAN_WORDS.get(text)
+        return _BOOLEAN_WORDS.get(normalized_text)
     if isinstance(parameter.stock, str):
-        return _JIT_MODES.get(text, text)
-    amount = re.fullmatch(r"([0-9]{1,15})([kmg]?)", text)
-    if amount is None or (parameter.name in MEGABYTE_PARAMETERS and amount[2]):
+        return _JIT_MODES.get(normalized_text, normalized_text)
+    amount_match = re.fullmatch(r"([0-9]{1,15})([kmg]?)", normalized_text)
+    if amount_match is None or (parameter.name in MEGABYTE_PARAMETERS and amount_match[2]):
         return None
-    unit = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
-    quotient, remainder = divmod(int(amount[1]) * SIZE_UNITS.get(f"{amount[2].upper()}B", 1), unit)
+    unit_factor = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
+    quotient, remainder = divmod(
+        int(amount_match[1]) * SIZE_UNITS.get(f"{amount_match[2].upper()}B", 1), unit_factor
+    )
     return None if remainder else quotient

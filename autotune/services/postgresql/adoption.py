@@ -67,19 +67,19 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             relative_to_includer=True,
         )
         port = _find_value(config, "port", str(Postgresql.port))
-        sockets = (
+        socket_directory = (
             _find_value(config, "unix_socket_directories", SOCKET_DIRECTORY)
             .partition(",")[0]
             .strip()
         )
-        if is_uint(port) and sockets.startswith("/"):
+        if is_uint(port) and socket_directory.startswith("/"):
             yield RunningService(
                 host=host,
                 key=Postgresql.deployment,
                 config=config,
                 tier_kind="db",
                 port=int(port),
-                listen_address=sockets,
+                listen_address=socket_directory,
                 unit=layout.unit_unless_debian,
                 instance=layout.version,
             )
@@ -88,7 +88,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _find_value(config: Config, name: str, default: str) -> str:
-    return unquote(config.last_word(name, default))
+    return unquote(config.find_last_word(name, default))
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -103,10 +103,10 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     auto_config = read_config(tree, auto_file, parse_directives, parse_include)
     sql_names = {line.name for line in auto_config.directives}
     # Options in Debian's start command override all files.
-    options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
+    start_options = tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     command_names = {
         name.replace("-", "_").lower()
-        for line in split_lines(options)
+        for line in split_lines(start_options)
         if not line.lstrip().startswith("#")
         for name in _COMMAND_OPTION_PATTERN.findall(line)
     }

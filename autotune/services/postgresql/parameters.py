@@ -132,11 +132,11 @@ _ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.item
 }
 
 
-def unquote(value: str) -> str:
+def unquote(quoted_value: str) -> str:
     """Return a value without its quotes."""
-    if not value.startswith("'"):
-        return value
-    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", value[1:-1])
+    if not quoted_value.startswith("'"):
+        return quoted_value
+    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", quoted_value[1:-1])
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
@@ -145,17 +145,21 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
     """
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
-        matches = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
-        return matches.pop() if len(matches) == 1 else None
+        boolean_values = {
+            on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())
+        }
+        return boolean_values.pop() if len(boolean_values) == 1 else None
     if isinstance(parameter.stock, str):
         return _ENUM_ALIASES.get(text.lower(), text.lower())
-    amount = _AMOUNT_PATTERN.fullmatch(text)
-    if amount is None or amount[2] not in UNIT_FACTORS:
+    amount_match = _AMOUNT_PATTERN.fullmatch(text)
+    if amount_match is None or amount_match[2] not in UNIT_FACTORS:
         return None
     if text == "-1":
         return -1
     number = (
-        float(amount[1]) * UNIT_FACTORS[amount[2] or default_unit] / UNIT_FACTORS[parameter.unit]
+        float(amount_match[1])
+        * UNIT_FACTORS[amount_match[2] or default_unit]
+        / UNIT_FACTORS[parameter.unit]
     )
     if isinstance(parameter.stock, float):
         return number
@@ -172,8 +176,8 @@ def build_unit_notation(parameter: Parameter) -> Notation:
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
     bare_unit = get_bare_unit(parameter)
 
-    def format_amount(name: str) -> str:
-        return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name
+    def format_amount(variable: str) -> str:
+        return f'({variable} ~ "{unit}" if {variable} > 0 else {variable})' if unit else variable
 
     write_value = ON_OFF.build_expression if isinstance(parameter.stock, bool) else format_amount
     return Notation(lambda text: parse_value(parameter, text, bare_unit), write_value)

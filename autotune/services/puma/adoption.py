@@ -109,36 +109,46 @@ _PROGRAM_PATTERN = re.compile(r"\bpuma\b")
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "puma"):
-        command = command_line.read_unit_command(host.tree, unit, _parse_options)
-        if not command.find_all("puma"):
-            commands = command.find_all(command_line.EXEC_START)
-            if commands and command_line.starts_shell(commands[-1].words, _PROGRAM_PATTERN):
+        unit_command = command_line.read_unit_command(host.tree, unit, _parse_options)
+        if not unit_command.find_all("puma"):
+            exec_lines = unit_command.find_all(command_line.EXEC_START)
+            if exec_lines and command_line.starts_shell(exec_lines[-1].words, _PROGRAM_PATTERN):
                 yield f"{unit}: {command_line.SHELL_REASON}"
             continue
         environment = unit_environment.read_environment(host.tree, unit)
         if (
-            path := host.tree.resolve(_find_config_path(host, command, environment))
+            path := host.tree.resolve(_find_config_path(host, unit_command, environment))
         ) not in host.tree.files:
             yield f"{unit}: not tuned, because the configuration file {path} does not exist"
             continue
         own_config = read_config(host.tree, path, syntax.parse_directives)
         config = merge_configs(
-            path, (command, unit_environment.build_config(environment, path), own_config)
+            path, (unit_command, unit_environment.build_config(environment, path), own_config)
         )
         yield unit, config, _find_listen_address(host, config, environment)
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:
     unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
-    directory = command.last_word("--dir") or unit_directory
-    names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
-    name = command.last_word("--environment") or next(filter(None, names), "development")
-    named_file = command.last_word("--config")
-    paths = [
-        join(directory.lstrip("-") or "/", path)
-        for path in ([named_file] if named_file else [f"config/puma/{name}.rb", "config/puma.rb"])
+    working_directory = command.find_last_word("--dir") or unit_directory
+    environment_names = (
+        environment.get_value(environment_name)
+        for environment_name in ("APP_ENV", "RACK_ENV", "RAILS_ENV")
+    )
+    environment_name = command.find_last_word("--environment") or next(
+        filter(None, environment_names), "development"
+    )
+    named_file = command.find_last_word("--config")
+    candidate_paths = [
+        join(working_directory.lstrip("-") or "/", path)
+        for path in (
+            [named_file] if named_file else [f"config/puma/{environment_name}.rb", "config/puma.rb"]
+        )
     ]
-    return next((path for path in paths if host.tree.resolve(path) in host.tree.files), paths[-1])
+    return next(
+        (path for path in candidate_paths if host.tree.resolve(path) in host.tree.files),
+        candidate_paths[-1],
+    )
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
@@ -168,8 +178,8 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
     """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
     def substitute(match: re.Match[str]) -> str:
-        source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
-        return str(source[0]) if source else "*"
+        number_source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
+        return str(number_source[0]) if number_source else "*"
 
     return app_server.parse_address(_INTERPOLATION_PATTERN.sub(substitute, address.strip("\"'")))
 

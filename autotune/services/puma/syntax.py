@@ -54,13 +54,13 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     """Return each call as a directive with the call's name, and each assignment as ``name=``. A call of
     ``threads`` becomes ``min_threads`` and ``max_threads``.
 
-    A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
+    A directive's ``block_stack`` are the blocks around the call, and a condition that follows the call.
 
     With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed. Without
     ``strict``, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
-    blocks = _BlockStack(text, strict=strict)
+    block_stack = _BlockStack(text, strict=strict)
     for code, start in _list_statements(text):
         if strict and (
             opaque_call := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
@@ -68,17 +68,19 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
             raise build_syntax_error(text, start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
         if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
-            blocks.read_line(code, start, first_word)
+            block_stack.read_line(code, start, first_word)
             continue
-        enclosing_blocks = blocks.within
-        if change := _CHANGE_PATTERN.match(code):
+        enclosing_blocks = block_stack.enclosing_blocks
+        if change_match := _CHANGE_PATTERN.match(code):
             # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
-            name = Word(f"{change['name']}=", start + change.start("name"))
-            directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
-        elif statement := _STATEMENT_PATTERN.fullmatch(code):
-            directives += _parse_statement(statement, start, enclosing_blocks)
-        blocks.read_line(code, start, first_word)
-    blocks.check_closed()
+            name = Word(f"{change_match['name']}=", start + change_match.start("name"))
+            directives.append(
+                Directive(name, (Word("", start + change_match.end()),), enclosing_blocks)
+            )
+        elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
+            directives += _parse_statement(statement_match, start, enclosing_blocks)
+        block_stack.read_line(code, start, first_word)
+    block_stack.check_closed()
     return tuple(directives)
 
 
@@ -90,7 +92,7 @@ class _BlockStack:
         self._open: list[tuple[str, str, int]] = []  # kind, first word of the statement, position
 
     @property
-    def within(self) -> tuple[tuple[str, ...], ...]:
+    def enclosing_blocks(self) -> tuple[tuple[str, ...], ...]:
         return tuple((word,) for _, word, _ in self._open)
 
     def read_line(self, code: str, start: int, first_word: str) -> None:
@@ -142,10 +144,10 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
         if is_comment or first_word == "=end":
             continue
         heredoc_marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
-        location = 0
+        offset = 0
         for statement in _split_statements(code):
-            yield statement, line.start() + location
-            location += len(statement) + 1
+            yield statement, line.start() + offset
+            offset += len(statement) + 1
 
 
 def _split_statements(code: str) -> Iterator[str]:
@@ -159,24 +161,37 @@ def _split_statements(code: str) -> Iterator[str]:
 
 
 def _parse_statement(
-    statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
+    statement: re.Match[str], start: int, enclosing_blocks: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
     name = Word(statement["name"], start + statement.start("name"))
-    rest, location = statement["rest"], start + statement.start("rest")
-    if condition := _CONDITION_PATTERN.search(f" {rest}"):
-        rest, within = rest[: max(condition.start() - 1, 0)], (*within, ("if",))
+    argument_text, argument_start = statement["rest"], start + statement.start("rest")
+    if condition_match := _CONDITION_PATTERN.search(f" {argument_text}"):
+        argument_text = argument_text[: max(condition_match.start() - 1, 0)]
+        enclosing_blocks = (*enclosing_blocks, ("if",))
     if statement["sign"]:
-        yield Directive(Word(f"{name.text}=", name.start), (strip_word(rest, location),), within)
+        yield Directive(
+            Word(f"{name.text}=", name.start),
+            (strip_word(argument_text, argument_start),),
+            enclosing_blocks,
+        )
         return
-    words = [] if rest.endswith(",") else [*_split_arguments(rest, location)]
+    argument_words = (
+        [] if argument_text.endswith(",") else [*_split_arguments(argument_text, argument_start)]
+    )
     if name.text == "threads":
         parameters = ("min_threads", "max_threads")
-        for parameter, word in zip(parameters, (*words, *words)[:2], strict=False):
-            yield Directive(Word(parameter, name.start), (word,), within)
-    elif name.text == "bind" and words and (match := _BACKLOG_PATTERN.search(words[0].text)):
-        backlog = Word(match[1], words[0].start + match.start(1))
-        yield Directive(Word("backlog", name.start), (backlog,), within)
-    yield Directive(name, tuple(words) or (Word("", name.end),), within)
+        for parameter, word in zip(
+            parameters, (*argument_words, *argument_words)[:2], strict=False
+        ):
+            yield Directive(Word(parameter, name.start), (word,), enclosing_blocks)
+    elif (
+        name.text == "bind"
+        and argument_words
+        and (match := _BACKLOG_PATTERN.search(argument_words[0].text))
+    ):
+        backlog = Word(match[1], argument_words[0].start + match.start(1))
+        yield Directive(Word("backlog", name.start), (backlog,), enclosing_blocks)
+    yield Directive(name, tuple(argument_words) or (Word("", name.end),), enclosing_blocks)
 
 
 def _split_arguments(text: str, start: int) -> Iterator[Word]:
@@ -211,7 +226,10 @@ def assigns_number(directive: Directive) -> bool:
 
 
 def resolve_number(
-    config: Config, word: Word, variables: Mapping[str, str], depth: int = _MAX_VARIABLE_DEPTH
+    config: Config,
+    word: Word,
+    variables: Mapping[str, str],
+    remaining_depth: int = _MAX_VARIABLE_DEPTH,
 ) -> tuple[int, Word | str] | None:
     """Return the number to which ``word`` evaluates, and its source.
 
@@ -221,18 +239,20 @@ def resolve_number(
     if is_uint(word.text):
         return int(word.text), word
     assignments = [placed.directive for placed in config.find_all(f"{word.text}=")]
-    if len(assignments) == 1 and not assignments[0].blocks and depth:
-        return resolve_number(config, assignments[0].arguments[0], variables, depth - 1)
-    if match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
-        name = match["fetched"] or match["key"]
-        text = variables.get(name) or _get_default_text(match)
-        value = (
-            resolve_number(config, Word(text, word.start), variables, depth - 1) if depth else None
+    if len(assignments) == 1 and not assignments[0].blocks and remaining_depth:
+        return resolve_number(config, assignments[0].arguments[0], variables, remaining_depth - 1)
+    if lookup_match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
+        name = lookup_match["fetched"] or lookup_match["key"]
+        value_text = variables.get(name) or _get_default_text(lookup_match)
+        resolved_number = (
+            resolve_number(config, Word(value_text, word.start), variables, remaining_depth - 1)
+            if remaining_depth
+            else None
         )
-        return (value[0], name) if value else None
+        return (resolved_number[0], name) if resolved_number else None
     return None
 
 
-def _get_default_text(match: re.Match[str]) -> str:
+def _get_default_text(lookup_match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
-    return (match["or"] or match["block"] or match["else"] or "").strip("\"'")
+    return (lookup_match["or"] or lookup_match["block"] or lookup_match["else"] or "").strip("\"'")

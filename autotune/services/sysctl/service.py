@@ -147,9 +147,9 @@ DIAGNOSIS = Diagnosis(
 def parse_effective(text: str) -> dict[str, Value]:
     """Return the values in the ``key = value`` lines that sysctl(8) prints."""
     rows = (line.partition(" = ") for line in split_lines(text))
-    names = {parameter.name for parameter in PARAMETERS}
+    parameter_names = {parameter.name for parameter in PARAMETERS}
     return {
         key: parse_number(" ".join(value.split()))
         for key, mark, value in rows
-        if mark and key in names
+        if mark and key in parameter_names
     }

@@ -24,16 +24,16 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     """For each unit, yield its application if there is exactly one, or the reason why the unit is not
     tuned.
     """
-    for unit, files in dict(_list_units(host)).items():
-        if len(files) > 1:
-            yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
+    for unit, application_files in dict(_list_application_files(host)).items():
+        if len(application_files) > 1:
+            yield f"{unit}: not tuned, because {len(application_files)} uWSGI applications share it"
         # Debian's unit and template units come from packages, so they may exist without an application.
-        if not files and unit != UNIT_NAME and "@." not in unit:
+        if not application_files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
-        for path in files if len(files) == 1 else ():
-            config = _read_host_config(host.tree, path)
-            if section := _find_selected_section(host.tree, unit):
-                yield f"{unit}: not tuned, because its command selects the section {section}"
+        for application_file in application_files if len(application_files) == 1 else ():
+            config = _read_host_config(host.tree, application_file)
+            if selected_section := _find_selected_section(host.tree, unit):
+                yield f"{unit}: not tuned, because its command selects the section {selected_section}"
                 continue
             if config.find_all(syntax.SECTION_HEADER):
                 yield unit, config, _find_listen_address(config)
@@ -47,14 +47,14 @@ def _find_selected_section(tree: FileTree, unit: str) -> str:
     return next(filter(None, sections), "")
 
 
-def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield units with the files of their applications. The unit's command lists the files, or an
     emperor's vassal directory or Debian's directory contains them.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
         words = _list_command_words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
-            files = [
+            ini_files = [
                 path
                 for word in words
                 if word.partition(":")[0].endswith(".ini")
@@ -63,7 +63,7 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
             vassal_directories = unit_environment.find_option_values(words, "--emperor")
             emperor_directives = (
                 placed
-                for path in files
+                for path in ini_files
                 for placed in _read_host_config(host.tree, path).find_all("emperor")
             )
             vassal_directories += [placed.words[0] for placed in emperor_directives if placed.words]
@@ -72,11 +72,11 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
                 for location in vassal_directories
                 for path in host.tree.glob(join(location, "*.ini"))
             ]
-            yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else files))
+            yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else ini_files))
     if host.is_active(UNIT_NAME) and (
-        files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
+        ini_files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
     ):
-        yield UNIT_NAME, tuple(files)
+        yield UNIT_NAME, tuple(ini_files)
 
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
@@ -100,7 +100,7 @@ def _list_command_words(tree: FileTree, unit: str) -> list[str]:
 
 def _find_listen_address(config: Config) -> str:
     """Return the TCP port or socket path. The default is Debian's socket."""
-    name = basename(config.main_file).removesuffix(".ini")
+    application_name = basename(config.main_file).removesuffix(".ini")
     addresses = [
         placed.words[0]
         for option in ("socket", "http", "https")
@@ -108,7 +108,9 @@ def _find_listen_address(config: Config) -> str:
         if placed.words
     ]
     return app_server.parse_address(
-        (addresses or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
+        (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0].replace(
+            "%n", application_name
+        )
     )
 
 
@@ -125,16 +127,20 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         for word in _list_command_words(tree, service.unit)
         if word.startswith("-")
     }
-    inherited_text = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
-    values = {
+    inherited_text = (
+        tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
+    )
+    inherited_values = {
         line.name.text: line.arguments[0].text
         for line in syntax.parse_directives(inherited_text)
         if line.arguments
     }
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
-        value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
-        default = int(value) if is_uint(value) else parameter.stock
+        inherited_value = inherited_values.get(
+            option, environment.get_value(f"UWSGI_{name.upper()}")
+        )
+        default = int(inherited_value) if is_uint(inherited_value) else parameter.stock
         skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
         if command_option := next(

@@ -25,7 +25,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import BUSY_WORKERS
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 
 UNIT_NAME = "uwsgi.service"
 # Debian's default options for the applications in Debian's own unit
@@ -95,7 +95,7 @@ class Uwsgi(AppServer):
     title = "uWSGI"
     deployment = "uwsgi"
     port = 3031
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT_NAME
     # `true` exists on every host, so the lookup also succeeds if uWSGI is in a private directory
@@ -170,5 +170,5 @@ DIAGNOSIS = build_diagnosis(
         r"HARAKIRI ON WORKER",
         "processes were killed during a slow request: raise harakiri",
     ),
-    counters=parse_counters,
+    counter_parser=parse_counters,
 )

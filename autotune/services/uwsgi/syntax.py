@@ -50,8 +50,10 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
         elif section == SECTION_HEADER:
             name = get_canonical_name(line["name"])
             enclosing_blocks = () if name in _BLOCK_END_NAMES else enclosing_blocks
-            value = (Word(line["value"], line.start("value")),) if line["value"] else ()
-            directives.append(Directive(Word(name, line.start("name")), value, enclosing_blocks))
+            value_words = (Word(line["value"], line.start("value")),) if line["value"] else ()
+            directives.append(
+                Directive(Word(name, line.start("name")), value_words, enclosing_blocks)
+            )
             enclosing_blocks = (
                 ((name,),) if _BLOCK_START_PATTERN.fullmatch(name) else enclosing_blocks
             )

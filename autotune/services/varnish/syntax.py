@@ -63,5 +63,5 @@ def _parse_backend(match: re.Match[str]) -> Directive:
         re.search(rf'\.{name}\s*=\s*"([^"]*)"', match["backend"]) for name in ("host", "port")
     )
     port_number = port[1] if port and port[1] != "http" else "80"
-    location = f"{host[1]}:{port_number}" if host else ""
-    return Directive(Word("backend", match.start()), (Word(location, match.start()),))
+    backend_address = f"{host[1]}:{port_number}" if host else ""
+    return Directive(Word("backend", match.start()), (Word(backend_address, match.start()),))
