@@ -31,7 +31,7 @@ _V1_OPTIONAL_CONTROLLER = "cpuacct"
 _PERIOD_MICROSECONDS = 10_000
 _MIN_QUOTA_MICROSECONDS = 1_000  # the kernel's minimum quota
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # the kernel's maximum period
-# Kernels without swap accounting lack these files, and hosts may then swap.
+# Files that kernels without swap accounting lack, so that hosts may swap.
 _OPTIONAL_FILES = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
 _KILL_TIMEOUT_SECONDS = 60.0  # time limit for killed processes to exit
 
@@ -214,9 +214,7 @@ def _list_groups(lab_names: LabNames, host: str | None) -> list[Path]:
 
 
 def _delegate_controllers(hierarchy: CgroupHierarchy, plan: LabPlan) -> None:
-    """Allow child groups to limit CPU and memory. Version 2 requires such a permission at each level of
-    the tree.
-    """
+    """Allow child groups to limit CPU and memory, which version 2 requires at each level of the tree."""
     controllers_text = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     has_limits = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):

@@ -1,9 +1,9 @@
 """Disk of a lab host: an overlay of the host's own files on this machine's root file system, which
 is shared read-only.
 
-Lab hosts run this machine's software, but do not need this machine's users, keys, logs, data,
-crontabs and enabled units. Only directories with software are visible on a host; their
-machine-specific subdirectories are empty. A host starts only the unit that the lab enables, sshd.
+Lab hosts run this machine's software, but do not need this machine's users, keys, logs, data, crontabs
+and enabled units. Only directories with software are visible on a host; their machine-specific
+subdirectories are empty. A host starts only one unit, sshd, which the lab enables.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from autotune.lab.plan import LabHost, LabPlan
 _LOWER_ROOT = Path("/")
 _OPAQUE_XATTR = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _COMPLETE_MARKER = "made"
-#: File next to a host's disk. The file exists if `autotune.lab.site` installed a site on the disk.
+# File next to a host's disk. The file exists if `autotune.lab.site` installed a site on the disk.
 SITE_MARKER = "site"
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-#: Top-level directories with software and settings. Hosts see no other directories of this machine.
+# Top-level directories with software and settings. Hosts see no other directories of this machine.
 SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
-#: Directories that exist on every system and are empty at boot, with their modes.
+# Directories that exist on every system and are empty at boot, with their modes.
 EMPTY_DIRECTORY_MODES = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
-#: Subdirectories of shared directories with this machine's own data. Hosts see these subdirectories
-#: empty.
+# Subdirectories of shared directories with this machine's own data. On hosts, these subdirectories are
+# empty.
 EMPTIED_DIRECTORIES = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
@@ -44,10 +44,10 @@ EMPTIED_DIRECTORIES = (
     "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
     "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
-#: Directory with labs and their hosts' keys, hidden from every host even if it is created later.
+# Directory with labs and their hosts' keys, hidden from every host even if it is created later.
 HIDDEN_DIRECTORY = "var/lib/autotune"
-#: Units that are useless or fail in a container. Masking these units lets hosts boot quickly and
-#: without failures.
+# Units that are useless or fail in a container. Masking these units lets hosts boot quickly and
+# without failures.
 MASKED_UNITS = (
     "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
     "kmod-static-nodes.service", "lvm2-lvmpolld.socket", "lvm2-monitor.service",
@@ -60,9 +60,9 @@ MASKED_UNITS = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
-#: systemd generators for disks, consoles and kernel options. A lab host needs no such generator, but
-#: without masks all of them would run at boot and at every `systemctl daemon-reload`. A link masks each
-#: generator (systemd.generator(7)).
+# systemd generators for disks, consoles and kernel options. A lab host needs no such generator, but
+# without masks all of them would run at boot and at every `systemctl daemon-reload`. A link masks each
+# generator (systemd.generator(7)).
 MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",

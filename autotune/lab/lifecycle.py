@@ -54,7 +54,8 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def remove_lab(state_dir: Path) -> None:
-    """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks and keys.
+    """Remove the lab in ``state_dir``: processes, control groups, network links, mounts, disks and
+    keys.
 
     The call is idempotent, and works even without a record of the lab. Raises ``AutotuneError``.
     """

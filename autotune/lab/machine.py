@@ -183,8 +183,8 @@ def _start_host(
     hierarchies: tuple[CgroupHierarchy, ...],
     exit_stack: contextlib.ExitStack,
 ) -> tuple[int, int]:
-    """Start a host's process, and return two file descriptors: one to read its PID, and one to
-    release it.
+    """Start a host's process, and return two file descriptors: the first to read the process's PID, the
+    second to release the process.
     """
     (pid_pipe, stdout) = os.pipe()
     (stdin, release_pipe) = os.pipe()

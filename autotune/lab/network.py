@@ -44,8 +44,8 @@ def _add_bridge(plan: LabPlan) -> None:
 def derive_hardware_address(lab_names: LabNames, host_number: int) -> str:
     """Return a unique and locally administered Ethernet address (IEEE 802).
 
-    Like the address of a network card, the address stays the same when a host restarts. Otherwise,
-    neighbours would use a stale address for a while.
+    Like the address of a network card, the address stays the same when a host restarts. If the address
+    changed, neighbours would use a stale address for a while.
     """
     tag_bytes = [lab_names.tag[i : i + 2] for i in (0, 2, 4)]
     return ":".join(["02", *tag_bytes, f"{host_number >> 8:02x}", f"{host_number & 0xFF:02x}"])

@@ -18,9 +18,9 @@ from typing import Any
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-#: RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
+# RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
-MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
+MIN_MEMORY_BYTES = 64 * 1024 * 1024  # systemd, its journal and sshd use about 30 MB
 _HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SCHEMA_VERSION = 1
 
@@ -104,8 +104,8 @@ class LabPlan:
 
 
 def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if such a
-    lab is impossible.
+    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if the hosts
+    cannot form a lab.
     """
     checked_hosts = check_hosts(hosts)
     used_addresses = {IPv4Address(host.address) for host in checked_hosts}

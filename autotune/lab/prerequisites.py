@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 
-#: Programs that a lab needs, with their Debian packages.
+# Programs that a lab needs, with their Debian packages.
 PROGRAM_PACKAGES = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",

@@ -23,8 +23,8 @@ from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(target_file: TargetFile, lab_names: LabNames) -> bool:
-    """Install, in the lab of a target, the site that the target's studies edit. Return true if
-    anything changed.
+    """Install a target's site, whose files the target's studies edit, on the lab's hosts. Return true
+    if anything changed.
 
     Targets that replace files, have no application or have hosts outside the lab are skipped. After
     a failure, the hosts are restored and AutotuneError is raised.
@@ -50,8 +50,8 @@ def deploy_site(target_file: TargetFile, lab_names: LabNames) -> bool:
 
 
 def _compute_site_digest(target: Target) -> str:
-    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies its
-    site.
+    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies the
+    target's site.
     """
     target_json = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(target_json.encode()).hexdigest()

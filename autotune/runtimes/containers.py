@@ -122,8 +122,8 @@ def _get_host_path(placement: Placement, container_path: str) -> str:
 
 
 def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
-    """Return the Compose override file as JSON, which is valid YAML. Containers that are created from
-    the file get a label with its digest.
+    """Return the Compose override file as JSON, which is valid YAML. Each container that is created
+    from the file gets a label with the file's digest.
     """
     mounted_files = [
         (instance.placement, file.path)

@@ -182,7 +182,7 @@ class ProcessHosts:
 
 
 class ProcessHost:
-    """The servers of one target host. All of them run on this machine."""
+    """The servers of one target host, all of which run on this machine."""
 
     def __init__(
         self, host_name: str, stack: Stack, transport: Transport, note: NoteCallback

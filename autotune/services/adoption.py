@@ -109,7 +109,7 @@ class DistributionLayout:
     name: str = ""
 
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
-        """Return the layout of one instance, with its version and name filled in."""
+        """Return the layout of one instance, with the version and name filled in."""
         unit, main, programs = (
             location.format(version=version, name=name)
             for location in (self.unit, self.main_file, self.program_directory)
@@ -178,8 +178,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Takes a parameter's name. Returns the reason why an unread file may set the parameter, or an empty
-# string.
+# Returns the reason why an unread file may set the parameter with a given name, or an empty string.
 HiddenReason = Callable[[str], str]
 
 
@@ -214,12 +213,12 @@ class Adoption:
     ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
     ``other_units`` are the units on other distributions. ``paths`` are the service's configuration
     files and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
-    prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is running.
-    ``find_services`` yields running services, and reasons why a service is not tuned. If each parameter
-    is a separate directive, ``list_tunables`` returns the parameters. Otherwise, ``tune_parameters``
-    returns the edits that tune the parameters. ``visible`` determines which words in the service's
-    files may be shown. ``explain_hidden`` returns a function that explains which unread file may set a
-    parameter.
+    prints the service's name and version. The script may call ``runs UNIT`` to test whether a unit is
+    running. ``find_services`` yields running services, and reasons why a service is not tuned. If each
+    parameter is a separate directive, ``list_tunables`` returns the parameters. Otherwise,
+    ``tune_parameters`` returns the edits that tune the parameters. ``visible`` determines which words
+    in the service's files may be shown. ``explain_hidden`` returns a function that explains which
+    unread file may set a parameter.
     """
 
     title: str
@@ -261,7 +260,7 @@ def with_http_port(
     addresses: Iterable[tuple[str, bool]],
     programs: Collection[str] = (),
 ) -> RunningService | str:
-    """Return ``running_service`` with its port, or the reason why it is not adopted.
+    """Return ``running_service`` with its port, or the reason why the service is not adopted.
 
     ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of the
     service's processes. If the kernel shows on which ports these processes listen, other ports are

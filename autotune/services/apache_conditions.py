@@ -60,8 +60,8 @@ class ConditionReader:
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
-        """True if a directive takes effect. The method must be called once per directive, in
-        order.
+        """True if a directive takes effect. The method must be called once per directive, in the order
+        of the directives.
         """
         depth, directive_name = directive.depth, directive.name.text.lower()
         enclosing_results = self._results[:depth]
@@ -113,7 +113,7 @@ class ConditionReader:
         )
 
     def _is_section_active(self, section: Directive) -> bool | None:
-        """Return the result of a section's condition, or None if it is unknown."""
+        """Return the result of a section's condition, or None for an unknown result."""
         section_type = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
         is_negated = bool(words) and words[0].startswith("!")
@@ -132,8 +132,8 @@ class ConditionReader:
 
 
 def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version meets the condition in ``words``, or None if that depends on
-    the patch level.
+    """Return whether Apache's version meets the condition in ``words``, or None if the result depends
+    on the patch level.
     """
     operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):

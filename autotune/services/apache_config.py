@@ -162,7 +162,7 @@ def _runs_php(config: Config) -> bool:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield Apache as a running service, or the reason why it is not tuned. The loaded modules
+    """Yield Apache as a running service, or the reason why Apache is not tuned. The loaded modules
     decide whether Apache is the service `apache` or `apache-mod-php`.
     """
     if not (layout := LAYOUTS.select_for_host(host)):

@@ -221,7 +221,7 @@ class Placement:
     In configuration files, paths are relative to ``directory``, the working directory of the processes.
     Relative paths keep socket paths short in deep study directories. For the distribution's units,
     paths are absolute, and a trial start may write to ``directory``. ``uses`` lists the addresses of
-    all services that the tier's application calls; ``caches`` and ``stores`` list only caches and
+    all services that the tier's application calls; ``caches`` lists only caches, and ``stores`` only
     stores. ``local_cache`` is the address of the host's local cache, if the tier may have one. ``user``
     is the account of the processes, or ``None`` for the account that starts them. ``installed`` is true
     for the distribution's units, and false for private processes. ``adopted`` is set if templates made
@@ -262,7 +262,7 @@ class Placement:
 
     @property
     def socket_name(self) -> str:
-        """Return a name for a Unix socket that is unique to the study, because ``ss`` lists all
+        """Return a name for a Unix socket. The name is unique to the study, because ``ss`` lists all
         sockets on the host.
         """
         if self.adopted_address:
@@ -384,15 +384,15 @@ class Service:
     ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are a separate
     service. ``runs_application`` is true if each request occupies a process until the response is sent.
 
-    ``unit_reloads`` is true if a reload of the unit rereads the files, although no signal does.
+    ``unit_reloads`` is true if a reload of the unit rereads the files, but no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a warm-up.
     ``keeps_data`` is true if the data belong to the user. A service that keeps data never runs as a
     private process, and the search never chooses it instead of another service. ``load_protocol`` is
     the protocol of load generators that can test this service alone. ``unit_nofile`` is LimitNOFILE in
-    the distribution's unit, and ``limits_template`` the template of the drop-in that changes it.
-    ``serving_processes`` names the processes that serve requests, if ``programs`` only manage these
-    processes.
+    the distribution's unit, and ``limits_template`` the template of the drop-in that changes this
+    limit. ``serving_processes`` names the processes that serve requests, if ``programs`` only manage
+    these processes.
     """
 
     name: ClassVar[str]
@@ -478,7 +478,9 @@ class Service:
         return {}
 
     def get_unit(self, placement: Placement) -> str | None:
-        """Return the systemd unit that runs the service, or ``None`` if it has no processes."""
+        """Return the systemd unit that runs the service, or ``None`` for a service without
+        processes.
+        """
         return (placement.adopted and placement.adopted.unit) or self.unit_name or None
 
     def build_validation(

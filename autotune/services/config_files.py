@@ -56,10 +56,10 @@ class FileTree:
     """The files, file modes and links of a host, by absolute path.
 
     ``directories`` maps each directory to true if only root can write to it. If ``directories`` is not
-    empty, a link is followed only if no other account can write to the link's directory. Otherwise,
-    another account could redirect the link. ``unread`` maps files that exist on the host to the reason
-    why they were not read. ``requested`` collects the paths and patterns that callers requested, so
-    that autotune can fetch these files.
+    empty, a link is followed only if no other account can redirect the link by writing to its
+    directory. ``unread`` maps files that exist on the host to the reason why they were not read.
+    ``requested`` collects the paths and patterns that callers requested, so that autotune can fetch
+    these files.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -565,6 +565,6 @@ class _ConfigReader:
         self, path: str, reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]
     ) -> None:
         self.unread[path] = reason
-        # If a file is included several times, the outermost include determines its blocks.
+        # If a file is included several times, the outermost include determines the file's blocks.
         earlier_blocks = self.unread_blocks.get(path, enclosing_blocks)
         self.unread_blocks[path] = min(earlier_blocks, enclosing_blocks, key=len)

@@ -181,8 +181,9 @@ class ClientLimit:
     """The parameter that limits how many clients a server has.
 
     ``refused_counter`` counts rejected connections, and ``closed_counter`` counts pauses in accepting
-    connections. Both name a counter or a kind of log message. ``queues_excess`` is true if clients
-    beyond the limit wait. ``alternative_advice`` names other changes that help.
+    connections. ``refused_counter`` and ``closed_counter`` name a counter or a kind of log message.
+    ``queues_excess`` is true if clients beyond the limit wait. ``alternative_advice`` names other
+    changes that help.
     """
 
     parameter: str

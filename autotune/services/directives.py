@@ -130,7 +130,7 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-# A directive without a value. Its parameter is not tuned if a file already contains the directive.
+# A directive without a value, whose parameter is not tuned if a file already contains the directive.
 FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
@@ -158,7 +158,7 @@ def build_auto_notation(auto_value: int) -> Notation:
     return Notation(lambda text: auto_value if text == "auto" else _parse_number(text))
 
 
-# Takes a parameter's name and a value. Returns true if the catalogue allows the value.
+# Returns true if the catalogue allows a value for the parameter with a given name.
 ValueCheck = Callable[[str, Value], bool]
 FilePosition = tuple[str, int]  # the path of a file, and an offset in its text
 
@@ -205,8 +205,8 @@ class DirectiveInsertion:
 class Tunable:
     """A parameter, and the directive that sets it.
 
-    Only occurrences of the directive directly inside ``blocks`` count. ``last_wins`` is true if the
-    last occurrence takes effect. ``skip_reason`` is the reason why the parameter is not tuned.
+    Only occurrences of the directive directly inside ``blocks`` are considered. ``last_wins`` is true
+    if the last occurrence takes effect. ``skip_reason`` is the reason why the parameter is not tuned.
     ``extra_edits`` returns further edits that are required to tune the parameter from its current
     value.
     """
@@ -365,9 +365,7 @@ def _map_absent(
 def insert_expression(
     positions: Iterable[FilePosition], expression: str, condition: str
 ) -> tuple[Edit, ...]:
-    """Return edits that insert the value of the expression ``expression`` at ``positions`` if
-    ``condition`` holds.
-    """
+    """Return edits that insert the value of ``expression`` at ``positions`` if ``condition`` holds."""
     template_text = f'{{{{ {expression} if {condition} else "" }}}}'
     return tuple(Edit.insert_text(position, template_text) for position in positions)
 
@@ -428,8 +426,8 @@ def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
 
 
 def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position after the value of the only directive with this name, or no position if
-    there is not exactly one.
+    """Return the position after the value of the only directive with this name, or no position unless
+    exactly one exists.
     """
     match config.find_all(directive_name):
         case [placed] if placed.words:
@@ -438,8 +436,8 @@ def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
 
 
 def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
-    """Return the position before the only directive with this name, or no position if there is not
-    exactly one.
+    """Return the position before the only directive with this name, or no position unless exactly one
+    exists.
     """
     match config.find_all(directive_name):
         case [placed]:
@@ -459,7 +457,7 @@ def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> li
 
 
 def find_file_end(config: Config) -> list[FilePosition]:
-    """Return the end of the main file."""
+    """Return the position at the end of the main file."""
     main_text = config.texts.get(config.main_file)
     return [] if main_text is None else [(config.main_file, len(main_text))]
 

@@ -38,9 +38,9 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
     """Return every option in ``text``. A comment starts with `#` at the start of a line or after a
     space.
 
-    Names are not case-sensitive, except for command options (`-x`), of which a line may contain
-    several. ``aliases`` maps other names of options to the names that autotune uses. A unique
-    prefix of a long name is also accepted.
+    Names are not case-sensitive, except for command options (`-x`). A line may contain several command
+    options. ``aliases`` maps other names of options to the names that autotune uses. A unique prefix of
+    a long name is also accepted.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -210,8 +210,8 @@ def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
 
 
 def _find_main_file(command_words: tuple[str, ...], default_file: str) -> str:
-    """Return the configuration file in a command's arguments, or an empty string unless they name
-    exactly one. If the command is unknown, ``default_file`` is returned.
+    """Return the only configuration file in a command's arguments, or an empty string. If the command
+    is unknown, ``default_file`` is returned.
     """
     named_files = [
         word for word in command_words[1:] if word.startswith("/") and word.endswith(".conf")

@@ -77,8 +77,8 @@ shift
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 # If the files define users, they also contain the users' passwords, so a restart loses nothing.
-# Otherwise, the script queries the server with the password in the files. The server refuses that
-# password if its own password differs.
+# Otherwise, the script queries the server with the password in the files. A server with a different
+# password refuses the password in the files.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""

@@ -200,7 +200,7 @@ class Catalogue:
 
 
 def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int, Deployment]]:
-    """Yield the name, port and services of each deployment. The services are in start order."""
+    """Yield the name and port of each deployment, and its services in start order."""
     for service in services:
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
@@ -342,7 +342,9 @@ def find_own_diagnosis(service: Service) -> Diagnosis:
 
 
 def find_visible_directives(service: Service) -> VisibleDirectives | None:
-    """Return the rules for showing a service's files, or None if autotune adopts none of them."""
+    """Return the rules for showing a service's files, or None if autotune adopts no file of the
+    service.
+    """
     adoption = find_adoption(service)
     return adoption.visible if adoption else None
 

@@ -45,7 +45,9 @@ _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
 @dataclass(frozen=True)
 class UnitVariable:
-    """An environment variable. ``position`` is the offset of its value in the file at ``path``."""
+    """An environment variable. ``position`` is the offset of the variable's value in the file at
+    ``path``.
+    """
 
     value: str
     path: str
@@ -225,8 +227,8 @@ def _build_replacements(
     settings: list[EnvironmentSetting],
     accepts: ValueCheck,
 ) -> tuple[AdoptionResult, _Replacements]:
-    """Return the values, the reasons for settings that are not tuned, and the replacements in a
-    variable's value.
+    """Return the adoption result of a variable's settings, and the replacements in the variable's
+    value.
     """
     adoption_result, replacements = AdoptionResult(), _Replacements()
     for setting in settings:
@@ -251,7 +253,7 @@ def _build_replacement(
     The part consists of a start, an end and the template text.
     """
     variable_text, parameter = environment.get_value(setting.variable), setting.parameter
-    option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent
+    option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent in names of options
     option_matches = (
         list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", variable_text)) if option else []
     )

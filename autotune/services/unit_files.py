@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# Directories of unit files, the one with the highest precedence first (systemd.unit(5)).
+# Directories of unit files, in descending order of precedence (systemd.unit(5)).
 UNIT_DIRECTORIES = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -22,7 +22,7 @@ UNIT_DIRECTORIES = (
     "/lib/systemd/system",
     "/run/systemd/generator.late",
 )
-ADMIN_DIRECTORY = "/etc/systemd/system"  # contains the administrator's own units and drop-ins
+ADMIN_DIRECTORY = "/etc/systemd/system"  # directory of the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
@@ -191,8 +191,8 @@ def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
 
 
 def parse_exec_start(text: str) -> Directive | None:
-    """Return the last ``ExecStart`` of a unit, or None if it is empty. An empty ``ExecStart``
-    resets the command.
+    """Return the last ``ExecStart`` of a unit, or None for an empty ``ExecStart``, which resets the
+    command.
     """
     commands = [
         line

@@ -2,8 +2,8 @@
 
 The balancer's configuration has two effects. The configuration determines the CPU time on the
 balancer's own hosts, and how evenly the web tier gets requests. Too few connections leave web workers
-idle between two requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is
-the share of the web tier's capacity that can be used.
+idle between two requests, and too many connections make the workers contend.
+``BalancerModel.evenness_share`` is the share of the web tier's capacity that can be used.
 
 The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
 doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the
@@ -49,8 +49,8 @@ THREAD_BYTES = 2**18
 class BalancerModel:
     """The balancer's station, and the share of the web tier's capacity that the balancer can use.
 
-    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst-case memory in
-    bytes. ``refusal_reason`` is the reason why the software would not start.
+    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the balancer's worst-case
+    memory in bytes. ``refusal_reason`` is the reason why the software would not start.
     """
 
     station: QueueStation

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds on the network between two tiers
 TIME_POINTS = 16  # number of times at which a growing queue is sampled
 MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
-BURST_SECONDS = 0.004  # seconds; a burst delivers all requests of such a period at once
+BURST_SECONDS = 0.004  # a burst delivers the requests of this many seconds at once
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class StationChain:
         )
 
     def _compute_log_violation_ratio(self, rate: float, slo: Slo) -> float:
-        """Return the logarithm of the ratio of violations to their limit. It is 0 at the peak, and
+        """Return the logarithm of the ratio of violations to their limit, which is 0 at the peak and
         rises with the rate.
         """
         failed_share = sum(self.compute_error_shares(rate).values())

@@ -17,7 +17,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class TierHosts:
-    """The hosts of one tier, all identical.
+    """The identical hosts of one tier.
 
     ``tier`` is the tier's name in settings. ``service`` is the tier's deployment unless the settings
     choose a different deployment (``lb.service``). ``memory`` is each host's memory in bytes.
@@ -34,7 +34,7 @@ class TierHosts:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Return the names of the hosts, generated if the target lists none."""
+        """Return the hosts' names from the target, or else generated names."""
         return self.given_names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property

@@ -14,8 +14,8 @@ from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
 # One host reaches 3.5 K requests/s according to the published maxima; each additional host adds 1 K.
-# The cause of this difference is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) /
-# (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
+# Why an additional host serves less than the first host is unknown. In the model, n hosts have
+# (SINGLE_HOST_ADVANTAGE + n) / (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
 SINGLE_HOST_ADVANTAGE = 2.6
 
 # The balancer keeps connections open, and each open connection occupies a process.
@@ -222,12 +222,12 @@ def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float
     return min(1.0, exp(-4.0 * max(0.0, needed_bytes / (0.95 * hosts.memory) - 1.0)))
 
 
-# On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
-# K multi-gets/s of 100 keys.
+# On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580), or 10.5 K
+# multi-gets/s of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
 GET_FIXED_SHARE = 0.4  # share of GET_CPU_SECONDS that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # relative increase of the CPU time per thousand connections
-# relative loss of capacity for each thread beyond the number of CPUs, which only waits for locks
+# relative loss of capacity per thread beyond the number of CPUs; such a thread only waits for locks
 LOCK_WAIT_COST = 0.04
 ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
@@ -250,8 +250,8 @@ class BackingModel:
 def count_missed_keys(cache_hosts: TierHosts, data_set: Data, settings: Settings) -> float:
     """Return the number of a request's keys that are not cached.
 
-    Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
-    f ** (1 − skew) of the requests.
+    A key's popularity is proportional to rank ** −skew. The most popular fraction f of all keys
+    therefore gets f ** (1 − skew) of the requests.
     """
     megabytes = cache_hosts.read_number(settings, "memcached.memory", 64)
     cached_share = min(1.0, cache_hosts.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))

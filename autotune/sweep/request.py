@@ -296,7 +296,7 @@ def _build_axes(
 
 
 def _check_host_counts(target_file: TargetFile, tier: str, counts: Sequence[int]) -> None:
-    """Raise UsageError for an unknown tier, and for counts that its hosts do not allow."""
+    """Raise UsageError for an unknown tier, and for counts that the tier's hosts do not allow."""
     tiers = target_file.target.tiers
     if tier not in tiers:
         raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))

@@ -51,7 +51,7 @@ class Result:
     - ``p50``, ``p99``: percentiles of the response time in seconds, over all repeats together.
     - ``violations``: share of the requests that were late or failed. ``met``: true if the requests met
       the SLO.
-    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of these hosts.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of each tier's hosts.
     - ``failure``: why a point has no values, or why its values do not represent its rate. A reading
       under overload ends before the queues reach their full length.
     - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.

@@ -100,8 +100,8 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 def _tune_processes(
     config: Config, directive_result: AdoptionResult, accepts: ValueCheck
 ) -> AdoptionResult:
-    """Tune ServerLimit. Its baseline is the number of processes that Apache may run, which is
-    MaxRequestWorkers / ThreadsPerChild.
+    """Tune ServerLimit, whose baseline is the number of processes that Apache may run
+    (MaxRequestWorkers / ThreadsPerChild).
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
@@ -155,8 +155,8 @@ def raise_limit(
 ) -> AdoptionResult:
     """Return edits that raise a limit directive if the parameter ``parameter_name`` exceeds the limit.
 
-    The limit is never lowered. It does not change while the parameter has its current value, even
-    if Apache truncates that value.
+    The limit is never lowered, and does not change while the parameter has its current value, even if
+    Apache truncates that value.
     """
     limit_lines, worker_lines = (
         [line for line in config.find_all(directive) if line.words]

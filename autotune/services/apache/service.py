@@ -67,8 +67,8 @@ class ApacheServer(Service):
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads the module if
-        # the site does not.
+        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads mod_info if the
+        # site does not load it.
         dump_command = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
         return (Readback(dump_command, self._parse_dump),)
 

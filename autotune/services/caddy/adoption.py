@@ -124,7 +124,7 @@ def _parse_import(directive: Directive) -> str | None:
 
 
 def _list_blocks(config: Config, *names: str) -> list[Block]:
-    """Return the directives with these names, each with the directives in its block."""
+    """Return the directives whose names are in ``names``, each with the directives in its block."""
     return [
         config.directives[
             number : next(
@@ -142,8 +142,8 @@ def _list_blocks(config: Config, *names: str) -> list[Block]:
 
 
 def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
-    """Return the addresses to which these directives forward requests. A matcher may precede the
-    addresses.
+    """Return the addresses to which directives called ``names`` forward requests. A matcher may precede
+    the addresses.
     """
     blocks = _list_blocks(config, *names)
     lines = [line for block in blocks for line in block if line is block[0] or line.name == "to"]

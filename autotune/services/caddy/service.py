@@ -110,7 +110,7 @@ class Caddy(Service):
     programs: ClassVar[Programs] = {"caddy": ("caddy",)}
     parameters = PARAMETERS
     needs = ResourceNeeds(
-        # The heap grows by `gogc` percent before it is collected.
+        # The heap grows by `gogc` percent before a garbage collection.
         memory="64 MB + gogc * 176 KB",
         source="peak resident size of 2.6 with 300 connections, for three values of `gogc`",
     )
@@ -152,7 +152,9 @@ class Caddy(Service):
         return (Readback(self._build_command(placement, "adapt"), parse_effective),)
 
     def _build_command(self, placement: Placement, subcommand: str) -> Argv:
-        """Return a command of Caddy. Private processes store their data in the working directory."""
+        """Return the command that runs one of Caddy's subcommands. Private processes store their data
+        in the working directory.
+        """
         # Without STEPPATH, each command would create `.step` in the home directory.
         variables = (
             "STEPPATH=/tmp",
@@ -166,7 +168,7 @@ SERVICES = (Caddy(),)
 
 
 def parse_effective(text: str) -> Settings:
-    """Return the values of Go's environment variables, and those in Caddy's configuration in JSON.
+    """Return the values of Go's environment variables, and the values in Caddy's JSON configuration.
 
     A value in the configuration is included only if it is the same in all proxies.
     """

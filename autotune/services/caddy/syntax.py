@@ -15,8 +15,8 @@ _TOKEN_PATTERN = re.compile(
     r"""|(?!["`]|<<[\w-])(?:\\(?!\r?\n)|[^\s\\])+)""",
     re.DOTALL,
 )
-# Names of the blocks at the top of a file. A site counts as a directive whose arguments are the site's
-# addresses.
+# Names of the blocks at the top level of a file. A site counts as a directive whose arguments are the
+# site's addresses.
 OPTIONS, SITE, SNIPPET = "options", "site", "snippet"
 # Directives that an imported file may contain outside of blocks, and names of snippets. All other
 # words in these positions are addresses.

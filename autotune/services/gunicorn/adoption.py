@@ -162,8 +162,8 @@ def _list_command_words(config: Config) -> tuple[str, ...]:
 def _locate_port(
     host: RunningHost, unit: str, config: Config, listen_address: str
 ) -> Candidate | str:
-    """Return the candidate with its address, or the reason why it is not tuned. If a file computes the
-    address and gunicorn listens on only one port, the candidate gets that port.
+    """Return the candidate with its address, or the reason why the candidate is not tuned. If a file
+    computes the address and gunicorn listens on only one port, the candidate gets that port.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (

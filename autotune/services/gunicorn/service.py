@@ -1,7 +1,7 @@
 """gunicorn in a user's unit. gunicorn's options are on the command line, so each change needs a
 restart.
 
-Started with the unit's own command, gunicorn can print its effective settings. To print them,
+Started with the unit's own command, gunicorn can print its effective settings. For this output,
 gunicorn loads the application.
 """
 
@@ -68,7 +68,7 @@ answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Arguments: script, names, unit. Prints the effective settings with these names.
+# Arguments: script, names, unit. Prints the effective settings with the given names.
 _READBACK_SCRIPT = f"""
 unit=$3
 {{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |

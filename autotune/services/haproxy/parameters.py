@@ -81,7 +81,7 @@ RESOURCE_NEEDS = ResourceNeeds(
     memory="maxconn * (2 * tune_bufsize + 1 KB) + nbthread * 2 MB + 24 MB",
     source=f"{MANUAL}, maxconn: about 33 kB a connection; resident size of 2.6 at rest",
     connections="maxconn",
-    # Each connection needs one descriptor for the client and one for the web host. The other 64 are for
-    # listening sockets and files.
+    # Each connection needs one descriptor for the client and one for the web host. The other 64
+    # descriptors are for listening sockets and files.
     descriptors="maxconn * 2 + 64",
 )

@@ -19,7 +19,7 @@ SERVER_DIRECTIVES = ("server", "default-server", "server-template")
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
-    """Return the check of all servers, through the stats socket."""
+    """Return the check of all servers' states, which uses the stats socket."""
     return ServerCheck(build_stats_command(placement), parse_down_servers)
 
 

@@ -93,8 +93,7 @@ DIAGNOSIS = Diagnosis(
 
 
 def parse_open_files(text: str) -> dict[str, Value]:
-    """Return the soft limit of open files in ``/proc/PID/limits``, or the unit's setting if that is
-    lower.
+    """Return the lower of two soft limits of open files: in ``/proc/PID/limits``, and in the unit.
 
     The two limits differ if the software raises its own soft limit at startup.
     """

@@ -1,6 +1,6 @@
 """A small memcached with short expiry on each web host, in front of the remote memcached.
 
-The local cache serves the most frequent keys without network access. Its data are at most ``ttl``
+The local cache serves the most frequent keys without network access, and its data are at most ``ttl``
 seconds old. The cache may improve the mean latency but worsen the tail, so the search decides whether
 to enable it.
 """

@@ -113,7 +113,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         "back_log": min(900, 50 + max_connections // 5),
         "thread_cache_size": min(256, max_connections),
         "thread_pool_size": service.host.processors,
-        # By default, this limit is twice innodb_io_capacity, but at least 2000.
+        # By default, innodb_io_capacity_max is twice innodb_io_capacity, but at least 2000.
         "innodb_io_capacity_max": max(
             2000, 2 * service.config.find_last_number("innodb_io_capacity", 200)
         ),

@@ -104,8 +104,8 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # This is MySQLTuner's formula. In addition to its buffers, each connection has a stack and a
-    # binary log cache.
+    # MySQLTuner's formula for the maximum memory. In addition to its buffers, each connection has a
+    # stack and a binary log cache.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",

@@ -108,7 +108,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         if service.role is Role.PROXY
         else _list_fastcgi_keepalive(config)
     )
-    # The option `-g` contains directives.
+    # The command's option `-g` contains directives.
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     command_reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(

@@ -42,7 +42,7 @@ class Server:
         return "stub_status" in directive_names and not serves_files and not is_proxy
 
     def has_port(self, port: int) -> bool:
-        """True if the server listens on a TCP port. The default is port 80."""
+        """True if the server listens on a TCP port. A server without `listen` uses port 80."""
         addresses = [normalize_address(placed.words[0]) for placed in self.listens]
         has_listen = any(placed.name == "listen" for placed in self.directives)
         ports = [address.rpartition(":")[2] for address in addresses]
@@ -99,7 +99,7 @@ def normalize_address(written_address: str) -> str:
 
 
 def is_bound_alone(address: str, addresses: Collection[str]) -> bool:
-    """True if nginx binds this address. If a wildcard address has the same port, nginx binds only
+    """True if nginx binds ``address`` itself. If a wildcard address has the same port, nginx binds only
     the wildcard address.
     """
     host, _, port = address.rpartition(":")

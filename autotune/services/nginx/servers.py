@@ -41,7 +41,7 @@ _LINE_PATTERN = re.compile(
 def build_server_check(nginx_command: Argv) -> ServerCheck:
     """Return the check of the error logs that the running configuration names.
 
-    ``nginx_command`` is nginx with the options for its configuration file.
+    ``nginx_command`` is the nginx command with the options for its configuration file.
     """
     return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *nginx_command), parse_dead_upstreams)
 

@@ -215,7 +215,7 @@ DIRECTIVE_NOTATIONS = {
     )
 }
 
-# In these blocks, `keepalive_requests` and other directives have another meaning.
+# Blocks in which `keepalive_requests` and other directives have another meaning.
 _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 

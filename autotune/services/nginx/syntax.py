@@ -1,4 +1,6 @@
-"""Syntax of nginx's files: words that end with ``;`` or with a block in braces."""
+"""Syntax of nginx's files: a directive consists of words, and ends with ``;`` or with a block in
+braces.
+"""
 
 from __future__ import annotations
 

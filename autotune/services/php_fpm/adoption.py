@@ -43,7 +43,9 @@ NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
 def read_host_config(tree: FileTree, main_file: str) -> Config:
-    """Return the directives of each pool. The last occurrence in any of the files takes effect."""
+    """Return the directives of each pool. The last occurrence of a directive in any file takes
+    effect.
+    """
     config = read_config(tree, main_file, syntax.parse_directives, parse_include)
     last_directives = {
         (placed.directive.blocks, placed.name): placed for placed in config.directives

@@ -74,8 +74,8 @@ def _build_running_service(
 ) -> RunningService:
     """Return the service for a PHP build.
 
-    The service's configuration consists of the editable file and the settings of pools. The
-    service's address is that of the first pool, which is queried for effective values.
+    The service's configuration consists of the editable file and the settings of pools. The service's
+    address is the address of the first pool, which is queried for effective values.
     """
     ini_config = _read_host_config(host.tree, f"/etc/php/{version}/{build_name}/conf.d/{FILE_NAME}")
     pool_settings = [
@@ -164,8 +164,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _find_stock(parameter: Parameter, ini_path: str, file_values: Mapping[str, str]) -> Value:
-    """Return the default in this version of PHP. Before version 8.4, a buffer alone enables the
-    JIT.
+    """Return the parameter's default in a version of PHP. Before PHP 8.4, a buffer size above 0 is
+    enough to enable the JIT.
     """
     version = _find_version(ini_path)
     jit_size = next((p for p in PARAMETERS if p.name == "opcache_jit_buffer_size"), parameter)
@@ -190,7 +190,8 @@ def _explain_jit(parameter: Parameter, ini_path: str) -> str:
 def _read_other_files(tree: FileTree, own_file: str) -> tuple[Mapping[str, str], str]:
     """Return the values in the PHP build's other files, and an error if a file is unreadable.
 
-    Only the last value of a name takes effect, except that all values of ``zend_extension`` do.
+    Only the last value of a name takes effect, except that all values of ``zend_extension`` take
+    effect.
     """
     values_by_name: dict[str, str] = {}
     build_directory = own_file.partition("/conf.d/")[0]

@@ -104,7 +104,7 @@ _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 
 @dataclass(frozen=True)
 class PhpIni(Service):
-    """Settings of the PHP that ``server`` runs.
+    """Settings of the PHP build that ``server`` runs.
 
     The unit of ``server`` reads PHP's settings, and one reload applies changes to both services.
     ``interpreter`` is also the name of the build's directory in /etc/php/VERSION.

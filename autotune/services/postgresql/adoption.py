@@ -32,7 +32,7 @@ _COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
 def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment, with names in lower case as the server treats them. Raises
+    """Return every assignment, with names in lower case, because the server ignores case. Raises
     ConfigSyntaxError.
     """
     return tuple(

@@ -81,8 +81,8 @@ done
 :
 """
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# Selects effective values, and the values in files. The two differ while a change waits for a
-# restart (`pending_restart`).
+# Selects effective values and the values in files, which differ while a change waits for a restart
+# (`pending_restart`).
 _SETTINGS_QUERY = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
@@ -230,9 +230,9 @@ class Postgresql(Service):
         """Return PGTune's recommendations for a web application on SSDs with Linux and PostgreSQL
         15 or later.
 
-        The rules are published in src/features/configuration/configurationSlice.js. If the user set
-        ``max_connections``, the rules use the user's value as an input. Recommendations that are
-        the same for all hosts are in the parameters' ``recommended``.
+        PGTune's rules are in src/features/configuration/configurationSlice.js. If the user set
+        ``max_connections``, the rules use the user's value as an input. Recommendations that are the
+        same for all hosts are in the parameters' ``recommended``.
         """
         # PGTune calculates in kB.
         memory_kb, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])

@@ -84,8 +84,8 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address. Each is followed by a prefix and a suffix that turn the address
-# into the content of a Ruby string.
+# Options and calls that set an address. Each option or call is followed by a prefix and a suffix that
+# turn the address into the content of a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),

@@ -216,8 +216,8 @@ def parse_effective_stats(text: str) -> Settings:
 
 
 def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the number of requests in flight if Puma runs as a single process. Worker processes
-    report this number too late.
+    """Return the number of requests in flight if Puma runs as a single process. Worker processes report
+    their requests too late.
     """
     match _parse_pools(text):
         case 0, [{"max_threads": int(max_threads), "pool_capacity": int(idle_threads)}]:

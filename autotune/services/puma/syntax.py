@@ -54,7 +54,7 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     """Return each call as a directive with the call's name, and each assignment as ``name=``. A call of
     ``threads`` becomes ``min_threads`` and ``max_threads``.
 
-    A directive's ``block_stack`` are the blocks around the call, and a condition that follows the call.
+    A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
     With ``strict``, raises ConfigSyntaxError for code whose blocks or calls cannot be analysed. Without
     ``strict``, blocks may lack an end, as in text with masked parts.
@@ -85,7 +85,9 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
 
 
 class _BlockStack:
-    """The open blocks and brackets in a file. Raises ConfigSyntaxError if they do not match."""
+    """The open blocks and brackets in a file. Raises ConfigSyntaxError for a block or bracket without
+    its counterpart.
+    """
 
     def __init__(self, text: str, *, strict: bool) -> None:
         self._text, self._strict = text, strict
@@ -233,7 +235,7 @@ def resolve_number(
 ) -> tuple[int, Word | str] | None:
     """Return the number to which ``word`` evaluates, and its source.
 
-    The source is a word in the file, or the name of one of these environment ``variables``. Returns
+    The source is a word in the file, or the name of one of the environment ``variables``. Returns
     ``None`` for any other expression.
     """
     if is_uint(word.text):

@@ -96,8 +96,8 @@ AVAILABLE_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
 }
 # Keys of kernel settings that list the choices allowed in a private network namespace
-# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in
-# such a namespace.
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in a
+# private network namespace.
 ALLOWED_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
 }

@@ -99,7 +99,7 @@ def _list_command_words(tree: FileTree, unit: str) -> list[str]:
 
 
 def _find_listen_address(config: Config) -> str:
-    """Return the TCP port or socket path. The default is Debian's socket."""
+    """Return the TCP port or socket path on which uWSGI listens; by default, Debian's socket."""
     application_name = basename(config.main_file).removesuffix(".ini")
     addresses = [
         placed.words[0]
@@ -115,8 +115,7 @@ def _find_listen_address(config: Config) -> str:
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield a tunable for each parameter: at its last occurrence or, if it is missing, below the
-    section header.
+    """Yield a tunable for each parameter. A missing parameter is added below the section header.
 
     The files override the environment, and the command may override the files.
     """

@@ -1,5 +1,5 @@
-"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence takes
-effect.
+"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence of an option
+takes effect.
 """
 
 from __future__ import annotations
