@@ -250,9 +250,9 @@ def _list_hidden_entries(lower_root: Path) -> Iterator[DiskEntry]:
 
 def _build_emptied_directory(lower_root: Path, existing_directory: Path) -> EmptyDirectory:
     directory_status = existing_directory.stat()
-    path = str(existing_directory.relative_to(lower_root))
+    relative_path = str(existing_directory.relative_to(lower_root))
     return EmptyDirectory(
-        path,
+        relative_path,
         stat.S_IMODE(directory_status.st_mode),
         directory_status.st_uid,
         directory_status.st_gid,

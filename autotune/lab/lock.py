@@ -58,11 +58,11 @@ def lock_network() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _inherit_lock(handle: int) -> Iterator[None]:
-    token = _LOCKED_DESCRIPTORS.set((*_LOCKED_DESCRIPTORS.get(), handle))
+    reset_token = _LOCKED_DESCRIPTORS.set((*_LOCKED_DESCRIPTORS.get(), handle))
     try:
         yield
     finally:
-        _LOCKED_DESCRIPTORS.reset(token)
+        _LOCKED_DESCRIPTORS.reset(reset_token)
 
 
 def _lock_directory(directory: Path, *, create: bool) -> int | None:

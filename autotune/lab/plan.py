@@ -55,8 +55,8 @@ class LabNames:
     ssh_config: Path
     machines_directory: Path
 
-    def format_link_name(self, number: int) -> str:
-        return f"{self.link_prefix}{number}"
+    def format_link_name(self, host_number: int) -> str:
+        return f"{self.link_prefix}{host_number}"
 
     def get_machine_directory(self, host: str) -> Path:
         return self.machines_directory / host
@@ -90,13 +90,14 @@ class LabPlan:
     network: IPv4Network
     gateway: IPv4Address
 
-    def find_host(self, name: str) -> LabHost:
+    def find_host(self, host_name: str) -> LabHost:
         hosts_by_name = {host.name: host for host in self.hosts}
-        if name not in hosts_by_name:
+        if host_name not in hosts_by_name:
             raise AutotuneError(
-                f"the lab contains no host {name}", hint="its hosts are " + ", ".join(hosts_by_name)
+                f"the lab contains no host {host_name}",
+                hint="its hosts are " + ", ".join(hosts_by_name),
             )
-        return hosts_by_name[name]
+        return hosts_by_name[host_name]
 
     def format_interface_address(self, address: str) -> str:
         """Return ``address`` with the subnet's prefix length, for a network interface."""

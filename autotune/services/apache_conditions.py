@@ -80,29 +80,34 @@ class ConditionReader:
         """Return the path pattern that a directive includes. For a directory, the pattern matches
         all files in the directory.
         """
-        words = [word.text.strip("\"'") for word in directive.arguments]
-        if directive.name.text.lower() not in ("include", "includeoptional") or len(words) != 1:
+        argument_words = [word.text.strip("\"'") for word in directive.arguments]
+        if (
+            directive.name.text.lower() not in ("include", "includeoptional")
+            or len(argument_words) != 1
+        ):
             return None
-        location = join(self._root, self._substitute_variables(words[0]))
-        if not self._tree.is_directory(location):
-            return location
-        if self._tree.glob(f"{location}/*/*"):
-            self.uncertain[ANY_DIRECTIVE] = f"{location} contains further directories"
-        return f"{location.rstrip('/')}/*"
+        include_path = join(self._root, self._substitute_variables(argument_words[0]))
+        if not self._tree.is_directory(include_path):
+            return include_path
+        if self._tree.glob(f"{include_path}/*/*"):
+            self.uncertain[ANY_DIRECTIVE] = f"{include_path} contains further directories"
+        return f"{include_path.rstrip('/')}/*"
 
-    def _substitute_variables(self, text: str) -> str:
+    def _substitute_variables(self, template_text: str) -> str:
         variables = {**self._environment, **self._defined}
         return _VARIABLE_PATTERN.sub(
-            lambda reference: variables.get(reference[1], reference[0]), text
+            lambda reference: variables.get(reference[1], reference[0]), template_text
         )
 
-    def _execute(self, directive_name: str, words: list[str]) -> None:
-        if directive_name == "define" and words:
-            self._defined[words[0]] = self._substitute_variables(" ".join(words[1:]))
-        elif directive_name == "undefine" and words:
-            self._defined.pop(words[0], None)
-        elif directive_name == "loadmodule" and words:
-            self._modules.add(shorten_module_name(words[0]))
+    def _execute(self, directive_name: str, argument_words: list[str]) -> None:
+        if directive_name == "define" and argument_words:
+            self._defined[argument_words[0]] = self._substitute_variables(
+                " ".join(argument_words[1:])
+            )
+        elif directive_name == "undefine" and argument_words:
+            self._defined.pop(argument_words[0], None)
+        elif directive_name == "loadmodule" and argument_words:
+            self._modules.add(shorten_module_name(argument_words[0]))
 
     def _record_uncertain(self, directive_name: str, directive: Directive) -> None:
         section = " ".join(directive.blocks[-1])
@@ -131,11 +136,15 @@ class ConditionReader:
         return None if condition_result is None else condition_result != is_negated
 
 
-def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version meets the condition in ``words``, or None if the result depends
-    on the patch level.
+def _compare_version(condition_words: list[str]) -> bool | None:
+    """Return whether Apache's version meets the condition, or None if the result depends on the patch
+    level.
     """
-    operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
+    operator, version = (
+        (condition_words[0], condition_words[1])
+        if len(condition_words) > 1
+        else ("=", condition_words[0])
+    )
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
     version_numbers = (*map(int, version.split(".")), 0, 0)

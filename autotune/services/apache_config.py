@@ -60,40 +60,44 @@ APACHE_PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every directive, with each section before the directives inside it. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
     sections: list[tuple[str, ...]] = []
-    for line in tokenize(text, _LINE_PATTERN, "invalid line"):
-        words = [Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(text, *line.span())]
+    for line in tokenize(file_text, _LINE_PATTERN, "invalid line"):
+        words = [
+            Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(file_text, *line.span())
+        ]
         if not words or words[0].text.startswith("#"):
             continue
         is_section = words[0].text.startswith("<")
         if is_section:
-            words = _strip_brackets(text, words)
+            words = _strip_brackets(file_text, words)
         if not (is_section and words[0].text.startswith("/")):
-            name = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
-            directives.append(Directive(name, tuple(words[1:]), tuple(sections)))
+            name_word = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
+            directives.append(Directive(name_word, tuple(words[1:]), tuple(sections)))
             sections += [tuple(word.text for word in words)] if is_section else []
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
-            raise build_syntax_error(text, words[0].start, f"<{words[0].text}> closes no section")
+            raise build_syntax_error(
+                file_text, words[0].start, f"<{words[0].text}> closes no section"
+            )
     if sections:
-        raise build_syntax_error(text, len(text), f"<{sections[-1][0]}> is not closed")
+        raise build_syntax_error(file_text, len(file_text), f"<{sections[-1][0]}> is not closed")
     return tuple(directives)
 
 
-def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
+def _strip_brackets(file_text: str, words: list[Word]) -> list[Word]:
     """Return the words between ``<`` and the ``>`` at the end of a line."""
     first_word, last_word = words[0], words[-1]
     if not last_word.text.endswith(">"):
-        raise build_syntax_error(text, first_word.start, f"{first_word.text} lacks its `>`")
+        raise build_syntax_error(file_text, first_word.start, f"{first_word.text} lacks its `>`")
     words[-1] = Word(last_word.text[:-1], last_word.start)
     words[0] = Word(words[0].text[1:], first_word.start + 1)
     inner_words = [word for word in words if word.text]
     if not inner_words:
-        raise build_syntax_error(text, first_word.start, "a section without a name")
+        raise build_syntax_error(file_text, first_word.start, "a section without a name")
     return inner_words
 
 

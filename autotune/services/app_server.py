@@ -62,9 +62,9 @@ ParameterLocation = Word | EnvironmentSetting | Tunable | str
 _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own unit are tuned"
 
 
-def explain_command_option(option: str, file: str) -> str:
+def explain_command_option(option_name: str, file: str) -> str:
     """Return the reason why a parameter that the unit's command sets is not tuned."""
-    return f"its command sets `{option}`: move it to {file} to tune it"
+    return f"its command sets `{option_name}`: move it to {file} to tune it"
 
 
 def explain_condition(file_path: str) -> str:
@@ -124,12 +124,12 @@ def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     )
 
 
-def parse_stats(text: str) -> Mapping[str, Any]:
+def parse_stats(output: str) -> Mapping[str, Any]:
     """Return the JSON object that follows any protocol lines in a server's stats, or an empty
     mapping.
     """
     try:
-        stats = parse_json(text[text.find("{") :])
+        stats = parse_json(output[output.find("{") :])
     except ValueError:
         return {}
     return stats if isinstance(stats, dict) else {}
@@ -220,11 +220,11 @@ def parse_address(address: str) -> str:
     return location if "/" in location and "://" not in location else location.rpartition(":")[2]
 
 
-def match_sockets(host: RunningHost, pattern: str) -> list[str]:
+def match_sockets(host: RunningHost, socket_pattern: str) -> list[str]:
     """Return the ports and sockets on ``host`` that match a shell pattern."""
-    if len(pattern) > MAX_PATH_BYTES:
+    if len(socket_pattern) > MAX_PATH_BYTES:
         return []
-    return [location for location in host.backlogs if fnmatchcase(location, pattern)]
+    return [location for location in host.backlogs if fnmatchcase(location, socket_pattern)]
 
 
 def _find_running(
@@ -268,7 +268,7 @@ def _find_running(
 def tune_parameters(
     config: Config,
     environment: UnitEnvironment,
-    locations: Mapping[str, ParameterLocation],
+    location_by_parameter: Mapping[str, ParameterLocation],
     accepts: ValueCheck,
 ) -> AdoptionResult:
     """Return edits that tune every parameter at its location. If one number sets several
@@ -276,27 +276,31 @@ def tune_parameters(
     """
     adoption_results, environment_settings = [AdoptionResult()], list[EnvironmentSetting]()
     owner_by_source: dict[Word | tuple[str, str], str] = {}
-    for name, location in locations.items():
-        owning_parameter = name
+    for parameter_name, location in location_by_parameter.items():
+        owning_parameter = parameter_name
         if isinstance(location, Word | EnvironmentSetting):
             value_source = (
                 (location.variable, location.option)
                 if isinstance(location, EnvironmentSetting)
                 else location
             )
-            owning_parameter = owner_by_source.setdefault(value_source, name)
-        if isinstance(location, str) or owning_parameter != name:
+            owning_parameter = owner_by_source.setdefault(value_source, parameter_name)
+        if isinstance(location, str) or owning_parameter != parameter_name:
             shared_reason = f"it shares its value with {owning_parameter}"
-            adoption_results[0].skipped[name] = (
+            adoption_results[0].skipped[parameter_name] = (
                 location if isinstance(location, str) else shared_reason
             )
         elif isinstance(location, EnvironmentSetting):
             environment_settings.append(location)
         elif isinstance(location, Word):
-            directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
+            directive = PlacedDirective(
+                config.main_file, Directive(Word(parameter_name, 0), (location,))
+            )
             single_config = replace(config, directives=(directive,))
             adoption_results.append(
-                map_directives(single_config, [Tunable(name, name, NUMBER)], accepts)
+                map_directives(
+                    single_config, [Tunable(parameter_name, parameter_name, NUMBER)], accepts
+                )
             )
         else:
             adoption_results.append(map_directives(config, [location], accepts))

@@ -101,16 +101,16 @@ class FileTree:
         target = resolved_path.target
         return f"{link_text} is a link to {target}, which is missing or not a small text file"
 
-    def find_broken_links(self, pattern: str) -> tuple[str, ...]:
+    def find_broken_links(self, path_pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
         resolve.
         """
-        pattern_parts = [word for word in normpath(pattern).split("/") if word]
+        pattern_parts = [word for word in normpath(path_pattern).split("/") if word]
         literal_parts = list(takewhile(lambda word: not set(word) & set("*?["), pattern_parts))
         literal_directory = "/" + "/".join(literal_parts)
         candidate_paths = [
             literal_directory,
-            *(self._glob_below("/", pattern_parts) if len(pattern) <= MAX_PATH_BYTES else ()),
+            *(self._glob_below("/", pattern_parts) if len(path_pattern) <= MAX_PATH_BYTES else ()),
         ]
         return tuple(path for path in dict.fromkeys(candidate_paths) if self._is_broken(path))
 
@@ -205,30 +205,32 @@ class FileTree:
         """Return the text of a file, following links, or an empty string for a missing file."""
         return config_text.decode(self.files.get(self.resolve(path), b""))
 
-    def glob(self, pattern: str) -> tuple[str, ...]:
+    def glob(self, path_pattern: str) -> tuple[str, ...]:
         """Return the real paths of files that match a shell pattern, sorted by name."""
-        return tuple(path for path in self._match_real_paths(pattern) if path in self.files)
+        return tuple(path for path in self._match_real_paths(path_pattern) if path in self.files)
 
-    def find_unread(self, pattern: str) -> dict[str, str]:
+    def find_unread(self, path_pattern: str) -> dict[str, str]:
         """Return the existing files that match a pattern but were not read, each with the
         reason.
         """
         return {
             path: self.unread[path]
-            for path in self._match_real_paths(pattern)
+            for path in self._match_real_paths(path_pattern)
             if path in self.unread
         }
 
-    def match(self, pattern: str) -> dict[str, str]:
+    def match(self, path_pattern: str) -> dict[str, str]:
         """Return the paths that match a shell pattern, sorted by name, each with its real path."""
-        if len(pattern) > MAX_PATH_BYTES:
+        if len(path_pattern) > MAX_PATH_BYTES:
             return {}
-        self.requested.add(pattern)
-        paths = self._glob_below("/", [word for word in normpath(pattern).split("/") if word])
-        return {path: self._follow_links(path).target for path in paths}
+        self.requested.add(path_pattern)
+        matching_paths = self._glob_below(
+            "/", [word for word in normpath(path_pattern).split("/") if word]
+        )
+        return {path: self._follow_links(path).target for path in matching_paths}
 
-    def _match_real_paths(self, pattern: str) -> dict[str, None]:
-        return dict.fromkeys(self.match(pattern).values())
+    def _match_real_paths(self, path_pattern: str) -> dict[str, None]:
+        return dict.fromkeys(self.match(path_pattern).values())
 
     def _glob_below(self, directory: str, pattern_parts: list[str]) -> Iterator[str]:
         if not pattern_parts:
@@ -326,13 +328,13 @@ def tokenize(
     """Yield the tokens in a text from ``start`` on. Raises ConfigSyntaxError for text that
     ``pattern`` does not match.
     """
-    location = start
-    while location < len(text):
-        token = pattern.match(text, location)
+    position = start
+    while position < len(text):
+        token = pattern.match(text, position)
         if token is None:
-            raise build_syntax_error(text, location, error_message)
+            raise build_syntax_error(text, position, error_message)
         yield token
-        location = token.end()
+        position = token.end()
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
@@ -546,18 +548,18 @@ class _ConfigReader:
         self, pattern: str, path: str, directive: Directive, depth: int
     ) -> Iterator[PlacedDirective]:
         tree = self._tree
-        location = join(dirname(path if self._relative_to_includer else self._main), pattern)
-        matching_paths = tree.glob(location)
+        include_pattern = join(dirname(path if self._relative_to_includer else self._main), pattern)
+        matching_paths = tree.glob(include_pattern)
         missing_reasons = {
             unread_path: tree.explain_missing(unread_path)
-            for unread_path in tree.find_broken_links(location)
+            for unread_path in tree.find_broken_links(include_pattern)
         }
-        for unread_path, reason in {**missing_reasons, **tree.find_unread(location)}.items():
+        for unread_path, reason in {**missing_reasons, **tree.find_unread(include_pattern)}.items():
             self._add_unread(unread_path, reason, directive.blocks)
-        is_optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
-        if not matching_paths and not is_optional and location not in self.unread:
+        is_optional = "*" in include_pattern or directive.name.text.lower() in _OPTIONAL_INCLUDES
+        if not matching_paths and not is_optional and include_pattern not in self.unread:
             reason = f"{path} includes this file, but it was not read"
-            self._add_unread(location, reason, directive.blocks)
+            self._add_unread(include_pattern, reason, directive.blocks)
         for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
 

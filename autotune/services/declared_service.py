@@ -65,24 +65,24 @@ _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
 
 
-def build_service(name: str, spec: ServiceSpec) -> Service:
-    """Return the service called ``name``, including its adoption and diagnosis."""
+def build_service(service_name: str, spec: ServiceSpec) -> Service:
+    """Return the service called ``service_name``, including its adoption and diagnosis."""
     commands = [
         *([spec.check] if spec.check else []),
         *(answers.command for answers in spec.read),
         *([spec.counters.command] if spec.counters else []),
     ]
-    role = Role(spec.role)
+    role, title = Role(spec.role), spec.title or service_name
     attributes: dict[str, Any] = {
         "spec": spec,
-        "name": name,
-        "deployment": name,
-        "title": spec.title or name,
+        "name": service_name,
+        "deployment": service_name,
+        "title": title,
         "role": role,
         "port": spec.port,
         "unit_name": spec.unit,
         "packages": spec.packages,
-        "elsewhere": "" if spec.packages else f"{spec.title or name} is not in the catalogue",
+        "elsewhere": "" if spec.packages else f"{title} is not in the catalogue",
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
@@ -90,7 +90,7 @@ def build_service(name: str, spec: ServiceSpec) -> Service:
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
-        "adoption": _build_adoption(name, spec),
+        "adoption": _build_adoption(service_name, spec),
         "diagnosis": _build_diagnosis(spec),
     }
     built_service: Service = type("Declared", (_DeclaredService,), attributes)()
@@ -133,28 +133,30 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
     service's address.
     """
     listen_endpoint = placement.listen
-    words = (
+    command_words = (
         word.replace("{host}", listen_endpoint.host).replace("{port}", str(listen_endpoint.port))
         for word in command[1:]
     )
-    return (placement.programs[command[0]], *words)
+    return (placement.programs[command[0]], *command_words)
 
 
-def _parse_values(answers: Answers, value_types: Mapping[str, type], text: str) -> Settings:
-    values: dict[str, Value] = {}
-    for name, pattern in answers.values.items():
-        if match := re.search(pattern, text, re.MULTILINE):
+def _parse_values(answers: Answers, value_types: Mapping[str, type], output: str) -> Settings:
+    parsed_values: dict[str, Value] = {}
+    for parameter_name, pattern in answers.values.items():
+        if match := re.search(pattern, output, re.MULTILINE):
             value_text = match[1]
             parsed_value = (
                 value_text.lower() == "true"
-                if value_types[name] is bool
+                if value_types[parameter_name] is bool
                 else parse_number(value_text)
             )
-            values[name] = value_text if value_types[name] is str else parsed_value
-    return values
+            parsed_values[parameter_name] = (
+                value_text if value_types[parameter_name] is str else parsed_value
+            )
+    return parsed_values
 
 
-def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
+def _build_parameter(parameter_name: str, spec: ServiceParameter) -> Parameter:
     def convert_bound(bound: Any) -> Any:
         """Return a quantity in the parameter's unit. Other text is an expression or a choice, and
         is not changed.
@@ -163,7 +165,7 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
 
     bounds: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
-        name,
+        parameter_name,
         spec.meaning,
         stock=convert_bound(spec.default),
         action=Action[spec.action.upper()],
@@ -186,14 +188,14 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
 # -- files on a host ---------------------------------------------------------------
 
 
-def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
+def _build_adoption(service_name: str, spec: ServiceSpec) -> Adoption:
     role = Role(spec.role)
 
     def find_running(host: RunningHost) -> Iterator[RunningService | str]:
         if host.is_active(spec.unit):
             yield RunningService(
                 host=host,
-                key=name,
+                key=service_name,
                 config=_read_host_config(host, spec),
                 tier_kind=_TIER_KINDS.get(role, role),
                 port=spec.port,
@@ -201,7 +203,7 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
             )
 
     return Adoption(
-        title=spec.title or name,
+        title=spec.title or service_name,
         units=(spec.unit,),
         paths=tuple(path.removeprefix("/") for path in spec.files),
         version_script="",
@@ -253,9 +255,9 @@ def _build_directive_label(parameter: ServiceParameter) -> str:
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
 
-def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
-    start, end = _find_section(text, parameter.section) or (0, 0)
-    for match in _compile_directive(parameter.directive or "").finditer(text, start, end):
+def _find_directives(file_text: str, parameter: ServiceParameter) -> Iterator[Directive]:
+    start, end = _find_section(file_text, parameter.section) or (0, 0)
+    for match in _compile_directive(parameter.directive or "").finditer(file_text, start, end):
         name = Word(_build_directive_label(parameter), match.start())
         yield Directive(name, (Word(match[1], match.start(1)),))
 
@@ -263,14 +265,14 @@ def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directi
 _VALUE_UNIT_PATTERN = re.compile(r"[A-Za-z%]{0,4}")
 
 
-def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]:
+def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Directive]:
     """Yield the directives of the declared parameters. The syntax of all other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
-            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
+            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", file_text):
                 yield Directive(Word(parameter.section, header.end()))
-        for placed in _find_directives(text, parameter) if parameter.directive else ():
-            yield from _parse_literals(text, parameter.directive or "", placed)
+        for placed in _find_directives(file_text, parameter) if parameter.directive else ():
+            yield from _parse_literals(file_text, parameter.directive or "", placed)
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
@@ -287,33 +289,35 @@ def _get_literal_prefix(word: str) -> str:
     return "" if literal == "*" else literal
 
 
-def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
+def _parse_literals(file_text: str, directive: str, placed: Directive) -> Iterator[Directive]:
     """Yield each literal word of a directive at its position, then the directive's value with its
     unit.
     """
     value, name_word = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
-        literal_position = text.find(literal, name_word.end, value.start)
+        literal_position = file_text.find(literal, name_word.end, value.start)
         if literal_position >= 0:
             name_word = Word(literal, literal_position)
             yield Directive(name_word)
-    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # always matches
-    yield Directive(name_word, (Word(text[value.start : end], value.start),))
+    end = _VALUE_UNIT_PATTERN.match(file_text, value.end).end()  # type: ignore[union-attr]  # always matches
+    yield Directive(name_word, (Word(file_text[value.start : end], value.start),))
 
 
-def _find_section(text: str, section_name: str | None) -> tuple[int, int] | None:
+def _find_section(file_text: str, section_name: str | None) -> tuple[int, int] | None:
     """Return the range of the only section with this name, without its header line.
 
     The header is `[name]`, or `name` followed by indented lines.
     """
     if section_name is None:
-        return 0, len(text)
-    header_matches = list(re.finditer(rf"(?m)^(\[?){re.escape(section_name)}(?:\]|\b)[^\n]*", text))
+        return 0, len(file_text)
+    header_matches = list(
+        re.finditer(rf"(?m)^(\[?){re.escape(section_name)}(?:\]|\b)[^\n]*", file_text)
+    )
     if len(header_matches) != 1:
         return None
     next_section_pattern = re.compile(r"(?m)^\[" if header_matches[0][1] else r"(?m)^[^\s#]")
-    next_section = next_section_pattern.search(text, header_matches[0].end())
-    return header_matches[0].end(), next_section.start() if next_section else len(text)
+    next_section = next_section_pattern.search(file_text, header_matches[0].end())
+    return header_matches[0].end(), next_section.start() if next_section else len(file_text)
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
@@ -338,7 +342,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
     """
     suffix_match = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
     suffix = suffix_match[0] if suffix_match else ""
-    numbers = (parameter.default, *(parameter.range or ()))
+    declared_numbers = (parameter.default, *(parameter.range or ()))
     if suffix:
         return Notation(
             lambda text: (
@@ -352,7 +356,11 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
         return WORD
     if parameter.unit in ("ms", "s"):
         return Notation({"ms": MILLISECONDS, "s": SECONDS}[parameter.unit].parse)
-    return REAL_NUMBER if any(isinstance(value, float) for value in numbers) else SIGNED_NUMBER
+    return (
+        REAL_NUMBER
+        if any(isinstance(value, float) for value in declared_numbers)
+        else SIGNED_NUMBER
+    )
 
 
 def _tune_parameters(
@@ -381,8 +389,11 @@ def _tune_parameters(
     )
 
 
-def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str | None) -> Tunable:
-    notation, default = _select_notation(parameter), _build_parameter(name, parameter).stock
+def _build_tunable(
+    parameter_name: str, parameter: ServiceParameter, path: str, text: str | None
+) -> Tunable:
+    notation = _select_notation(parameter)
+    default = _build_parameter(parameter_name, parameter).stock
     position = None if text is None else _find_insertion(text, parameter)
     insertion = None
     # A template cannot compare a value with a default that is an expression of host facts.
@@ -395,18 +406,18 @@ def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str 
         insertion = DirectiveInsertion(
             default, [(path, position)], line_start + text_before, text_after
         )
-    return Tunable(name, _build_directive_label(parameter), notation, insertion=insertion)
+    return Tunable(parameter_name, _build_directive_label(parameter), notation, insertion=insertion)
 
 
-def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
+def _find_insertion(file_text: str, parameter: ServiceParameter) -> int | None:
     """Return the position for a new line: after the header of its section, or at the end of the
     file.
     """
     if "*" in (parameter.directive or "").split():
         return None
     if parameter.section is None:
-        return len(text)
-    section_range = _find_section(text, parameter.section)
+        return len(file_text)
+    section_range = _find_section(file_text, parameter.section)
     return section_range[0] if section_range else None
 
 
@@ -446,9 +457,9 @@ def _build_query(spec: ServiceSpec) -> CounterQuery:
     counters = spec.counters
     assert counters is not None
 
-    def parse_counters(text: str) -> Mapping[str, float]:
+    def parse_counters(output: str) -> Mapping[str, float]:
         matches = {
-            name: re.search(pattern, text, re.MULTILINE)
+            name: re.search(pattern, output, re.MULTILINE)
             for name, pattern in counters.values.items()
         }
         return {

@@ -112,11 +112,11 @@ class InstanceReading:
     errors_dominate: bool
     idle_fraction: float | None
 
-    def get_setting(self, name: str) -> int | None:
+    def get_setting(self, parameter_name: str) -> int | None:
         """Return the tuned or current value as an integer, or ``None`` if the value is not a
         number.
         """
-        value = self.settings.get(name)
+        value = self.settings.get(parameter_name)
         return int(value) if isinstance(value, int | float) else None
 
     @property

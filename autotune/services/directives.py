@@ -405,10 +405,10 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
     return "".join([*fragments, _escape_text(text[position:])])
 
 
-def _escape_text(text: str) -> str:
-    """Return a template text that renders to ``text``."""
+def _escape_text(literal_text: str) -> str:
+    """Return a template text that renders to ``literal_text``."""
     return _TEMPLATE_SYNTAX_PATTERN.sub(
-        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', text
+        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', literal_text
     )
 
 

@@ -34,8 +34,10 @@ _JOINED_OPTION_PATTERN = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
-def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option in ``text``. A comment starts with `#` at the start of a line or after a
+def parse_directives(
+    file_text: str, aliases: Mapping[str, str] | None = None
+) -> tuple[Directive, ...]:
+    """Return every option in ``file_text``. A comment starts with `#` at the start of a line or after a
     space.
 
     Names are not case-sensitive, except for command options (`-x`). A line may contain several command
@@ -43,13 +45,15 @@ def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tup
     a long name is also accepted.
     """
     directives: list[Directive] = []
-    for line in re.finditer(r"[^\n]+", text):
-        words: list[Word] = []
-        for match in _WORD_PATTERN.finditer(text, line.start(), line.end()):
+    for line in re.finditer(r"[^\n]+", file_text):
+        line_words: list[Word] = []
+        for match in _WORD_PATTERN.finditer(file_text, line.start(), line.end()):
             if match[0].startswith("#"):
                 break
-            words.append(Word(match[0], match.start()))
-        directives += (_build_directive(option, aliases or {}) for option in _split_line(words))
+            line_words.append(Word(match[0], match.start()))
+        directives += (
+            _build_directive(option, aliases or {}) for option in _split_line(line_words)
+        )
     return tuple(directives)
 
 
@@ -58,15 +62,17 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
     on Debian; only their first word is yielded.
     """
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
-        yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
+        yield from (
+            [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
+        )
         return
     option_starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
     for start, end in pairwise([*option_starts, len(words)]):
         yield words[start:end]
 
 
-def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive:
-    name_word, *value_words = _split_option(words[0])
+def _build_directive(line_words: list[Word], aliases: Mapping[str, str]) -> Directive:
+    name_word, *value_words = _split_option(line_words[0])
     option_name = name_word.text if name_word.text.startswith("-") else name_word.text.lower()
     matching_names = (
         [option_name]
@@ -75,7 +81,7 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
     )
     if option_name.startswith("--") and len(matching_names) == 1:
         option_name = aliases[matching_names[0]]
-    return Directive(Word(option_name, name_word.start), (*value_words, *words[1:]))
+    return Directive(Word(option_name, name_word.start), (*value_words, *line_words[1:]))
 
 
 def _split_option(word: Word) -> list[Word]:
@@ -192,13 +198,19 @@ class OptionFile:
         unit = running.unit or self.service.unit_name
         command = unit_environment.expand_command(running.host.tree, unit)
         parameters = {parameter.name: parameter for parameter in self.service.parameters}
-        for option, name in self.options.items():
-            stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
+        for option, parameter_name in self.options.items():
+            stock = parameters[parameter_name].stock
+            notation = select_notation(parameters[parameter_name], YES_NO)
             insertion = append_line(running.config, stock, f"{option} ")
             is_set_by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
             skip_reason = f"the command of {unit} sets `--{option}`" if is_set_by_command else ""
             yield Tunable(
-                name, option, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
+                parameter_name,
+                option,
+                notation,
+                insertion=insertion,
+                last_wins=True,
+                skip_reason=skip_reason,
             )
 
 

@@ -34,23 +34,23 @@ def build_config_parser(
     argument is invalid.
     """
 
-    def parse(text: str) -> Settings:
+    def parse(output: str) -> Settings:
         outermost_directives: dict[str, Directive] = {}
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
-            for directive in parse_directives(text):
-                name = parameters_by_directive.get(directive.name.text, "")
+            for directive in parse_directives(output):
+                parameter_name = parameters_by_directive.get(directive.name.text, "")
                 is_inner = (
-                    name in outermost_directives
-                    and directive.depth >= outermost_directives[name].depth
+                    parameter_name in outermost_directives
+                    and directive.depth >= outermost_directives[parameter_name].depth
                 )
-                if name and directive.arguments and not is_inner:
-                    outermost_directives[name] = directive
+                if parameter_name and directive.arguments and not is_inner:
+                    outermost_directives[parameter_name] = directive
         first_arguments = {
             name: directive.arguments[0].text.strip("\"'")
             for name, directive in outermost_directives.items()
         }
-        values = {name: parse_value(name, word) for name, word in first_arguments.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        parsed_values = {name: parse_value(name, word) for name, word in first_arguments.items()}
+        return {name: value for name, value in parsed_values.items() if value is not None}
 
     return parse
 
@@ -59,11 +59,15 @@ def convert_unit(parameter: Parameter, printed_text: str) -> Value:
     """Return the value of printed text, such as `ON`, `OFF` or a size in bytes, in the parameter's
     unit.
     """
-    value = parse_number(printed_text)
+    printed_value = parse_number(printed_text)
     if isinstance(parameter.stock, bool):
-        return value == "ON"
-    has_size = parameter.unit and isinstance(value, int)
-    return parse_number(f"{int(value) / SIZE_UNITS[parameter.unit]:.10g}") if has_size else value
+        return printed_value == "ON"
+    has_size = parameter.unit and isinstance(printed_value, int)
+    return (
+        parse_number(f"{int(printed_value) / SIZE_UNITS[parameter.unit]:.10g}")
+        if has_size
+        else printed_value
+    )
 
 
 def build_backlog_parser(parameter_name: str = "backlog") -> OutputParser:
@@ -74,8 +78,8 @@ def build_backlog_parser(parameter_name: str = "backlog") -> OutputParser:
     backlog, because the shortest queue overflows first.
     """
 
-    def parse(text: str) -> Settings:
-        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+[0-9]+\s+([0-9]{1,9})\s", text)
+    def parse(output: str) -> Settings:
+        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+[0-9]+\s+([0-9]{1,9})\s", output)
         return {parameter_name: min(int(backlog) for backlog in backlogs)} if backlogs else {}
 
     return parse

@@ -205,17 +205,17 @@ def build_pair_parser(
     ``switches`` are the parameters whose values are yes and no.
     """
 
-    def parse(text: str) -> Settings:
-        lines = [line.strip() for line in split_lines(text)]
-        name_value_pairs = zip(lines[::2], lines[1::2], strict=False)
-        values = {
+    def parse(output: str) -> Settings:
+        output_lines = [line.strip() for line in split_lines(output)]
+        name_value_pairs = zip(output_lines[::2], output_lines[1::2], strict=False)
+        printed_values = {
             parameters_by_option[name]: value
             for name, value in name_value_pairs
             if name in parameters_by_option
         }
         return {
             name: value == "yes" if name in switches else parse_number(value)
-            for name, value in values.items()
+            for name, value in printed_values.items()
         }
 
     return parse

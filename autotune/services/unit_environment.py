@@ -105,15 +105,19 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
     unit_texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
     variables: dict[str, UnitVariable] = {}
     environment_paths: list[str] = []
-    for path, text in unit_texts.items():
-        for line in unit_files.parse_directives(text):
-            words = [unquote_word(word) for word in line.arguments]
+    for path, unit_text in unit_texts.items():
+        for line in unit_files.parse_directives(unit_text):
+            unquoted_words = [unquote_word(word) for word in line.arguments]
             if line.name.text == "Environment":
-                variables = {**variables, **dict(_parse_assignments(path, words))} if words else {}
+                variables = (
+                    {**variables, **dict(_parse_assignments(path, unquoted_words))}
+                    if unquoted_words
+                    else {}
+                )
             elif line.name.text == "EnvironmentFile":
                 environment_paths = (
-                    [*environment_paths, *(word.text.lstrip("-") for word in words)]
-                    if words
+                    [*environment_paths, *(word.text.lstrip("-") for word in unquoted_words)]
+                    if unquoted_words
                     else []
                 )
     for path in environment_paths:
@@ -155,20 +159,20 @@ def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, 
             yield variable_name, UnitVariable(value.text, path, value.start)
 
 
-def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
-    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``files``.
+def list_assignments(content_by_path: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
+    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``content_by_path``.
 
     If a name is assigned several times, only its last assignment is returned.
     """
-    lines = (
+    environment_lines = (
         line
-        for path, content in files.items()
+        for path, content in content_by_path.items()
         if path.startswith(unit_files.UNIT_DIRECTORIES)
         for line in unit_files.parse_directives(config_text.decode(content))
         if line.name.text == "Environment"
     )
-    words = (unquote_word(word).text for line in lines for word in line.arguments)
-    return tuple(word for word in words if re.fullmatch(pattern, word))
+    assignments = (unquote_word(word).text for line in environment_lines for word in line.arguments)
+    return tuple(word for word in assignments if re.fullmatch(pattern, word))
 
 
 def build_config(environment: UnitEnvironment, main_file: str) -> Config:
@@ -193,8 +197,8 @@ def tune_variables(
         if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
             variable_start = variable.position
             edits = (
-                Edit(variable.path, variable_start + start, variable_start + end, drop_in_text)
-                for start, end, drop_in_text in replacements
+                Edit(variable.path, variable_start + start, variable_start + end, text)
+                for start, end, text in replacements
             )
             adoption_result = AdoptionResult(
                 tuple(edits), adoption_result.values, adoption_result.skipped

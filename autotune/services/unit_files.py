@@ -106,8 +106,11 @@ def _list_unit_names(unit: str) -> tuple[str, ...]:
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
     stem, _, suffix = unit.rpartition(".")
-    words = stem.partition("@")[0].split("-")
-    prefixes = ("-".join(words[:number]) + f"-.{suffix}" for number in range(len(words) - 1, 0, -1))
+    stem_parts = stem.partition("@")[0].split("-")
+    prefixes = (
+        "-".join(stem_parts[:number]) + f"-.{suffix}"
+        for number in range(len(stem_parts) - 1, 0, -1)
+    )
     return (*_list_unit_names(unit), *prefixes, suffix)
 
 
@@ -156,15 +159,15 @@ def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(links))
 
 
-def find_option(tree: FileTree, unit: str, name: str) -> str:
+def find_option(tree: FileTree, unit: str, option_name: str) -> str:
     """Return the first word of the last value of an option in a unit, or an empty string."""
-    lines = [
+    option_lines = [
         line
         for path in list_unit_files(tree, unit)
         for line in parse_directives(tree.read_text(path))
-        if line.name.text == name and line.arguments
+        if line.name.text == option_name and line.arguments
     ]
-    return lines[-1].arguments[0].text if lines else ""
+    return option_lines[-1].arguments[0].text if option_lines else ""
 
 
 def find_socket_address(tree: FileTree, unit: str) -> str:
@@ -176,38 +179,38 @@ def find_socket_address(tree: FileTree, unit: str) -> str:
 
 def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
-    files = (
+    mentioning_files = (
         path
         for location in UNIT_DIRECTORIES
         for pattern in ("*.service", "*.service.d/*.conf")
         for path in tree.glob(f"{location}/{pattern}")
     )
-    units = (
+    unit_paths = (
         path if path.endswith(".service") else dirname(path).removesuffix(".d")
-        for path in files
+        for path in mentioning_files
         if program.encode() in tree.files[path]
     )
-    return tuple(dict.fromkeys(basename(path) for path in units))
+    return tuple(dict.fromkeys(basename(path) for path in unit_paths))
 
 
-def parse_exec_start(text: str) -> Directive | None:
+def parse_exec_start(unit_text: str) -> Directive | None:
     """Return the last ``ExecStart`` of a unit, or None for an empty ``ExecStart``, which resets the
     command.
     """
-    commands = [
+    exec_starts = [
         line
-        for line in parse_directives(text)
+        for line in parse_directives(unit_text)
         if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)
     ]
-    return commands[-1] if commands and commands[-1].arguments else None
+    return exec_starts[-1] if exec_starts and exec_starts[-1].arguments else None
 
 
 @lru_cache(maxsize=64)  # adoption parses the same few units for each parameter of a service
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(unit_text: str) -> tuple[Directive, ...]:
     """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []
-    section, words, is_continued = "", list[Word](), False
-    for line in _LINE_PATTERN.finditer(text):
+    section, assignment_words, is_continued = "", list[Word](), False
+    for line in _LINE_PATTERN.finditer(unit_text):
         stripped_line, start = line[0].strip(), line.start()
         if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
@@ -215,14 +218,16 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             section = stripped_line
             continue
         if not is_continued:
-            name, equals_sign, _ = line[0].partition("=")
-            words = [strip_word(name, start)]
-            start += len(name) + len(equals_sign)
+            option_name, equals_sign, _ = line[0].partition("=")
+            assignment_words = [strip_word(option_name, start)]
+            start += len(option_name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
-        words += [
+        assignment_words += [
             Word(word[0], word.start())
-            for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)
+            for word in _WORD_PATTERN.finditer(unit_text, start, line.end() - is_continued)
         ]
         if not is_continued:
-            assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
+            assignments.append(
+                Directive(assignment_words[0], tuple(assignment_words[1:]), ((section,),))
+            )
     return tuple(assignments)

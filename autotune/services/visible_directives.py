@@ -73,35 +73,37 @@ class VisibleDirectives:
             self, is_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )
 
-    def build_outline(self, text: str, *, is_unit: bool) -> TextOutline:
+    def build_outline(self, file_text: str, *, is_unit: bool) -> TextOutline:
         """Return the parts of a text that need no masking, or an empty result if the text cannot be
         parsed.
         """
         try:
-            directives = [*(self._parse_unit(text) if is_unit else self.parse_directives(text))]
+            directives = [
+                *(self._parse_unit(file_text) if is_unit else self.parse_directives(file_text))
+            ]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
             return TextOutline()
         visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
             is_known = self._is_visible_directive(directive)
             if self._is_in_table(directive):
-                hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
+                hidden_spans += _find_word_spans(file_text, (directive.name, *directive.arguments))
                 continue
             name_spans = (
                 []
                 if self.hides_unknown_names and not is_unit and not is_known
-                else _find_name_spans(text, directive, is_known=is_known)
+                else _find_name_spans(file_text, directive, is_known=is_known)
             )
             visible_spans += name_spans
             if not name_spans:
-                hidden_spans += _find_word_spans(text, (directive.name,))
+                hidden_spans += _find_word_spans(file_text, (directive.name,))
             if is_known:
                 visible_spans += (
                     _get_span(word)
                     for word in directive.arguments
                     if len(word.text) <= MAX_VISIBLE_LENGTH
                 )
-            hidden_spans += _find_word_spans(text, directive.arguments)
+            hidden_spans += _find_word_spans(file_text, directive.arguments)
         return TextOutline(tuple(visible_spans), tuple(hidden_spans), _find_owners(directives))
 
     def _is_visible_directive(self, directive: Directive) -> bool:
@@ -118,9 +120,9 @@ class VisibleDirectives:
             for block_name in block_names
         )
 
-    def _parse_unit(self, text: str) -> Iterator[Directive]:
+    def _parse_unit(self, file_text: str) -> Iterator[Directive]:
         """Yield the lines of a unit, the options in its commands, and visible variables."""
-        for line in unit_files.parse_directives(text):
+        for line in unit_files.parse_directives(file_text):
             yield Directive(line.name, line.arguments)
             if line.name.text.startswith("Exec"):
                 yield from self._parse_command(line.arguments)
@@ -174,18 +176,18 @@ def _get_span(word: Word) -> Span:
     return word.start, word.end
 
 
-def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
+def _find_name_spans(file_text: str, directive: Directive, *, is_known: bool) -> list[Span]:
     """Return the positions of the words in a directive's name, even if the parser renamed the
     directive.
     """
     spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for word_number, word in enumerate(words):
-        search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # always matches
-        if text[search_start : search_start + len(word)].lower() == word.lower() and word:
+        search_start = _SEPARATOR_PATTERN.match(file_text, search_start).end()  # type: ignore[union-attr]  # always matches
+        if file_text[search_start : search_start + len(word)].lower() == word.lower() and word:
             end = search_start + len(word)
         elif word_number == len(words) - 1 or len(words) == 1:
-            word_match = _WORD_PATTERN.match(text, search_start)
+            word_match = _WORD_PATTERN.match(file_text, search_start)
             end = word_match.end() if word_match else search_start
             if directive.arguments and directive.arguments[0].start >= search_start:
                 end = min(end, directive.arguments[0].start)
@@ -193,9 +195,9 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
             if word_number == 0 and not is_known:
                 return []  # this word is also an argument
             continue
-        is_name = is_known or _NAME_PATTERN.fullmatch(text, search_start, end)
+        is_name = is_known or _NAME_PATTERN.fullmatch(file_text, search_start, end)
         is_ordinary = (
-            is_known or directive.arguments or not re.search(r"\d", text[search_start:end])
+            is_known or directive.arguments or not re.search(r"\d", file_text[search_start:end])
         )
         if not (is_name and is_ordinary):
             return []
@@ -204,15 +206,15 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     return spans
 
 
-def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
+def _find_word_spans(file_text: str, words: Iterable[Word]) -> Iterator[Span]:
     """Yield the start and end of each word, without quotes. Adjacent unquoted words are joined."""
     joined_span: Span | None = None
     for word in words:
-        start, end = word.start, min(word.end, len(text))
-        word_text = text[start:end]
+        start, end = word.start, min(word.end, len(file_text))
+        word_text = file_text[start:end]
         is_quoted = len(word_text) > 1 and word_text[0] == word_text[-1] and word_text[0] in "\"'"
         is_plain = not is_quoted and "\n" not in word_text
-        if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(text, joined_span[1], start):
+        if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(file_text, joined_span[1], start):
             joined_span = (joined_span[0], end)
             continue
         if joined_span:

@@ -264,18 +264,18 @@ def find_bottleneck(
 ) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
     error_shares = chain.compute_error_shares(rate)
-    tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    all_tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(error_shares.values()) > slo.errors:
         loss_kind = max(error_shares, key=lambda name: error_shares[name])
         station_index, resource, loss_reason = LOSS_BOTTLENECKS[loss_kind]
-        tier_hosts, station = tiers[station_index], chain.stations[station_index]
+        tier_hosts, station = all_tiers[station_index], chain.stations[station_index]
         evidence = (
             f"{loss_reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
         )
         service = tier_hosts.service if tier_hosts is topology.web else station.service
     else:
         station = chain.slowest_station
-        tier_hosts = next(tier for tier in tiers if tier.tier == station.tier)
+        tier_hosts = next(tier for tier in all_tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
             f"{station.limit_reason}: {100 * min(1.0, station.compute_utilisation(rate)):.0f} % at "

@@ -157,8 +157,8 @@ def _compute_host_usages(
 ) -> dict[str, HostUsage]:
     """Return each host's usage during a reading, as the host's counters would show it."""
     usage_by_host: dict[str, HostUsage] = {}
-    tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    for hosts, station in zip(tiers, chain.stations, strict=True):
+    all_tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    for hosts, station in zip(all_tiers, chain.stations, strict=True):
         queue_length = (
             max(0.0, station.compute_utilisation(offered_rate) - 1.0)
             * station.max_rate

@@ -151,9 +151,9 @@ MODELLED_PARAMETERS = {
 }
 
 
-def is_modelled(topology: ChainTopology, name: str) -> bool:
-    """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
-    parameter_name = ParameterName.parse(name)
+def is_modelled(topology: ChainTopology, full_name: str) -> bool:
+    """True if the model covers the parameter ``full_name`` (``tier.service.parameter``)."""
+    parameter_name = ParameterName.parse(full_name)
     return any(
         parameter_name.tier == getattr(topology, field).tier
         and parameter_name.name_within_tier in names

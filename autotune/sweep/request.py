@@ -109,8 +109,8 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     )
 
 
-def _wrap_in_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _wrap_in_list(scalar_or_list: Any) -> list[Any]:
+    return scalar_or_list if isinstance(scalar_or_list, list) else [scalar_or_list]
 
 
 def _parse_values(document: YamlDocument, axis_name: str, values: object) -> tuple[object, ...]:
@@ -204,19 +204,23 @@ def _split_assignments(
     option: str, assignment_texts: Iterable[str] | None, missing_text: str, expected_form: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
-    for text in assignment_texts or ():
-        name, _, value = text.partition("=")
-        if not value:
-            raise UsageError(f"{option} {text}: {missing_text}", hint=f"write {expected_form}")
-        yield name, value
+    for assignment_text in assignment_texts or ():
+        setting_name, _, value_text = assignment_text.partition("=")
+        if not value_text:
+            raise UsageError(
+                f"{option} {assignment_text}: {missing_text}", hint=f"write {expected_form}"
+            )
+        yield setting_name, value_text
 
 
-def _parse_host_counts(text: str) -> tuple[str, tuple[int, ...]]:
-    tier, _, count_texts = text.partition("=")
+def _parse_host_counts(assignment_text: str) -> tuple[str, tuple[int, ...]]:
+    tier, _, count_texts = assignment_text.partition("=")
     try:
         return tier, tuple(parse_uint(number.strip()) for number in count_texts.split(","))
     except ValueError:
-        raise UsageError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
+        raise UsageError(
+            f"--hosts {assignment_text}: expected numbers", hint="write TIER=1,2,3"
+        ) from None
 
 
 def _build_title(request: SweepRequest) -> str:
@@ -230,10 +234,12 @@ def expand_values(values_text: str) -> list[str]:
     """
     low_text, *further_parts = values_text.split(":")
     if not further_parts:
-        values = [value_text.strip() for value_text in values_text.split(",") if value_text.strip()]
-        if not values:
+        listed_values = [
+            value_text.strip() for value_text in values_text.split(",") if value_text.strip()
+        ]
+        if not listed_values:
             raise UsageError(f"{values_text!r} contains no value", hint="write the values as A,B,C")
-        return values
+        return listed_values
     try:
         start, (end, step) = (
             parse_decimal(low_text.strip()),
@@ -290,9 +296,9 @@ def _build_axes(
     values_by_name: Mapping[str, Sequence[object]],
     space: SearchSpace,
 ) -> Iterator[SweepAxis]:
-    for name, values in values_by_name.items():
-        with request.locate_errors(file_key, name):
-            yield build_axis(name, values, space)
+    for axis_name, axis_values in values_by_name.items():
+        with request.locate_errors(file_key, axis_name):
+            yield build_axis(axis_name, axis_values, space)
 
 
 def _check_host_counts(target_file: TargetFile, tier: str, counts: Sequence[int]) -> None:
@@ -324,21 +330,21 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
     )
 
 
-def build_axis(axis_name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
+def build_axis(axis_name: str, axis_values: Sequence[object], space: SearchSpace) -> SweepAxis:
     """Return the axis of the parameter ``axis_name``; on the axis ``service``, the value ``all``
     selects all deployments.
 
     Raises UsageError for a name that is not in the target, and for invalid values.
     """
     if axis_name == SERVICE_AXIS:
-        return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
+        return SweepAxis(SERVICE_AXIS, _select_deployments(axis_values, space))
     dimensions_by_name = {dimension.name: dimension for dimension in space.dimensions}
     if axis_name not in dimensions_by_name:
         raise UsageError(
             f"the target has no parameter {axis_name!r}",
             hint=suggest_name(axis_name, dimensions_by_name),
         )
-    typed_values = [parse_value(dimensions_by_name[axis_name], value) for value in values]
+    typed_values = [parse_value(dimensions_by_name[axis_name], value) for value in axis_values]
     return SweepAxis(
         axis_name, tuple(AxisValue(value, {axis_name: value}) for value in typed_values)
     )

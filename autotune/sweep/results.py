@@ -120,15 +120,15 @@ def load_results(directory: Path) -> SweepResults:
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
 
 
-def compute_mean(values: Sequence[float]) -> Mean | None:
-    """Return the mean of ``values``, or ``None`` without values."""
-    if len(values) < 2:
-        return Mean(values[0]) if values else None
-    mean, count = fmean(values), len(values)
+def compute_mean(repeat_values: Sequence[float]) -> Mean | None:
+    """Return the mean of ``repeat_values``, or ``None`` without values."""
+    if len(repeat_values) < 2:
+        return Mean(repeat_values[0]) if repeat_values else None
+    mean_value, count = fmean(repeat_values), len(repeat_values)
     half_width = (
-        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
+        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(repeat_values) / sqrt(count)
     )
-    return Mean(mean, mean - half_width, mean + half_width, count)
+    return Mean(mean_value, mean_value - half_width, mean_value + half_width, count)
 
 
 def _summarize_rate(

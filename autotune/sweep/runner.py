@@ -70,13 +70,15 @@ def run_sweep(
 
 def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
     """Return the target with each tier reduced to its number of hosts in ``host_counts``."""
-    tiers = {
+    reduced_tiers = {
         name: tier.model_copy(
             update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
         )
         for name, tier in target_file.target.tiers.items()
     }
-    return replace(target_file, target=target_file.target.model_copy(update={"tiers": tiers}))
+    return replace(
+        target_file, target=target_file.target.model_copy(update={"tiers": reduced_tiers})
+    )
 
 
 def _measure_point(

@@ -27,13 +27,13 @@ _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
-def count_workers(text: str) -> Mapping[str, float]:
+def count_workers(status_text: str) -> Mapping[str, float]:
     """Return the numbers of busy workers and of workers that hold an idle keep-alive connection.
 
     The worker that serves the status page is not counted. The result is empty if the page lacks a
     scoreboard, which contains one letter per worker (mod_status).
     """
-    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
+    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", status_text)
     if scoreboard is None:
         return {}
     letter_counts = {

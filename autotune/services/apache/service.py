@@ -72,13 +72,13 @@ class ApacheServer(Service):
         dump_command = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
         return (Readback(dump_command, self._parse_dump),)
 
-    def _parse_dump(self, text: str) -> Settings:
+    def _parse_dump(self, output: str) -> Settings:
         """Return the parameters in the configuration that mod_info prints. The last value of a
         directive applies.
         """
-        lines = (line.strip().partition(" ") for line in split_lines(text))
+        directive_lines = (line.strip().partition(" ") for line in split_lines(output))
         text_by_directive = {
-            name: argument.strip() for name, _, argument in lines if name[:1].isalpha()
+            name: argument.strip() for name, _, argument in directive_lines if name[:1].isalpha()
         }
         value_by_parameter = {
             p.name: select_notation(p, ON_OFF).parse(text_by_directive[p.name])
@@ -87,12 +87,12 @@ class ApacheServer(Service):
         }
         return {name: value for name, value in value_by_parameter.items() if value is not None}
 
-    def _parse_effective(self, text: str) -> Settings:
+    def _parse_effective(self, output: str) -> Settings:
         """Return the effective parameters from the text of the status and info pages. Return no
         parameters if a page is missing.
         """
-        scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        text_by_directive = dict(_parse_directives(text))
+        scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", output)
+        text_by_directive = dict(_parse_directives(output))
         if not scoreboard or not text_by_directive:
             return {}
         value_by_parameter = {

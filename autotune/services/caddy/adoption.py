@@ -118,9 +118,13 @@ def _read_host_config(host: RunningHost, main_file: str) -> Config:
 
 def _parse_import(directive: Directive) -> str | None:
     """Return the pattern of imported files, or None if the directive imports a snippet."""
-    words = [word.text.strip('"`') for word in directive.arguments]
-    is_file = directive.name.text == "import" and words and re.search(r"[^\w-]", words[0])
-    return words[0] if is_file else None
+    argument_words = [word.text.strip('"`') for word in directive.arguments]
+    is_file = (
+        directive.name.text == "import"
+        and argument_words
+        and re.search(r"[^\w-]", argument_words[0])
+    )
+    return argument_words[0] if is_file else None
 
 
 def _list_blocks(config: Config, *names: str) -> list[Block]:

@@ -116,10 +116,10 @@ class Caddy(Service):
     )
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
-        path = placement.choose("caddy.env", get_drop_in_path(UNIT_NAME))
+        environment_path = placement.choose("caddy.env", get_drop_in_path(UNIT_NAME))
         return (
             *super().list_config_files(placement),
-            ConfigFile(path, "caddy/environment.conf.j2"),
+            ConfigFile(environment_path, "caddy/environment.conf.j2"),
         )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
@@ -167,26 +167,26 @@ class Caddy(Service):
 SERVICES = (Caddy(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values of Go's environment variables, and the values in Caddy's JSON configuration.
 
     A value in the configuration is included only if it is the same in all proxies.
     """
-    environment_variables = _VARIABLE_PATTERN.findall(text)
+    environment_variables = _VARIABLE_PATTERN.findall(output)
     values_by_name = {name.lower(): {parse_number(value)} for name, value in environment_variables}
-    for name, value in _list_proxy_values(text):
-        values_by_name.setdefault(name, set()).add(value)
+    for parameter_name, value in _list_proxy_values(output):
+        values_by_name.setdefault(parameter_name, set()).add(value)
     agreed_values = {
         name: column.pop() for name, column in values_by_name.items() if len(column) == 1
     }
     return {name: value for name, value in agreed_values.items() if value != _UNKNOWN}
 
 
-def _list_proxy_values(text: str) -> Iterator[tuple[str, Value]]:
+def _list_proxy_values(output: str) -> Iterator[tuple[str, Value]]:
     """Yield the names and values of the parameters of each proxy."""
     pending_items: list[object] = []
     with suppress(ValueError):
-        pending_items += [parse_json(line) for line in split_lines(text) if line.startswith("{")]
+        pending_items += [parse_json(line) for line in split_lines(output) if line.startswith("{")]
     for json_item in pending_items:  # grows in the loop
         if isinstance(json_item, list):
             pending_items += json_item

@@ -224,35 +224,41 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
     unread_reason = _explain_unread_config(tree, config, unit)
     tunables = []
-    for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
-        default = _find_configured_value(tree, config, unit, name, service.host.processors)
-        if isinstance(default, str) and not config.find_all(format_option_name(name)):
-            skip_reasons[name] = (
+    for parameter_name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
+        default = _find_configured_value(
+            tree, config, unit, parameter_name, service.host.processors
+        )
+        if isinstance(default, str) and not config.find_all(format_option_name(parameter_name)):
+            skip_reasons[parameter_name] = (
                 f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
             )
-        skip_reasons[name] = skip_reasons.get(name) or (
-            "" if config.find_all(format_option_name(name)) else unread_reason
+        skip_reasons[parameter_name] = skip_reasons.get(parameter_name) or (
+            "" if config.find_all(format_option_name(parameter_name)) else unread_reason
         )
         current_value = default if isinstance(default, int) else stock
         insertion = DirectiveInsertion(
-            current_value, command_line.find_command_end(config), f" {format_option_name(name)}="
+            current_value,
+            command_line.find_command_end(config),
+            f" {format_option_name(parameter_name)}=",
         )
         tunables.append(
             Tunable(
-                name,
-                format_option_name(name),
+                parameter_name,
+                format_option_name(parameter_name),
                 NUMBER,
                 insertion=insertion,
                 last_wins=True,
-                skip_reason=skip_reasons.get(name, ""),
+                skip_reason=skip_reasons.get(parameter_name, ""),
             )
         )
     return command_line.tune_options(config, tunables, accepts, unit_files.get_drop_in_path(unit))
 
 
-def format_option_name(name: str) -> str:
+def format_option_name(parameter_name: str) -> str:
     """Return the command-line option for a parameter."""
-    return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
+    return (
+        "--keep-alive" if parameter_name == "keepalive" else f"--{parameter_name.replace('_', '-')}"
+    )
 
 
 def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:

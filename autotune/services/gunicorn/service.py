@@ -102,7 +102,7 @@ class Gunicorn(AppServer):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if words := parse_exec_start(content.decode(errors="replace")):
+            if command_words := parse_exec_start(content.decode(errors="replace")):
                 return (
                     "sh",
                     "-c",
@@ -111,18 +111,18 @@ class Gunicorn(AppServer):
                     path,
                     UNIT_RUN_SCRIPT,
                     self.get_unit(placement) or UNIT_NAME,
-                    *words,
+                    *command_words,
                 )
         return None  # the command is unchanged, and the service manager validates the unit
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (
+        script_arguments = (
             UNIT_RUN_SCRIPT,
             "|".join(sorted(PARAMETER_NAMES)),
             self.get_unit(placement) or UNIT_NAME,
         )
         return (
-            Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *words), parse_effective),
+            Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *script_arguments), parse_effective),
             build_backlog_readback(placement, socket=placement.adopted_address),
         )
 
@@ -130,11 +130,11 @@ class Gunicorn(AppServer):
 SERVICES = (Gunicorn(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the settings in the output of `gunicorn --print-config`. The effective backlog comes
     from the kernel.
     """
-    printed_settings = re.findall(r"(?m)^(\w+) += (\S+)$", text)
+    printed_settings = re.findall(r"(?m)^(\w+) += (\S+)$", output)
     return {
         name: parse_number(value)
         for name, value in printed_settings

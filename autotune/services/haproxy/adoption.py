@@ -94,9 +94,9 @@ def _read_host_config(tree: FileTree) -> Config:
     """Return the configuration in all files that are given in the unit's command. In directories,
     only ``.cfg`` files are read.
     """
-    words = unit_environment.expand_command(tree, UNIT_NAME)
-    named_files = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
-    paths = (
+    command_words = unit_environment.expand_command(tree, UNIT_NAME)
+    named_files = unit_environment.find_option_values(command_words, "-f") or [MAIN_FILE]
+    config_paths = (
         path
         for location in named_files
         for path in tree.glob(f"{location}/*.cfg") or [location]
@@ -107,7 +107,7 @@ def _read_host_config(tree: FileTree) -> Config:
         or not path.startswith(CONFIG_DIRECTORY)
     )
     return merge_configs(
-        " ".join(named_files), [read_config(tree, p, syntax.parse_directives) for p in paths]
+        " ".join(named_files), [read_config(tree, p, syntax.parse_directives) for p in config_paths]
     )
 
 
@@ -172,7 +172,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config, host = service.config, service.host
     limit_reason = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
-    for section, name, directive, notation, default in (
+    for section_name, parameter_name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
         ("global", "maxconn", "maxconn", NUMBER, None),
         ("global", "tune_bufsize", "tune.bufsize", NUMBER, 16384),
@@ -189,14 +189,21 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        reason = limit_reason if name == "maxconn" else ""
-        blocks = ("global",) if section == "global" else PROXY_SECTIONS
+        skip_reason = limit_reason if parameter_name == "maxconn" else ""
+        blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
         line_text = f"\n    {written_name}"
-        line_ends = find_line_end(config, section, must_be_only=True)
+        line_ends = find_line_end(config, section_name, must_be_only=True)
         text_before = line_text if notation is FLAG else f"{line_text} "
         insertion = None if default is None else DirectiveInsertion(default, line_ends, text_before)
-        yield Tunable(name, directive, notation, blocks, insertion=insertion, skip_reason=reason)
+        yield Tunable(
+            parameter_name,
+            directive,
+            notation,
+            blocks,
+            insertion=insertion,
+            skip_reason=skip_reason,
+        )
 
 
 def _explain_limit(service: RunningService) -> str:

@@ -23,18 +23,18 @@ def build_server_check(placement: Placement) -> ServerCheck:
     return ServerCheck(build_stats_command(placement), parse_down_servers)
 
 
-def parse_down_servers(text: str) -> tuple[str, ...]:
+def parse_down_servers(output: str) -> tuple[str, ...]:
     """Return ``backend/server`` for each server in state DOWN. Raises ValueError if the text
     contains no server states.
 
     A server that passes some checks, but not yet enough of them, has a state such as ``DOWN 1/2``.
     """
-    rows = [row for row in parse_rows(text) if row.get("status")]
-    if not rows:
-        raise ValueError(f"HAProxy reported no server states: {text[:200]!r}")
+    server_rows = [row for row in parse_rows(output) if row.get("status")]
+    if not server_rows:
+        raise ValueError(f"HAProxy reported no server states: {output[:200]!r}")
     return tuple(
         f"{row['pxname']}/{row['svname']}"
-        for row in rows
+        for row in server_rows
         if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN")
     )
 
@@ -47,14 +47,15 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     required_successes = [DEFAULT_RISE]
     has_checks = False
     with suppress(ConfigSyntaxError):
-        text = b"\n".join(files.values()).decode(errors="replace")
-        for directive in parse_directives(text):
-            directive_name, words = directive.name.text, [word.text for word in directive.arguments]
-            has_checks |= directive_name in SERVER_DIRECTIVES and "check" in words
+        files_text = b"\n".join(files.values()).decode(errors="replace")
+        for directive in parse_directives(files_text):
+            directive_name = directive.name.text
+            argument_texts = [word.text for word in directive.arguments]
+            has_checks |= directive_name in SERVER_DIRECTIVES and "check" in argument_texts
             if directive_name == "server inter":
-                check_intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
-            elif directive_name == "server rise" and is_uint(words[0]):
-                required_successes.append(int(words[0]))
+                check_intervals.append(float(MILLISECONDS.parse(argument_texts[0]) or 0) / 1000)
+            elif directive_name == "server rise" and is_uint(argument_texts[0]):
+                required_successes.append(int(argument_texts[0]))
     return (
         min(max(check_intervals) * max(required_successes), MAX_RECOVERY_SECONDS)
         if has_checks

@@ -27,22 +27,24 @@ _TOKEN_PATTERN = re.compile(
 )
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every directive, with each section before the directives inside it. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
     enclosing_section: tuple[tuple[str, ...], ...] = ()
-    words: list[Word] = []
-    location = 0
-    while location < len(text) or words:
-        token = _TOKEN_PATTERN.match(text, location)
-        if token is None or (token["word"] and not words and token["word"].startswith(".")):
-            raise build_syntax_error(text, location, "an unclosed quote, or a conditional block")
+    line_words: list[Word] = []
+    position = 0
+    while position < len(file_text) or line_words:
+        token = _TOKEN_PATTERN.match(file_text, position)
+        if token is None or (token["word"] and not line_words and token["word"].startswith(".")):
+            raise build_syntax_error(
+                file_text, position, "an unclosed quote, or a conditional block"
+            )
         if token["word"]:
-            words.append(Word(token["word"], location))
-        elif words and not token["space"]:
-            name_word, argument_words = words[0], words[1:]
+            line_words.append(Word(token["word"], position))
+        elif line_words and not token["space"]:
+            name_word, argument_words = line_words[0], line_words[1:]
             if name_word.text in SECTION_NAMES:
                 enclosing_section = ()
             elif name_word.text in _TWO_WORD_DIRECTIVES and argument_words:
@@ -54,7 +56,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
                 full_name = Word(f"{option_owner} {option.text}", option.start)
                 directives.append(Directive(full_name, (value,), enclosing_section))
             if name_word.text in SECTION_NAMES:
-                enclosing_section = (tuple(word.text for word in words),)
-            words = []
-        location = token.end()
+                enclosing_section = (tuple(word.text for word in line_words),)
+            line_words = []
+        position = token.end()
     return tuple(directives)

@@ -92,13 +92,13 @@ DIAGNOSIS = Diagnosis(
 )
 
 
-def parse_open_files(text: str) -> dict[str, Value]:
+def parse_open_files(output: str) -> dict[str, Value]:
     """Return the lower of two soft limits of open files: in ``/proc/PID/limits``, and in the unit.
 
     The two limits differ if the software raises its own soft limit at startup.
     """
-    current_limit = _CURRENT_LIMIT_PATTERN.search(text)
+    current_limit = _CURRENT_LIMIT_PATTERN.search(output)
     soft_limits = [
-        int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match
+        int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(output)) if match
     ]
     return {"nofile": min(soft_limits)} if current_limit else {}

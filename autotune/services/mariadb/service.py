@@ -133,17 +133,19 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
     )
 
 
-def parse_rows(text: str) -> dict[str, str]:
+def parse_rows(output: str) -> dict[str, str]:
     """Return the names and values in a table with two columns."""
-    return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
+    return dict(line.split("\t", 1) for line in split_lines(output) if "\t" in line)
 
 
-def parse_option_table(text: str) -> Settings:
+def parse_option_table(output: str) -> Settings:
     """Return the parameter values in the table that ``--verbose --help`` prints after the options."""
-    rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
+    option_rows = re.findall(
+        r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", output.rpartition("\n-----")[2]
+    )
     printed_values = {
         name.replace("-", "_"): _SWITCHES.get(value, value)
-        for name, value in rows
+        for name, value in option_rows
         if value not in _UNSET_NUMBERS
     }
     if printed_values.get("query_cache_type") == "OFF":
@@ -155,9 +157,9 @@ def parse_option_table(text: str) -> Settings:
     }
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values of global variables, in the units of the parameters."""
-    printed_values = parse_rows(text)
+    printed_values = parse_rows(output)
     if printed_values.get("query_cache_type") == "OFF":
         printed_values["query_cache_size"] = "0"
     return {
@@ -190,11 +192,11 @@ TOTAL_COUNTERS = {name for row in RATIO_RULES for name in row[:2]}
 REFUSED_COUNTER = "Connection_errors_max_connections"
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the status variables that the diagnosis needs."""
     return {
         name: float(value)
-        for name, value in parse_rows(text).items()
+        for name, value in parse_rows(output).items()
         if name in {*LEVEL_COUNTERS, *TOTAL_COUNTERS, REFUSED_COUNTER} and is_uint(value)
     }
 

@@ -17,25 +17,27 @@ _LINE_PATTERN = re.compile(
 )
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every group, include and option, with ``-`` in names replaced by ``_``. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
-    blocks: tuple[tuple[str, ...], ...] = ()
-    for line in tokenize(text, _LINE_PATTERN, "not a valid option line"):
+    enclosing_blocks: tuple[tuple[str, ...], ...] = ()
+    for line in tokenize(file_text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
-            blocks = ((line["group"].strip(),),)
-            header = Word(f"[{blocks[0][0]}]", line.start("group") - 1)
-            directives.append(Directive(header, (), blocks))
+            enclosing_blocks = ((line["group"].strip(),),)
+            header = Word(f"[{enclosing_blocks[0][0]}]", line.start("group") - 1)
+            directives.append(Directive(header, (), enclosing_blocks))
         elif line["include"]:
             path_word = Word(line["path"].rstrip(), line.start("path"))
             directives.append(Directive(Word(line["include"], line.start("include")), (path_word,)))
         elif line["name"]:
-            name = line["name"].replace("-", "_").removeprefix("loose_")
+            option_name = line["name"].replace("-", "_").removeprefix("loose_")
             value_word = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
             arguments = (value_word,) if value_word.text else ()
-            directives.append(Directive(Word(name, line.start("name")), arguments, blocks))
+            directives.append(
+                Directive(Word(option_name, line.start("name")), arguments, enclosing_blocks)
+            )
     return tuple(directives)
 
 

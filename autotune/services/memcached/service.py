@@ -215,27 +215,27 @@ def build_settings_parser(
         if parameter in names
     }
 
-    def parse_setting(name: str, word: str) -> Value | None:
-        value = parse_number(word)
-        if name in BYTE_PARAMETERS:
+    def parse_setting(parameter_name: str, printed_word: str) -> Value | None:
+        value = parse_number(printed_word)
+        if parameter_name in BYTE_PARAMETERS:
             return value // 2**20 if isinstance(value, int) else None
-        return value != 0 if name == "udp" else value
+        return value != 0 if parameter_name == "udp" else value
 
     return build_config_parser(option_lines.parse_directives, names_by_setting, parse_setting)
 
 
-def parse_options(content: bytes) -> Argv:
+def parse_options(file_content: bytes) -> Argv:
     """Return the arguments in an option file. Each line contains one option with its value, and
     ``#`` starts a comment.
 
     As in Debian's unit, ``-d`` and words without a dash (``logfile``) are ignored.
     """
-    lines = (
-        line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))
+    option_lines = (
+        line.split("#", 1)[0].split() for line in split_lines(file_content.decode(errors="replace"))
     )
     return tuple(
         word
-        for line in lines
+        for line in option_lines
         if line and line[0].startswith("-") and line[0] != "-d"
         for word in line
     )

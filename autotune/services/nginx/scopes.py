@@ -79,8 +79,8 @@ def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
 
 def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield the address of each site, and whether the address uses TLS. Default servers come first."""
-    servers = list_servers(config)
-    sites = [server for server in servers if not server.only_reports_status] or servers
+    server_blocks = list_servers(config)
+    sites = [server for server in server_blocks if not server.only_reports_status] or server_blocks
     if any(not any(p.name == "listen" for p in server.directives) for server in sites):
         yield "*:80", False  # nginx's default if root starts nginx
     listen_word_lists = [placed.words for server in sites for placed in server.listens]
@@ -118,11 +118,12 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     A value in a ``server`` block overrides the value in ``http``, and a value in a ``location``
     overrides both.
     """
-    servers = [server for server in list_servers(config) if server.has_port(port)]
+    server_blocks = [server for server in list_servers(config) if server.has_port(port)]
     directive_name = tunable.directive
     http_lines = [line for line in config.find_all(directive_name) if line.block == "http"]
     lines_by_server = [
-        [line for line in server.directives if line.name == directive_name] for server in servers
+        [line for line in server.directives if line.name == directive_name]
+        for server in server_blocks
     ]
     server_lines = [[line for line in lines if line.block == "server"] for lines in lines_by_server]
     deeper_lines = [line for lines in lines_by_server for line in lines if line.block != "server"]

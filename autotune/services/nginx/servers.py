@@ -46,23 +46,23 @@ def build_server_check(nginx_command: Argv) -> ServerCheck:
     return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *nginx_command), parse_dead_upstreams)
 
 
-def parse_dead_upstreams(text: str) -> tuple[str, ...]:
+def parse_dead_upstreams(output: str) -> tuple[str, ...]:
     """Return the upstreams that had no usable server at any time within the last `fail_timeout`.
 
     Raises ValueError if the output lacks the host's time.
     """
-    now_text, timeout_text, *lines = [*split_lines(text), "", ""]
+    now_text, timeout_text, *log_lines = [*split_lines(output), "", ""]
     current_time = _parse_time(now_text)
     timeout_seconds = int(timeout_text) if is_uint(timeout_text) else 0
     timeout_seconds = min(
         max(timeout_seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS
     )
     dead_upstreams = []
-    for line in lines:
-        if match := _LINE_PATTERN.match(line):
-            line_age = (current_time - _parse_time(match[1])).total_seconds()
+    for log_line in log_lines:
+        if line_match := _LINE_PATTERN.match(log_line):
+            line_age = (current_time - _parse_time(line_match[1])).total_seconds()
             if 0 <= line_age <= timeout_seconds:
-                dead_upstreams.append(match[2])
+                dead_upstreams.append(line_match[2])
     return tuple(dict.fromkeys(dead_upstreams))
 
 

@@ -91,19 +91,21 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     command_words = [
         word.replace("_", "-") for word in _list_command_words(service.host, service.unit)
     ]
-    locations: dict[str, ParameterLocation] = {
+    location_by_parameter: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
-    for name, option in OPTIONS_BY_PARAMETER.items():
-        locations[name] = EnvironmentSetting(
-            name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(name), option
+    for parameter_name, option in OPTIONS_BY_PARAMETER.items():
+        location_by_parameter[parameter_name] = EnvironmentSetting(
+            parameter_name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(parameter_name), option
         )
         if any(f"--{word}".startswith(option) for word in command_words):
-            locations[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
-    locations["workers"] = _UNKNOWN_WORKERS_REASON
+            location_by_parameter[parameter_name] = app_server.explain_command_option(
+                option, FLAGS_VARIABLE
+            )
+    location_by_parameter["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
-        locations["workers"] = EnvironmentSetting("workers", variable, None)
-    return app_server.tune_parameters(service.config, environment, locations, accepts)
+        location_by_parameter["workers"] = EnvironmentSetting("workers", variable, None)
+    return app_server.tune_parameters(service.config, environment, location_by_parameter, accepts)
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

@@ -163,8 +163,12 @@ class Nodejs(Service):
         variables = unit_environment.list_assignments(
             files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
         )
-        words = (UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, "\n".join(variables))
-        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *files)
+        script_arguments = (
+            UNIT_RUN_SCRIPT,
+            self.get_unit(placement) or UNIT_NAME,
+            "\n".join(variables),
+        )
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *script_arguments, *files)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -178,25 +182,25 @@ class Nodejs(Service):
 SERVICES = (Nodejs(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the effective values of Node.js parameters. The number of workers is the number of
     forked processes, or 1 for a single process.
 
     A parameter that is missing from the environment has Node's default.
     """
-    if "process" not in split_lines(text):
+    if "process" not in split_lines(output):
         return {}
-    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
-    values = {
-        "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
+    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", output)
+    parameter_values = {
+        "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", output)), 1),
         "uv_threadpool_size": int(pool_match[1]) if pool_match else 4,
     }
-    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
-    for name, option in OPTIONS_BY_PARAMETER.items():
+    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", output)
+    for parameter_name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
         if option_sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
-            values[name] = int(option_sizes[-1])
-    return {"max_semi_space_size": 16, **values}
+            parameter_values[parameter_name] = int(option_sizes[-1])
+    return {"max_semi_space_size": 16, **parameter_values}
 
 
 def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:

@@ -94,28 +94,33 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
     value_ends = find_value_end(config, "pm.max_children")
-    for name, directive, notation, default, locations in (
+    for parameter_name, directive, notation, default, positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
         ("max_requests", "pm.max_requests", NUMBER, 0, value_ends),
         ("listen_backlog", "listen.backlog", NUMBER, backlog, find_value_end(config, "listen")),
     ):
-        insertion = DirectiveInsertion(default, locations, f"\n{directive} = ")
-        yield Tunable(name, directive, notation, insertion=insertion)
-    for name, default in SPARE_SERVER_DEFAULTS.items():
+        insertion = DirectiveInsertion(default, positions, f"\n{directive} = ")
+        yield Tunable(parameter_name, directive, notation, insertion=insertion)
+    for parameter_name, default in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these directives if `pm` is `dynamic`. If the host's file sets another `pm`,
         # autotune writes the directives only in configurations with `dynamic`.
         insertion = DirectiveInsertion(
-            default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
+            default, value_ends, f"\npm.{parameter_name} = ", condition='pm == "dynamic"'
         )
         is_not_dynamic = QUOTED_WORD.parse(process_manager) in NON_DYNAMIC_MODES
-        yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_not_dynamic else None)
+        yield Tunable(
+            parameter_name,
+            f"pm.{parameter_name}",
+            NUMBER,
+            insertion=insertion if is_not_dynamic else None,
+        )
 
 
 def find_listen_address(config: Config) -> str:
     """Return the path or port on which the pools listen; empty if there are several addresses."""
-    locations = {*list_listen_addresses(config)}
-    location = locations.pop() if len(locations) == 1 else ""
-    return location if location.startswith("/") else location.rpartition(":")[2]
+    listen_addresses = {*list_listen_addresses(config)}
+    listen_address = listen_addresses.pop() if len(listen_addresses) == 1 else ""
+    return listen_address if listen_address.startswith("/") else listen_address.rpartition(":")[2]
 
 
 def list_listen_addresses(config: Config) -> list[str]:

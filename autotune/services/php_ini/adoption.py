@@ -40,10 +40,10 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         if isinstance(fpm_service, str):
             continue
         fpm_unit = fpm_service.instance
-        if not (match := _UNIT_PATTERN.fullmatch(fpm_unit)):
+        if not (unit_match := _UNIT_PATTERN.fullmatch(fpm_unit)):
             continue
-        if f"/etc/php/{match[1]}/fpm/php.ini" in host.tree.files:
-            yield _build_running_service(host, "fpm", match[1], fpm_service.config, fpm_unit)
+        if f"/etc/php/{unit_match[1]}/fpm/php.ini" in host.tree.files:
+            yield _build_running_service(host, "fpm", unit_match[1], fpm_service.config, fpm_unit)
     for module_file in (
         host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
     ):

@@ -33,18 +33,20 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         return None
     recompiled_text = f"{counters['misses'] / lookup_count:.0%} of the scripts were recompiled"
     if counters["hash_restarts"] or (max_keys and counters["num_cached_keys"] >= max_keys):
-        reason = f"the table of {max_keys:.0f} scripts is full: raise opcache_max_accelerated_files"
-        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
+        cause_text = (
+            f"the table of {max_keys:.0f} scripts is full: raise opcache_max_accelerated_files"
+        )
+        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
     if has_room and not counters["oom_restarts"] and not counters["cache_full"]:
         return None
-    reason = (
+    cause_text = (
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
         f" {counters['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
-    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
+    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
 
 
 # Strings that do not fit into the buffer are copied into each process.

@@ -133,8 +133,10 @@ class PhpIni(Service):
         return {**(self.server.programs if self.server else {}), **php_programs}
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
-        servers = [service for service in services if service.interpreter == self.interpreter]
-        return PhpIni(self.interpreter, servers[0]) if servers else None
+        matching_servers = [
+            service for service in services if service.interpreter == self.interpreter
+        ]
+        return PhpIni(self.interpreter, matching_servers[0]) if matching_servers else None
 
     def config_path(self, placement: Placement) -> str:
         if placement.adopted and placement.adopted.files:
@@ -208,33 +210,37 @@ def build_status_command(placement: Placement) -> Argv:
     )
 
 
-def parse_phpinfo(text: str) -> Settings:
+def parse_phpinfo(output: str) -> Settings:
     """Return the directives in the output of PHP's option ``-i``, in the units of the parameters."""
-    rows = (line.split(" => ") for line in split_lines(text))
-    printed_values = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
+    printed_rows = (line.split(" => ") for line in split_lines(output))
+    printed_values = {
+        row[0]: row[1].replace("no value", "") for row in printed_rows if len(row) == 3
+    }
     return _convert_directives(printed_values)
 
 
 def _convert_directives(printed_values: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
+    parameter_values: dict[str, Value] = {}
     for parameter in PARAMETERS:
         if (printed_value := printed_values.get(get_directive_name(parameter))) is not None:
-            value = parse_value(parameter, printed_value)
-            values |= {} if value is None else {parameter.name: value}
-    return values
+            parameter_value = parse_value(parameter, printed_value)
+            parameter_values |= {} if parameter_value is None else {parameter.name: parameter_value}
+    return parameter_values
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the effective PHP directives in the output of the status command, in the units of the
     parameters.
     """
-    printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
-    values = _convert_directives(printed_values)
+    printed_values = dict(line.split(" ", 1) for line in split_lines(output) if " " in line)
+    parameter_values = _convert_directives(printed_values)
     # Return the size of the memory that is actually mapped, not the requested size.
     memory_sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
     if all(map(is_uint, memory_sizes)):
-        values["opcache_memory_consumption"] = round(sum(map(int, memory_sizes)) / SIZE_UNITS["MB"])
-    return values
+        parameter_values["opcache_memory_consumption"] = round(
+            sum(map(int, memory_sizes)) / SIZE_UNITS["MB"]
+        )
+    return parameter_values
 
 
 def parse_value(parameter: Parameter, written_value: str) -> Value | None:

@@ -31,7 +31,7 @@ _CHANGED_DEFAULTS: dict[str, tuple[int, Value]] = {"effective_io_concurrency": (
 _COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every assignment, with names in lower case, because the server ignores case. Raises
     ConfigSyntaxError.
     """
@@ -40,7 +40,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             Word(line["name"].lower(), line.start("name")),
             (Word(line["value"], line.start("value")),),
         )
-        for line in tokenize(text, _LINE_PATTERN, "expected `name = value`")
+        for line in tokenize(file_text, _LINE_PATTERN, "expected `name = value`")
         if line["name"]
     )
 
@@ -87,8 +87,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             yield f"PostgreSQL ({layout.unit}) is not tuned: it has no unix socket"
 
 
-def _find_value(config: Config, name: str, default: str) -> str:
-    return unquote(config.find_last_word(name, default))
+def _find_value(config: Config, directive_name: str, default: str) -> str:
+    return unquote(config.find_last_word(directive_name, default))
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -105,24 +105,31 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     # Options in Debian's start command override all files.
     start_options = tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     command_names = {
-        name.replace("-", "_").lower()
+        parameter_name.replace("-", "_").lower()
         for line in split_lines(start_options)
         if not line.lstrip().startswith("#")
-        for name in _COMMAND_OPTION_PATTERN.findall(line)
+        for parameter_name in _COMMAND_OPTION_PATTERN.findall(line)
     }
     for parameter in PARAMETERS:
-        name, notation = parameter.name, build_unit_notation(parameter)
-        reason = (
+        parameter_name, notation = parameter.name, build_unit_notation(parameter)
+        skip_reason = (
             _COMMAND_REASON
-            if name in command_names
-            else _ALTER_SYSTEM_REASON.format(name)
-            if name in sql_names
+            if parameter_name in command_names
+            else _ALTER_SYSTEM_REASON.format(parameter_name)
+            if parameter_name in sql_names
             else ""
         )
-        reason = reason or _explain_unknown_default(name, service)
+        skip_reason = skip_reason or _explain_unknown_default(parameter_name, service)
         default = _find_default(parameter, service.instance)
-        insertion = append_line(config, default, f"{name} = ")
-        yield Tunable(name, name, notation, insertion=insertion, last_wins=True, skip_reason=reason)
+        insertion = append_line(config, default, f"{parameter_name} = ")
+        yield Tunable(
+            parameter_name,
+            parameter_name,
+            notation,
+            insertion=insertion,
+            last_wins=True,
+            skip_reason=skip_reason,
+        )
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
@@ -132,11 +139,15 @@ def _find_default(parameter: Parameter, version: str) -> Value:
     return new_default if has_changed else parameter.stock
 
 
-def _explain_unknown_default(name: str, service: RunningService) -> str:
+def _explain_unknown_default(parameter_name: str, service: RunningService) -> str:
     """Return the reason why the default of a parameter that no file sets is unknown, or an empty
     string.
     """
-    if service.instance or name not in _CHANGED_DEFAULTS or service.config.find_all(name):
+    if (
+        service.instance
+        or parameter_name not in _CHANGED_DEFAULTS
+        or service.config.find_all(parameter_name)
+    ):
         return ""
     return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"
 

@@ -20,7 +20,7 @@ MANUAL = "PostgreSQL 15 documentation, Server Configuration"
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK_WARNING = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
-risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK_WARNING}")
+build_risky_option = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK_WARNING}")
 advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
 
 PARAMETERS = with_guidance((
@@ -73,10 +73,11 @@ PARAMETERS = with_guidance((
         low=0.01, high=0.4, log=True, stock=0.2),
     reload("autovacuum_vacuum_cost_limit", "Amount of work before a vacuum pauses; -1 means 200.",
         choices=(-1, 400, 1000, 2000), stock=-1),
-    risky("synchronous_commit", "Wait at each commit until it is on disk.",
+    build_risky_option("synchronous_commit", "Wait at each commit until it is on disk.",
         choices=("on", "local", "off"), stock="on"),
-    risky("full_page_writes", "Write full pages to the WAL after a checkpoint.", stock=True),
-    risky("fsync", "Wait until writes reach the disk.", stock=True),
+    build_risky_option("full_page_writes",
+        "Write full pages to the WAL after a checkpoint.", stock=True),
+    build_risky_option("fsync", "Wait until writes reach the disk.", stock=True),
 ),
     capacity="shared_buffers+ max_connections work_mem+ effective_cache_size+ max_wal_size+"
     " checkpoint_timeout+ random_page_cost- effective_io_concurrency+ jit"
@@ -139,22 +140,23 @@ def unquote(quoted_value: str) -> str:
     return re.sub(r"''|\\(.)", lambda match: match[1] or "'", quoted_value[1:-1])
 
 
-def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
-    """Return the value of ``text``; a number is converted to units of the parameter. Return ``None``
-    for an invalid value, or for a fraction of a unit. ``default_unit`` applies to bare numbers.
+def parse_value(parameter: Parameter, written_text: str, default_unit: str) -> Value | None:
+    """Return the value of ``written_text``; a number is converted to the parameter's unit. Return
+    ``None`` for an invalid value, or for a fraction of a unit. ``default_unit`` applies to bare
+    numbers.
     """
-    text = unquote(text).strip()
+    written_text = unquote(written_text).strip()
     if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
         boolean_values = {
-            on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())
+            on for word, on in _BOOLEAN_WORDS.items() if word.startswith(written_text.lower())
         }
         return boolean_values.pop() if len(boolean_values) == 1 else None
     if isinstance(parameter.stock, str):
-        return _ENUM_ALIASES.get(text.lower(), text.lower())
-    amount_match = _AMOUNT_PATTERN.fullmatch(text)
+        return _ENUM_ALIASES.get(written_text.lower(), written_text.lower())
+    amount_match = _AMOUNT_PATTERN.fullmatch(written_text)
     if amount_match is None or amount_match[2] not in UNIT_FACTORS:
         return None
-    if text == "-1":
+    if written_text == "-1":
         return -1
     number = (
         float(amount_match[1])

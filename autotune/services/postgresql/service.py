@@ -138,10 +138,10 @@ def _build_query_command(placement: Placement, sql: str) -> Argv:
     return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql_command)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values in `pg_settings`, in the units of the parameters."""
-    values: dict[str, Value] = {}
-    for row in split_lines(text):
+    parameter_values: dict[str, Value] = {}
+    for row in split_lines(output):
         match row.split("|"):
             case [name, setting, unit, in_file] if (
                 name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
@@ -151,23 +151,23 @@ def parse_effective(text: str) -> Settings:
                 value = parse_value(
                     _PARAMETERS_BY_NAME[name], "-1" if is_computed else setting, unit
                 )
-                values |= {} if value is None else {name: value}
-    return values
+                parameter_values |= {} if value is None else {name: value}
+    return parameter_values
 
 
-def parse_dump(text: str) -> Settings:
+def parse_dump(output: str) -> Settings:
     """Return the values that ``postgres -C`` prints. Like bare numbers in files, these values have
     no unit.
     """
-    rows = (line.partition("|") for line in split_lines(text))
-    values = {
+    name_value_rows = (line.partition("|") for line in split_lines(output))
+    parameter_values = {
         name: parse_value(
             _PARAMETERS_BY_NAME[name], value, get_bare_unit(_PARAMETERS_BY_NAME[name])
         )
-        for name, _, value in rows
+        for name, _, value in name_value_rows
         if name in _PARAMETERS_BY_NAME
     }
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in parameter_values.items() if value is not None}
 
 
 class Postgresql(Service):
@@ -242,12 +242,12 @@ class Postgresql(Service):
             connection_count = 200
         # PGTune assumes 8 workers if it recommends no max_worker_processes
         worker_count = cpus if cpus >= 4 else 8
-        values: dict[str, Value] = {
+        recommended_values: dict[str, Value] = {
             parameter.name: parameter.recommended
             for parameter in PARAMETERS
             if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)
         }
-        values |= {
+        recommended_values |= {
             "max_connections": connection_count,
             "shared_buffers": shared_buffers_kb // 1024,
             "effective_cache_size": memory_kb * 3 // 4 // 1024,
@@ -262,14 +262,14 @@ class Postgresql(Service):
             "jit": False,
         }
         if cpus >= 4:
-            values |= {
+            recommended_values |= {
                 "max_worker_processes": cpus,
                 "max_parallel_workers": cpus,
                 "max_parallel_workers_per_gather": min(4, -(-cpus // 2)),
             }
         if cpus >= 16:
-            values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
-        return values
+            recommended_values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
+        return recommended_values
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)

@@ -132,8 +132,7 @@ def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvir
     unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
     working_directory = command.find_last_word("--dir") or unit_directory
     environment_names = (
-        environment.get_value(environment_name)
-        for environment_name in ("APP_ENV", "RACK_ENV", "RAILS_ENV")
+        environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV")
     )
     environment_name = command.find_last_word("--environment") or next(
         filter(None, environment_names), "development"
@@ -189,27 +188,27 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     parameter.
     """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    locations = {
+    location_by_parameter = {
         parameter.name: _locate_parameter(service, environment, parameter)
         for parameter in PARAMETERS
     }
-    return app_server.tune_parameters(service.config, environment, locations, accepts)
+    return app_server.tune_parameters(service.config, environment, location_by_parameter, accepts)
 
 
 def _locate_parameter(
     service: RunningService, environment: UnitEnvironment, parameter: Parameter
 ) -> ParameterLocation:
-    config, name = service.config, parameter.name
-    calls = config.find_all(_PRELOAD_CALL if name == "preload_app" else name)
-    if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(name, ())), ""):
+    config, parameter_name = service.config, parameter.name
+    calls = config.find_all(_PRELOAD_CALL if parameter_name == "preload_app" else parameter_name)
+    if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(parameter_name, ())), ""):
         return app_server.explain_command_option(option, config.main_file)
     is_conditional = any(call.directive.blocks for call in calls)
     reason = app_server.explain_condition(config.main_file) if is_conditional else ""
-    if name == "backlog":
+    if parameter_name == "backlog":
         reason = app_server.explain_socket_unit(service.host, service.unit) or reason
     if reason:
         return reason
-    if not calls or name == "preload_app":
+    if not calls or parameter_name == "preload_app":
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
         return f"{config.main_file} contains several values"
@@ -218,24 +217,28 @@ def _locate_parameter(
     )
     if number_source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, location = number_source
-    return location if isinstance(location, Word) else EnvironmentSetting(name, location, value)
+    value, value_location = number_source
+    return (
+        value_location
+        if isinstance(value_location, Word)
+        else EnvironmentSetting(parameter_name, value_location, value)
+    )
 
 
 def _locate_missing(
     config: Config, environment: UnitEnvironment, parameter: Parameter
 ) -> EnvironmentSetting | Tunable:
-    name, insertion = parameter.name, None
-    if variables := _ENVIRONMENT_VARIABLES.get(name):
+    parameter_name, insertion = parameter.name, None
+    if variables := _ENVIRONMENT_VARIABLES.get(parameter_name):
         variable = next(filter(environment.get_value, variables), variables[0])
-        return EnvironmentSetting(name, variable, parameter.stock)
-    if name == "preload_app":
-        return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
-    if name == "backlog":
+        return EnvironmentSetting(parameter_name, variable, parameter.stock)
+    if parameter_name == "preload_app":
+        return Tunable(parameter_name, _PRELOAD_CALL, _SWITCH_NOTATION)
+    if parameter_name == "backlog":
         insertion = _build_backlog_insertion(config, parameter.stock)
-    elif name != "max_fast_inline":  # some versions of Puma do not support this parameter
-        insertion = append_line(config, parameter.stock, f"{name} ")
-    return Tunable(name, name, NUMBER, insertion=insertion)
+    elif parameter_name != "max_fast_inline":  # some versions of Puma do not support this parameter
+        insertion = append_line(config, parameter.stock, f"{parameter_name} ")
+    return Tunable(parameter_name, parameter_name, NUMBER, insertion=insertion)
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:

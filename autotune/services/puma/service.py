@@ -190,36 +190,36 @@ class Puma(AppServer):
 SERVICES = (Puma(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the options that Puma printed. The last occurrence of an option takes effect."""
-    printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
+    printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", output)
     return {name: int(value) for name, value in printed_values if name in PRINTED_PARAMETERS}
 
 
-def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
+def _parse_pools(output: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Return the number of workers, and the most recent report of each process about its
     threads.
     """
-    stats = parse_stats(text)
+    stats = parse_stats(output)
     if "worker_status" not in stats:
         return 0, [stats]
     last_statuses = [worker.get("last_status") for worker in list_objects(stats, "worker_status")]
     return len(last_statuses), [status for status in last_statuses if isinstance(status, dict)]
 
 
-def parse_effective_stats(text: str) -> Settings:
-    worker_count, pool_reports = _parse_pools(text)
+def parse_effective_stats(output: str) -> Settings:
+    worker_count, pool_reports = _parse_pools(output)
     thread_limits = [
         pool["max_threads"] for pool in pool_reports if isinstance(pool.get("max_threads"), int)
     ]
     return {"workers": worker_count, "max_threads": min(thread_limits)} if thread_limits else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the number of requests in flight if Puma runs as a single process. Worker processes report
     their requests too late.
     """
-    match _parse_pools(text):
+    match _parse_pools(output):
         case 0, [{"max_threads": int(max_threads), "pool_capacity": int(idle_threads)}]:
             return {BUSY_WORKERS: float(max_threads - idle_threads)}
     return {}

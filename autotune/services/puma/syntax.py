@@ -50,7 +50,7 @@ _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
 _MAX_VARIABLE_DEPTH = 4  # maximum depth of variables that refer to other variables
 
 
-def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
+def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive, ...]:
     """Return each call as a directive with the call's name, and each assignment as ``name=``. A call of
     ``threads`` becomes ``min_threads`` and ``max_threads``.
 
@@ -60,12 +60,12 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     ``strict``, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
-    block_stack = _BlockStack(text, strict=strict)
-    for code, start in _list_statements(text):
+    block_stack = _BlockStack(file_text, strict=strict)
+    for code, start in _list_statements(file_text):
         if strict and (
             opaque_call := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
         ):
-            raise build_syntax_error(text, start, f"`{opaque_call['call']}` runs code")
+            raise build_syntax_error(file_text, start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
         if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
             block_stack.read_line(code, start, first_word)
@@ -89,8 +89,8 @@ class _BlockStack:
     its counterpart.
     """
 
-    def __init__(self, text: str, *, strict: bool) -> None:
-        self._text, self._strict = text, strict
+    def __init__(self, file_text: str, *, strict: bool) -> None:
+        self._text, self._strict = file_text, strict
         self._open: list[tuple[str, str, int]] = []  # kind, first word of the statement, position
 
     @property
@@ -130,10 +130,10 @@ class _BlockStack:
             raise build_syntax_error(self._text, self._open[-1][2], "a block without its end")
 
 
-def _list_statements(text: str) -> Iterator[tuple[str, int]]:
+def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
     """Yield statements with their positions, without comments and heredocs."""
     is_comment, heredoc_marks = False, list[str]()
-    for line in re.finditer(r"[^\n]+", text):
+    for line in re.finditer(r"[^\n]+", file_text):
         stripped_line = line[0].strip()
         if heredoc_marks:
             heredoc_marks = heredoc_marks[stripped_line == heredoc_marks[0] :]
@@ -165,14 +165,14 @@ def _split_statements(code: str) -> Iterator[str]:
 def _parse_statement(
     statement: re.Match[str], start: int, enclosing_blocks: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
-    name = Word(statement["name"], start + statement.start("name"))
+    name_word = Word(statement["name"], start + statement.start("name"))
     argument_text, argument_start = statement["rest"], start + statement.start("rest")
     if condition_match := _CONDITION_PATTERN.search(f" {argument_text}"):
         argument_text = argument_text[: max(condition_match.start() - 1, 0)]
         enclosing_blocks = (*enclosing_blocks, ("if",))
     if statement["sign"]:
         yield Directive(
-            Word(f"{name.text}=", name.start),
+            Word(f"{name_word.text}=", name_word.start),
             (strip_word(argument_text, argument_start),),
             enclosing_blocks,
         )
@@ -180,37 +180,39 @@ def _parse_statement(
     argument_words = (
         [] if argument_text.endswith(",") else [*_split_arguments(argument_text, argument_start)]
     )
-    if name.text == "threads":
+    if name_word.text == "threads":
         parameters = ("min_threads", "max_threads")
         for parameter, word in zip(
             parameters, (*argument_words, *argument_words)[:2], strict=False
         ):
-            yield Directive(Word(parameter, name.start), (word,), enclosing_blocks)
+            yield Directive(Word(parameter, name_word.start), (word,), enclosing_blocks)
     elif (
-        name.text == "bind"
+        name_word.text == "bind"
         and argument_words
         and (match := _BACKLOG_PATTERN.search(argument_words[0].text))
     ):
         backlog = Word(match[1], argument_words[0].start + match.start(1))
-        yield Directive(Word("backlog", name.start), (backlog,), enclosing_blocks)
-    yield Directive(name, tuple(argument_words) or (Word("", name.end),), enclosing_blocks)
+        yield Directive(Word("backlog", name_word.start), (backlog,), enclosing_blocks)
+    yield Directive(
+        name_word, tuple(argument_words) or (Word("", name_word.end),), enclosing_blocks
+    )
 
 
-def _split_arguments(text: str, start: int) -> Iterator[Word]:
+def _split_arguments(argument_text: str, start: int) -> Iterator[Word]:
     """Yield a call's arguments, which are separated by commas outside of brackets. The call's
     closing bracket ends the arguments.
     """
-    depth, start_position, end = 0, 0, len(text)
-    for token in _TOKEN_PATTERN.finditer(text):
+    depth, start_position, end = 0, 0, len(argument_text)
+    for token in _TOKEN_PATTERN.finditer(argument_text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
         if depth < 0:
             end = token.start()
             break
         if token[0] == "," and depth == 0:
-            yield strip_word(text[start_position : token.start()], start + start_position)
+            yield strip_word(argument_text[start_position : token.start()], start + start_position)
             start_position = token.end()
-    if text[start_position:end].strip():
-        yield strip_word(text[start_position:end], start + start_position)
+    if argument_text[start_position:end].strip():
+        yield strip_word(argument_text[start_position:end], start + start_position)
 
 
 def assigns_number(directive: Directive) -> bool:

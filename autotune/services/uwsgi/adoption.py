@@ -52,15 +52,15 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
     emperor's vassal directory or Debian's directory contains them.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
-        words = _list_command_words(host.tree, unit)
-        if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
+        command_words = _list_command_words(host.tree, unit)
+        if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in command_words):
             ini_files = [
                 path
-                for word in words
+                for word in command_words
                 if word.partition(":")[0].endswith(".ini")
                 for path in host.tree.glob(word.partition(":")[0])
             ]
-            vassal_directories = unit_environment.find_option_values(words, "--emperor")
+            vassal_directories = unit_environment.find_option_values(command_words, "--emperor")
             emperor_directives = (
                 placed
                 for path in ini_files
@@ -87,8 +87,10 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
         for placed in config.find_all(name)
         if placed.words and ":" in placed.words[0]
     ]
-    reason = f"`{section_includes[0]}` may set it in another section" if section_includes else ""
-    return replace(config, uncertain={"*": reason} if reason else {})
+    uncertain_reason = (
+        f"`{section_includes[0]}` may set it in another section" if section_includes else ""
+    )
+    return replace(config, uncertain={"*": uncertain_reason} if uncertain_reason else {})
 
 
 def _list_command_words(tree: FileTree, unit: str) -> list[str]:

@@ -112,15 +112,15 @@ class Uwsgi(AppServer):
     ordering_rules = (("cheaper + 1", "processes"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
-        for path in files if placement.adopted else ():
-            name = basename(path).removesuffix(".ini")
+        for ini_file in files if placement.adopted else ():
+            application_name = basename(ini_file).removesuffix(".ini")
             return (
                 "sh",
                 "-c",
                 _VALIDATION_SCRIPT,
                 "sh",
-                path,
-                name,
+                ini_file,
+                application_name,
                 UNIT_RUN_SCRIPT,
                 self.get_unit(placement) or UNIT_NAME,
             )
@@ -136,20 +136,20 @@ class Uwsgi(AppServer):
 SERVICES = (Uwsgi(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the numbers of processes and threads from the stats. The backlog comes from the
     kernel.
     """
-    workers = list_objects(parse_stats(text), "workers")
+    workers = list_objects(parse_stats(output), "workers")
     threads = min((len(list_objects(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the number of requests in flight, and the number of processes that uWSGI killed after
     the harakiri timeout.
     """
-    workers = list_objects(parse_stats(text), "workers")
+    workers = list_objects(parse_stats(output), "workers")
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:
         return {}

@@ -33,7 +33,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.is_active(UNIT_NAME):
         return
     config = command_line.read_unit_command(host.tree, UNIT_NAME, syntax.parse_options)
-    options = {placed.name: placed for placed in config.directives}
+    options_by_name = {placed.name: placed for placed in config.directives}
     command = config.find_all(command_line.EXEC_START)
     if command and not any(map(syntax.is_program, command[-1].directive.arguments)):
         yield f"Varnish is not tuned: {UNIT_NAME} starts another program, which starts varnishd"
@@ -43,7 +43,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         for listener in host.listeners
         if listener.program in ("varnishd", "cache-main")
     }
-    if not options or any("$" in word for placed in config.directives for word in placed.words):
+    if not options_by_name or any(
+        "$" in word for placed in config.directives for word in placed.words
+    ):
         yield f"Varnish is not tuned: {UNIT_NAME} does not list its options on its command line"
     elif not (
         http_ports := [
@@ -54,7 +56,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     ):
         yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:
-        instance_words = options["-n"].words if "-n" in options else ()
+        instance_words = options_by_name["-n"].words if "-n" in options_by_name else ()
         yield RunningService(
             host=host,
             key="varnish",
@@ -92,9 +94,11 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 
 
 def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
-    name, notation = parameter.name, _select_notation(parameter)
-    directive, default, text_before = f"-p {name}", parameter.stock, f" -p {name}="
-    if name == "storage":
+    parameter_name, notation = parameter.name, _select_notation(parameter)
+    directive = f"-p {parameter_name}"
+    default = parameter.stock
+    text_before = f" -p {parameter_name}="
+    if parameter_name == "storage":
         storage_options = [
             placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)
         ]
@@ -103,9 +107,9 @@ def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
         if len(storage_options) != 1 and any(
             placed.name.startswith("-s ") for placed in config.directives
         ):
-            return Tunable(name, directive, notation, blocks=("none",))
+            return Tunable(parameter_name, directive, notation, blocks=("none",))
     insertion = DirectiveInsertion(default, command_line.find_command_end(config), text_before)
-    return Tunable(name, directive, notation, insertion=insertion, last_wins=True)
+    return Tunable(parameter_name, directive, notation, insertion=insertion, last_wins=True)
 
 
 def _select_notation(parameter: Parameter) -> Notation:

@@ -39,10 +39,10 @@ TOTAL_COUNTERS = frozenset(
 )
 
 
-def _select_counters(text: str) -> Mapping[str, float]:
+def _select_counters(output: str) -> Mapping[str, float]:
     return {
         name: value
-        for name, value in parse_counters(text).items()
+        for name, value in parse_counters(output).items()
         if name in LEVEL_COUNTERS | TOTAL_COUNTERS
     }
 
@@ -50,15 +50,15 @@ def _select_counters(text: str) -> Mapping[str, float]:
 def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish lacked threads, so that requests waited or were dropped."""
 
-    def get_count(name: str) -> int:
-        return round(reading.activity.counters.get(f"MAIN.{name}", 0))
+    def get_count(counter_name: str) -> int:
+        return round(reading.activity.counters.get(f"MAIN.{counter_name}", 0))
 
     lost_requests = get_count("sess_dropped") + get_count("fetch_no_thread")
     if get_count("threads_failed"):
-        reason = (
+        failure_text = (
             f"{get_count('threads_failed')} threads could not be created: the host lacks memory"
         )
-        return ResourceShortage(Resource.MEMORY, reason, REPORTED)
+        return ResourceShortage(Resource.MEMORY, failure_text, REPORTED)
     if not (get_count("threads_limited") and (lost_requests or get_count("sess_queued"))):
         return None
     evidence = (

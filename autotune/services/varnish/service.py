@@ -120,13 +120,13 @@ def build_counters_command(placement: Placement) -> Argv:
     return (placement.programs["varnishstat"], *build_instance_option(placement), "-1", "-j")
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the parameters in the output of `param.show -j`, in the units of autotune's
     parameters.
     """
     values_by_name: dict[str, Any] = {
         str(row.get("name")): row.get("value")
-        for row in _parse_json(text, [])
+        for row in _parse_json(output, [])
         if isinstance(row, dict)
     }
     return {
@@ -136,11 +136,11 @@ def parse_effective(text: str) -> Settings:
     }
 
 
-def parse_effective_storage(text: str) -> Settings:
+def parse_effective_storage(output: str) -> Settings:
     """Return the memory for objects, which is the sum of used and free bytes."""
     storage_sizes = [
         number
-        for name, number in parse_counters(text).items()
+        for name, number in parse_counters(output).items()
         if name.startswith("SMA.")
         and name.endswith((".g_bytes", ".g_space"))
         and ".Transient." not in name
@@ -148,9 +148,9 @@ def parse_effective_storage(text: str) -> Settings:
     return {"storage": round(sum(storage_sizes) / SIZE_UNITS["MB"])} if storage_sizes else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return every counter in the output of `varnishstat -j`."""
-    printed_document = _parse_json(text, {})
+    printed_document = _parse_json(output, {})
     all_counters = printed_document.get("counters", printed_document)
     return {
         name: float(counter["value"])
@@ -163,9 +163,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < MAX_NUMBER
 
 
-def _parse_json(text: str, default: Any) -> Any:
+def _parse_json(output: str, default: Any) -> Any:
     try:
-        parsed_document = parse_json(text)
+        parsed_document = parse_json(output)
     except ValueError:
         return default
     return parsed_document if isinstance(parsed_document, type(default)) else default
