@@ -180,6 +180,9 @@ def _add_socket_activity(
         max_waiting=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
         accepted_connections=fmean(in_flight or [float(q.accepted_count) for q in queues] or [0.0]),
+        unread_connections=fmean(max(0, q.unread_count - q.waiting) for q in queues)
+        if queues
+        else 0.0,
         queued_fraction=len(crowded_queues) / len(queues) if queues else 0.0,
         accepted_when_queued=max(in_flight)
         if in_flight
@@ -219,6 +222,7 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
         sum(q.waiting for q in own_queues),
         sum(backlogs) if backlogs else None,
         sum(q.accepted_count for q in own_queues),
+        sum(q.unread_count for q in own_queues),
     )
 
 

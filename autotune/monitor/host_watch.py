@@ -17,6 +17,7 @@ from autotune.monitor.counters import CounterReader, ServerCounters, find_counte
 from autotune.monitor.process_table import ProcessOwners
 from autotune.monitor.procfs import HostSample
 from autotune.monitor.stream import SampleStream
+from autotune.services.base import Endpoint
 from autotune.services.registry import find_own_diagnosis
 from autotune.strict_parsing import split_lines
 from autotune.transports.base import Transport
@@ -162,6 +163,7 @@ class HostWatch:
             logs,
             interval=interval,
             later=delay_share * interval,
+            request_ports=list_request_ports(host),
         )
 
     def _sample_host(self, host: WatchedHost) -> None:
@@ -199,6 +201,16 @@ def find_log(instance: ServiceInstance) -> str | None:
     """
     find_instance_log = find_own_diagnosis(instance.service).find_log
     return find_instance_log(instance.placement) if find_instance_log else None
+
+
+def list_request_ports(host: WatchedHost) -> list[int]:
+    """Return the TCP ports of the services that accept connections before a worker is free."""
+    locations = (
+        instance.service.get_socket(instance.placement)
+        for instance in host.instances
+        if find_own_diagnosis(instance.service).accepts_early
+    )
+    return sorted({location.port for location in locations if isinstance(location, Endpoint)})
 
 
 def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
 from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
@@ -44,6 +44,8 @@ SAMPLED_FILES = (
     "/sys/fs/cgroup/memory/memory.stat",
 )
 SS_COMMAND = "ss -ltnH"  # also the key of the command's output in a sample's texts
+# Lists the established connections that a filter selects. It also names the output in a sample's texts.
+CONNECTIONS_COMMAND = "ss -tnH state established"
 _LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED_BYTES = 1 << 60  # bytes; without a limit, cgroup v1 shows nearly 2⁶³
 _LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
@@ -55,13 +57,16 @@ class ListenQueue:
     """A listening socket: the number of connections ``waiting`` to be accepted, and its backlog if
     known.
 
-    For a unix socket, ``accepted_count`` is the number of accepted connections that are still open.
+    For a unix socket, ``accepted_count`` is the number of accepted connections that are still open. For
+    a TCP port, ``unread_count`` is the number of connections with data that no process has read, if the
+    connections of this port were listed. It includes the waiting connections.
     """
 
     address: str
     waiting: int
     backlog: int | None = None
     accepted_count: int = 0
+    unread_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,9 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
         quota_cpu_seconds=_read_quota_cpu(texts),
         throttled_seconds=_read_throttled_seconds(texts),
         queues=(
-            *parse_ss(texts.get(SS_COMMAND, "")),
+            *_add_unread_counts(
+                parse_ss(texts.get(SS_COMMAND, "")), texts.get(CONNECTIONS_COMMAND, "")
+            ),
             *parse_unix_queues(texts.get("/proc/net/unix", "")),
         ),
         processes=sum_by_service(texts, owners),
@@ -144,6 +151,29 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
             yield ListenQueue(
                 ":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2])
             )
+
+
+def _add_unread_counts(queues: Iterable[ListenQueue], text: str) -> Iterator[ListenQueue]:
+    """Yield the queues with the unread connections from the output of ``CONNECTIONS_COMMAND``.
+
+    Several queues with the same port share its connections, so only the first one gets them.
+    """
+    unread_counts = count_unread_connections(text)
+    for queue in queues:
+        yield replace(queue, unread_count=unread_counts.pop(queue.address, 0))
+
+
+def count_unread_connections(text: str) -> Counter[str]:
+    """Return the number of connections with unread data for each local port, such as ``:8000``.
+
+    Each line of ``CONNECTIONS_COMMAND`` contains Recv-Q (unread bytes), Send-Q, local and peer address.
+    """
+    counts: Counter[str] = Counter()
+    for line in split_lines(text):
+        fields = line.split()
+        if len(fields) >= 4 and is_uint(fields[0]) and parse_uint(fields[0]):
+            counts[":" + fields[2].rpartition(":")[2]] += 1
+    return counts
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:

@@ -2,8 +2,8 @@
 
 The command prints the host's figures at intervals until the reading is over. Starting programs takes
 most of the CPU time. bash can read files and wait without other programs, so only `ss` is started for
-each sample. If a host runs many processes, they are sampled less often. Values that hardly change are
-read only before and after the load.
+each sample, once or twice. If a host runs many processes, they are sampled less often. Values that
+hardly change are read only before and after the load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from autotune.monitor.process_table import (
     PSS_SECTION,
     ProcessOwners,
 )
-from autotune.monitor.procfs import SAMPLED_FILES, SS_COMMAND, HostSample, build_sample
+from autotune.monitor.procfs import (
+    CONNECTIONS_COMMAND,
+    SAMPLED_FILES,
+    SS_COMMAND,
+    HostSample,
+    build_sample,
+)
 from autotune.strict_parsing import split_lines
 from autotune.transports import wait_notices
 from autotune.transports.base import Transport
@@ -35,13 +41,13 @@ _CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # su
 _REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without these files is invalid
 
 # No value is ever inserted into this script. The number of samples, their interval, the programs,
-# the file for the process id, the logs and the files are arguments. Both `tail` and the bash code
-# print each file after a line with its name. A signal interrupts `wait`, and `read` in bash's POSIX
-# mode, but not a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come
-# last, with a blank before each line, because a log may contain any text.
+# the file for the process id, the logs, the filter of connections and the files are arguments. Both
+# `tail` and the bash code print each file after a line with its name. A signal interrupts `wait`, and
+# `read` in bash's POSIX mode, but not a `sleep` in the foreground. Other shells do not parse the text
+# in `eval`. Logs come last, with a blank before each line, because a log may contain any text.
 _STREAM_SCRIPT = f"""
-count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
-shift 6
+count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6 connections=$7
+shift 7
 if [ -n "$BASH_VERSION" ]; then
     eval 'exec 9<> <(:)' # nothing ever arrives there
     rest() {{ read -rt "$1" -u 9; }}
@@ -108,6 +114,10 @@ while :; do
     show "$@" $files
     printf '\n==> {SS_COMMAND} <==\n'
     {SS_COMMAND}
+    if [ -n "$connections" ]; then
+        printf '\n==> {CONNECTIONS_COMMAND} <==\n'
+        {CONNECTIONS_COMMAND} "$connections"
+    fi
     if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
         show /sys/class/net/*/speed
         of_each fd
@@ -168,7 +178,8 @@ class SampleStream:
     and guests, would otherwise all be sampled at the same time and stall the machine. Sampling yields
     to all other work on the host.
 
-    ``logs`` contains paths of files, or systemd units whose journal is read.
+    ``logs`` contains paths of files, or systemd units whose journal is read. The samples also count the
+    connections with unread data at each of the TCP ports ``request_ports``.
     """
 
     def __init__(
@@ -180,9 +191,11 @@ class SampleStream:
         *,
         interval: float = 1.0,
         later: float = 0.0,
+        request_ports: Sequence[int] = (),
     ) -> None:
         self._transport, self._owners, self._seconds = transport, owners, seconds
         self._logs, self._interval, self._later = logs, interval, later
+        self._request_ports = request_ports
         self._pid_file = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> StreamResult:
@@ -200,6 +213,7 @@ class SampleStream:
             " ".join(self._owners.programs),
             self._pid_file,
             "\n".join(self._logs),
+            " or ".join(f"sport = :{port}" for port in self._request_ports),
             *SAMPLED_FILES,
         )
         with wait_notices.about("its usage during a reading", usual=self._seconds):

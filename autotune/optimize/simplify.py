@@ -39,6 +39,9 @@ PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # expected loss per change is not larger. One measurement hardly shows so small a loss. An uncertain loss
 # is acceptable for twenty fewer changes, but not for one or two.
 CHANGE_PRICE = 0.004
+# Prior sd of the effect of one change, as a log ratio of the capacity. It follows from the documented
+# effects: a few percent at most for small effects, and none that is measurable for cosmetic ones.
+EFFECT_SDS = {Effect.SMALL: 0.02, Effect.COSMETIC: 0.005}
 RESTART_WEIGHT = 2.0  # weight of a change that needs a restart, relative to one that needs none
 MODEL_DRAWS = 400
 
@@ -147,10 +150,25 @@ def is_expendable(
     if compute_keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
     configurations = [revert_changes(space, winner, names) for names in (accepted_changes, block)]
-    accepted_log_peak, block_log_peak = draw_log_peaks(surrogate, configurations).mean(axis=0)
-    return bool(
-        accepted_log_peak - block_log_peak <= CHANGE_PRICE * len(set(block) - set(accepted_changes))
-    )
+    log_peaks = draw_log_peaks(surrogate, configurations)
+    losses, changes = log_peaks[:, 0] - log_peaks[:, 1], set(block) - set(accepted_changes)
+    active_changes = changes & space.active_parameters(winner)
+    return _compute_expected_loss(losses, space, active_changes) <= CHANGE_PRICE * len(changes)
+
+
+def _compute_expected_loss(losses: Array, space: SearchSpace, changes: Collection[str]) -> float:
+    """Return the expected loss, given the model's draws of it and the documented effects.
+
+    The model knows effects only relative to the spread of all peaks. If a study multiplies the capacity,
+    the model expects large effects even from changes that cannot have them. The documented effects limit
+    this, unless ``changes`` contains a change with a large documented effect.
+    """
+    effects = [d.parameter.effect for d in space.tunable_dimensions if d.name in changes]
+    mean, variance = float(losses.mean()), float(losses.var())
+    if not all(effect in EFFECT_SDS for effect in effects):
+        return mean
+    prior_variance = sum(EFFECT_SDS[effect] ** 2 for effect in effects)
+    return mean * prior_variance / (prior_variance + variance) if variance else mean
 
 
 def _list_blocks(

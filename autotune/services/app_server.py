@@ -153,13 +153,14 @@ def build_diagnosis(
     killed_workers: tuple[str, str, str],
     connection_changes: tuple[str, ...] = ("backlog+",),
     counter_parser: Callable[[str], Mapping[str, float]] | None = None,
+    accepts_early: bool = False,
 ) -> Diagnosis:
     """Return the diagnosis data of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes and for the number of
     threads per process. ``killed_workers`` describes terminated workers: a counter or kind of log
     message, a pattern for log lines, and text that follows the count. ``counter_parser`` parses the
-    server's stats.
+    server's stats. `Diagnosis` explains ``accepts_early``.
     """
     complaint_kind, line_pattern, reason = killed_workers
     worker_pool = WorkerPool(
@@ -177,6 +178,7 @@ def build_diagnosis(
         counter_query=counter_query,
         find_log=service.get_unit,
         complaint_patterns={complaint_kind: re.compile(line_pattern)},
+        accepts_early=accepts_early,
         threads_parameter=processes,  # in one interpreter, only one thread runs at a time
         recommended_changes={
             Resource.CPU: (f"{processes}+",),

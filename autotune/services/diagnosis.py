@@ -61,7 +61,8 @@ class InstanceActivity:
     ``queued_fraction`` is the share of samples with waiting connections, and
     ``accepted_when_queued`` the mean number of accepted connections in those samples. If a server
     reports the states of its workers, ``accepted_connections`` is the mean number of busy workers,
-    and ``accepted_when_queued`` is the maximum. ``answered_queries`` and ``unanswered_queries``
+    and ``accepted_when_queued`` is the maximum. ``unread_connections`` is the mean number of
+    accepted connections whose request no worker has read. ``answered_queries`` and ``unanswered_queries``
     count the successful and failed queries of the service's counters. ``refusal`` describes how the
     service refused a query.
     """
@@ -83,6 +84,7 @@ class InstanceActivity:
     max_waiting: int = 0
     backlog: int | None = None
     accepted_connections: float = 0.0
+    unread_connections: float = 0.0
     queued_fraction: float = 0.0
     accepted_when_queued: float = 0.0
     counters: Mapping[str, float] = field(default_factory=dict)
@@ -218,7 +220,8 @@ class Diagnosis:
     (``backlog+``), or with a value (``pm=static``). Changes to a host service help any service on that
     host. Changes that reduce CPU work in one service help all services in its tier.
     ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
-    ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    ``accepts_early`` is true if the service accepts connections before a worker is free to read the
+    requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
     ``cache_rules`` detect a cache that is too small.
     """
 
@@ -227,6 +230,7 @@ class Diagnosis:
     recommended_changes: Mapping[Resource, tuple[str, ...]]
     complaint_patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     threads_parameter: str = ""
+    accepts_early: bool = False
     client_limit: ClientLimit | None = None
     lookup_counters: LookupCounters | None = None
     refusal_rules: tuple[DiagnosisRule, ...] = ()
@@ -338,13 +342,8 @@ class WorkerPool:
             else max_workers
         )
         busy_text, confidence = self._find_busy_evidence(activity, available_workers, max_workers)
-        if (
-            not confidence
-            and threads_per_process > 1
-            and activity.accepted_connections >= CROWDED_RATIO * max_workers
-        ):
-            busy_text = f"{activity.accepted_connections:.1f} requests for all"
-            confidence = INFERRED
+        if not confidence and threads_per_process > 1:
+            busy_text, confidence = _find_crowded_evidence(activity, max_workers)
         if not (activity.workers and confidence):
             return None
         advice = (
@@ -397,3 +396,14 @@ class WorkerPool:
         ):
             return "none free", INFERRED
         return "", 0.0
+
+
+def _find_crowded_evidence(activity: InstanceActivity, max_workers: int) -> tuple[str, float]:
+    """Return the evidence that more requests were accepted than there are threads, and its
+    confidence, which is 0 if a thread may be free.
+    """
+    if activity.accepted_connections >= CROWDED_RATIO * max_workers:
+        return f"{activity.accepted_connections:.1f} requests for all", INFERRED
+    if activity.unread_connections >= (CROWDED_RATIO - 1.0) * max_workers:
+        return f"{activity.unread_connections:.1f} accepted requests waited for one", INFERRED
+    return "", 0.0

@@ -169,7 +169,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         settings,
         cache_count=cache_count,
         missed_keys=missed_keys,
-        evenness_share=evenness,
+        evenness=evenness,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
     process_count = web_model.process_count * topology.web.count

@@ -75,19 +75,19 @@ def build_web_model(
     *,
     cache_count: int,
     missed_keys: float,
-    evenness_share: float,
+    evenness: float,
     wait_seconds: float = 0.0,
 ) -> WebModel:
     """Return the model of the web tier.
 
     ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
     come from the store. A request occupies a process while it waits ``wait_seconds`` seconds for the
-    missed keys. ``evenness_share`` is the fraction of the capacity that remains if the balancer
+    missed keys. ``evenness`` is the fraction of the capacity that remains if the balancer
     distributes requests unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
     build_model = _build_prefork if is_apache else _build_fpm
-    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness_share)
+    web_model = build_model(hosts, settings, cache_count, missed_keys, evenness)
     return replace(web_model, station=_limit_to_processes(hosts, web_model, wait_seconds))
 
 
@@ -140,11 +140,7 @@ def _compute_request_cpu_seconds(
 
 
 def _build_prefork(
-    hosts: TierHosts,
-    settings: Settings,
-    cache_count: int,
-    missed_keys: float,
-    evenness_share: float,
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     process_count = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
@@ -154,18 +150,14 @@ def _build_prefork(
     cpu_seconds = _compute_request_cpu_seconds(
         hosts, cache_count, process_count, missed_keys
     ) * _compute_replacement_factor(max_requests)
-    max_rate = hosts.total_cpus * process_share / cpu_seconds * evenness_share
+    max_rate = hosts.total_cpus * process_share / cpu_seconds * evenness
     limit_reason = "prefork processes in use" if process_share < 0.9 else None
     station = _build_station(hosts, "apache", max_rate, cpu_seconds, limit_reason)
     return WebModel(station, process_count, process_count * CHILD_BYTES)
 
 
 def _build_fpm(
-    hosts: TierHosts,
-    settings: Settings,
-    cache_count: int,
-    missed_keys: float,
-    evenness_share: float,
+    hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
@@ -195,7 +187,7 @@ def _build_fpm(
     scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
     limit_reason = scarcest_name if share_by_limit[scarcest_name] < 0.9 else None
     served_cpus = hosts.total_cpus * children_share * connection_share * manager_share
-    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness_share
+    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
         _build_station(hosts, "php_fpm", max_rate, cpu_seconds, limit_reason),

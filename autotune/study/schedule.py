@@ -4,7 +4,7 @@ An interrupted trial is repeated first. The other steps follow this order:
 
 1. baseline
 2. presets of every deployment (recommended, advised, published), then the user's configurations
-3. search, with regular measurements of a reference
+3. search, with regular measurements of a reference if the study is long enough
 4. finalists
 5. the leader and its rival in alternation, if time allows
 6. the winner without changes that have no effect
@@ -24,6 +24,7 @@ from math import exp, log
 
 from autotune.measure.capacity import SearchLimits
 from autotune.optimize import confirmation
+from autotune.optimize.drift import MIN_REFERENCES
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
@@ -365,7 +366,7 @@ def _plan_search(
     if is_over or not _can_search(state, budget, elapsed_seconds):
         return None
     return (
-        _plan_reference(state, bed)
+        _plan_reference(state, budget, elapsed_seconds, bed)
         or _plan_preset_repeat(state)
         or _plan_refinement(state)
         or SuggestStep()
@@ -401,8 +402,14 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
     )
 
 
-def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
-    """Return a measurement of the reference if its last one on this bed is too old."""
+def _plan_reference(
+    state: State, budget: Budget, elapsed_seconds: float, bed: str | None
+) -> ScheduleStep | None:
+    """Return a measurement of the reference if its last one on this bed is too old.
+
+    A study that ends before ``MIN_REFERENCES`` measurements of the reference cannot estimate drift, so
+    it measures none.
+    """
     reference = find_reference(state)
     if reference is None:
         return None
@@ -422,9 +429,26 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     )
     if weighted_count < REFERENCE_INTERVAL_TRIALS:
         return None
+    missing_count = MIN_REFERENCES - len(reference_trials)
+    if not _can_measure_references(state, budget, elapsed_seconds, missing_count):
+        return None
     return MeasureStep(
         Phase.REFERENCE, reference.settings, source_trial=state.find_configuration_number(reference)
     )
+
+
+def _can_measure_references(
+    state: State, budget: Budget, elapsed_seconds: float, count: int
+) -> bool:
+    """True if the search is long enough for ``count`` measurements of the reference and for the trials
+    between them.
+    """
+    trials_between = (count - 1) * REFERENCE_INTERVAL_TRIALS
+    needed_seconds = (count + trials_between) * compute_average_trial_seconds(state)
+    needed_seconds /= max(1, len(state.active_beds))
+    left_trials = budget.trials - len(state.list_counted(include_running=True))
+    left_seconds = budget.time - compute_reserve_seconds(state, budget) - elapsed_seconds
+    return count <= 1 or (trials_between <= left_trials and needed_seconds <= left_seconds)
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:

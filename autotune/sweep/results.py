@@ -144,9 +144,7 @@ def _summarize_rate(
     ]
     # A reading whose load could not be generated is not evidence about the servers.
     valid_readings = [record for record in readings_at_rate if record.reading.is_valid]
-    unmeasured_trials = [
-        t for t in trial_numbers if not any(record.trial == t for record in readings_at_rate)
-    ]
+    unmeasured_trials = [n for n in trial_numbers if all(r.trial != n for r in readings_at_rate)]
     failure = _describe_failed_repeats(
         [failures_by_trial[trial] for trial in unmeasured_trials if trial in failures_by_trial],
         len(trial_numbers),
@@ -154,10 +152,8 @@ def _summarize_rate(
     if not valid_readings:
         reasons = (record.limited or record.disturbed for record in readings_at_rate)
         return Result(point, rate, failure=failure or next(filter(None, reasons), None))
-    mean_response_times = [
-        mean for record in valid_readings if (mean := compute_mean_seconds(record)) is not None
-    ]
-    if failure is None and not mean_response_times:
+    response_times = [mean for r in valid_readings if (mean := compute_mean_seconds(r)) is not None]
+    if failure is None and not response_times:
         failure = "no request got a correct response"
     elif failure is None and any(record.truncated for record in valid_readings):
         failure = "overloaded: readings were cut short"
@@ -165,7 +161,7 @@ def _summarize_rate(
     return Result(
         point,
         rate,
-        response=compute_mean(mean_response_times),
+        response=compute_mean(response_times),
         throughput=compute_mean([sum(r.histogram.values()) / r.seconds for r in valid_readings]),
         p50=pooled_reading.percentile(0.5),
         p99=pooled_reading.percentile(0.99),

@@ -17,7 +17,8 @@ README = catalogue.ROOT / "README.md"
 README_BEGIN = "<!-- python -m scripts.workloads --page -->"
 README_END = "<!-- end of the table -->"
 _README_INTRODUCTION = (
-    "These stacks are limited by their settings ([how they were measured](docs/workloads.md)):"
+    "These stacks are limited by their settings ([how they were measured](docs/workloads.md)). "
+    "Capacities are in requests/s:"
 )
 NOT_RECORDED = "not recorded yet"
 _HEAD = """\
@@ -143,7 +144,13 @@ def format_ratio(comparison: Record) -> str:
     gain = comparison.get("gain")
     if gain is None:
         return "not comparable"
-    return f"×{gain['ratio']:.2f} [{gain['low']:.2f}, {gain['high']:.2f}]"
+    ratio, low, high = (_format_factor(gain[name]) for name in ("ratio", "low", "high"))
+    return f"×{ratio} [{low}, {high}]"
+
+
+def _format_factor(factor: float) -> str:
+    digits = 2 if factor < 10 else 1 if factor < 100 else 0
+    return f"{factor:.{digits}f}"
 
 
 def _format_section(workload: Workload, record: Record | None) -> Iterator[str]:

@@ -103,10 +103,17 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
     assert ground.sh("flweb", "systemctl show -P MainPID shop") == pid
     assert fetched(fleet.stack.entry, "/") == RIGHT
 
-    deployed(workers=1, threads=1)  # a request each 0.1 s
     request = Request(fleet.stack.entry, "/", RIGHT[1])
-    bottleneck = diagnosed(
-        ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 30.0, "app"
-    )
-    assert bottleneck.service == "gunicorn"
-    assert "raise workers" in bottleneck.evidence
+    for threads in (1, 4):  # each serves a request in 0.1 s
+        deployed(workers=1, threads=threads, worker_connections=1000)
+        bottleneck = diagnosed(
+            ground,
+            fleet,
+            LOAD_GENERATORS["httperf"],
+            request,
+            Slo(limit=0.6),
+            30.0 * threads,
+            "app",
+        )
+        assert bottleneck.service == "gunicorn", threads
+        assert "raise workers" in bottleneck.evidence, threads

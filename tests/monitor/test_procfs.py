@@ -15,7 +15,15 @@ from autotune.monitor.process_table import (
     parse_process_stat,
     sum_by_service,
 )
-from autotune.monitor.procfs import SS_COMMAND, ListenQueue, parse_ss, parse_unix_queues
+from autotune.monitor.procfs import (
+    CONNECTIONS_COMMAND,
+    SS_COMMAND,
+    ListenQueue,
+    build_sample,
+    count_unread_connections,
+    parse_ss,
+    parse_unix_queues,
+)
 from autotune.monitor.stream import SampleStream, parse_stream
 from autotune.transports.local import LocalTransport
 
@@ -122,6 +130,29 @@ def test_ss(line: str, queue: ListenQueue) -> None:
 @pytest.mark.parametrize("text", ["", "State Recv-Q", "ESTAB 0 0 a:1 b:2", "LISTEN x y z w"])
 def test_ss_without_listeners(text: str) -> None:
     assert list(parse_ss(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("", {}),
+        ("0 0 10.0.0.1:8000 10.0.0.2:40000", {}),
+        ("91 0 10.0.0.1:8000 10.0.0.2:40000\n7 0 [::1]:8000 [::1]:4001", {":8000": 2}),
+        ("91 0 10.0.0.1:8000 10.0.0.2:4\n5 0 10.0.0.1:81 10.0.0.2:4", {":8000": 1, ":81": 1}),
+        ("x 0 10.0.0.1:8000 10.0.0.2:4\n5 0", {}),
+    ],
+)
+def test_connections_with_unread_data(text: str, counts: dict[str, int]) -> None:
+    assert count_unread_connections(text) == counts
+
+
+def test_the_unread_connections_of_a_port_count_once() -> None:
+    texts = {
+        SS_COMMAND: "LISTEN 1 511 127.0.0.1:80 0.0.0.0:*\nLISTEN 0 511 [::1]:80 [::]:*",
+        CONNECTIONS_COMMAND: "91 0 127.0.0.1:80 127.0.0.1:40000\n91 0 127.0.0.1:80 127.0.0.1:40001",
+    }
+    queues = build_sample(texts, ProcessOwners()).queues
+    assert queues == (ListenQueue(":80", 1, 511, unread_count=2), ListenQueue(":80", 0, 511))
 
 
 @pytest.mark.stack

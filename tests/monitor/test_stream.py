@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -38,6 +40,29 @@ def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
         assert sum(sample.cpu.values()) > 0
     wide = Path(f"/proc/{os.getpid()}/fd").stat().st_size > 0  # Linux 6.2 and later
     assert (samples[0].processes["me"].descriptors is not None) == wide
+
+
+@pytest.mark.stack
+def test_accepted_connections_with_unread_data_are_counted_at_the_given_ports() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.1", 0)) as second,
+        contextlib.ExitStack() as connections,
+    ):
+        ports = [server.getsockname()[1] for server in (first, second)]
+        for port in (ports[0], ports[0], ports[0], ports[1]):
+            client = connections.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        reader = connections.enter_context(first.accept()[0])
+        waiting = connections.enter_context(first.accept()[0])
+        assert reader.recv(100)
+        assert waiting.recv(100, socket.MSG_PEEK)
+        samples = SampleStream(LocalTransport(), OWNERS, 0, request_ports=ports).run().samples
+        unwatched = SampleStream(LocalTransport(), OWNERS, 0).run().samples
+    queues = {queue.address: queue for queue in samples[-1].queues}
+    assert (queues[f":{ports[0]}"].waiting, queues[f":{ports[0]}"].unread_count) == (1, 2)
+    assert (queues[f":{ports[1]}"].waiting, queues[f":{ports[1]}"].unread_count) == (1, 1)
+    assert not any(queue.unread_count for sample in unwatched for queue in sample.queues)
 
 
 def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from autotune.optimize.simplify import (
     ACCEPTED_PROBABILITY,
     PROMISING_PROBABILITY,
     compute_keep_probabilities,
+    is_expendable,
+    revert_changes,
     simplify_winner,
 )
 from autotune.services.base import Action, Effect, Settings
@@ -204,6 +206,32 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
     assert record.accepted == (25 if holds else None)
     assert record.without == (asked.reverted if holds else ())
     assert record.refused == (() if holds else (asked.reverted,))
+
+
+@pytest.mark.parametrize("effect", [Effect.SMALL, Effect.CAPACITY])
+def test_a_noisy_loss_counts_less_for_changes_with_a_small_documented_effect(
+    effect: Effect,
+) -> None:
+    """A study that multiplies the capacity makes the model expect large effects of every change."""
+    matters = {MATTERS}
+    space = replace(SPACE, dimensions=tuple(
+        d if d.name in matters else replace(d, parameter=replace(d.parameter, effect=effect))
+        for d in SPACE.dimensions
+    ))  # fmt: skip
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "gp", 1, 40)
+    rng, winner = np.random.default_rng(5), dict.fromkeys(NAMES, 0.9)
+    search.record_outcome(None, space.baseline, Outcome(20.0, {"trial": 0, "sd": 0.15}))
+    for number in range(1, 7):
+        settings = {**winner, MATTERS: float(0.2 + 0.12 * number)}
+        peak = 20 * exp(5.0 * (settings[MATTERS] - 0.2) + rng.normal(0, 0.05))
+        search.record_outcome(None, settings, Outcome(peak, {"trial": number, "sd": 0.12}))
+    top = 20 * exp(3.6)
+    search.record_outcome(None, winner, Outcome(top, {"trial": 7, "sd": 0.1}))
+    block = [name for name in NAMES if name not in matters]
+    reverted = revert_changes(space, winner, block)
+    search.record_outcome(None, reverted, Outcome(0.9 * top, {"trial": 8, "sd": 0.1}))
+    accepts = is_expendable(search.fit_surrogate(), space, winner, block, ())
+    assert accepts == (effect is Effect.SMALL)
 
 
 def _peak(value: float) -> Peak:

@@ -33,22 +33,26 @@ def test_it_prints_its_own_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "queued", "occupied", "accepted", "starved"),
+    ("threads", "queued", "occupied", "accepted", "unread", "starved"),
     [
-        (1, 0.9, 2.0, 2.0, True),
-        (1, 0.1, 2.0, 2.0, False),  # it waits now and then
-        (1, 0.9, 0.0, 0.0, True),  # at a TCP port, where it is not seen what was accepted
-        (1, 0.9, 1.0, 1.0, False),  # it accepts late, with a worker to spare
-        (4, 0.0, 0.0, 11.0, True),  # those with threads accept what waits for one
-        (4, 0.0, 0.0, 8.0, False),
+        (1, 0.9, 2.0, 2.0, 0.0, True),
+        (1, 0.1, 2.0, 2.0, 0.0, False),  # it waits now and then
+        (1, 0.9, 0.0, 0.0, 0.0, True),  # at a TCP port, where it is not seen what was accepted
+        (1, 0.9, 1.0, 1.0, 0.0, False),  # it accepts late, with a worker to spare
+        (4, 0.0, 0.0, 11.0, 0.0, True),  # those with threads accept what waits for one
+        (4, 0.0, 0.0, 8.0, 0.0, False),
+        (4, 0.0, 0.0, 0.0, 5.0, True),  # at a TCP port, data of waiting requests is unread
+        (4, 0.0, 0.0, 0.0, 1.0, False),  # a few requests arrived just now
+        (1, 0.0, 0.0, 0.0, 5.0, False),  # a process without threads leaves requests at its socket
     ],
 )
 def test_workers_that_are_too_few(
-    threads: int, queued: float, occupied: float, accepted: float, starved: bool
+    threads: int, queued: float, occupied: float, accepted: float, unread: float, starved: bool
 ) -> None:
     activity = InstanceActivity(
         "app.h.gunicorn", "app", "h", "gunicorn", Role.APP, workers=2, queued_fraction=queued,
         waiting_connections=queued, accepted_when_queued=occupied, accepted_connections=accepted,
+        unread_connections=unread,
     )  # fmt: skip
     part = InstanceReading(
         activity, {"workers": 2, "threads": threads}, 0, errors_dominate=False, idle_fraction=0.6

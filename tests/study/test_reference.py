@@ -16,6 +16,7 @@ from autotune.study.schedule import (
     ROUGH_TRIAL_SHARE,
     MeasureStep,
     SuggestStep,
+    compute_reserve_seconds,
     select_next_step,
 )
 from autotune.study.study_state import Phase, State, Trial
@@ -99,6 +100,34 @@ def test_it_is_due_after_so_many_trials_that_said_something(
     step = select_next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.REFERENCE, chosen.number)
+
+
+@pytest.mark.parametrize(("left", "is_measured"), [(5, False), (6, True)])
+@pytest.mark.parametrize("limited", ["trials", "time"])
+def test_a_study_that_is_too_short_for_three_measurements_of_it_needs_none(
+    space: SearchSpace, limited: str, left: int, is_measured: bool
+) -> None:
+    state = opened(space)
+    state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
+    state = State(trials=state.trials, seconds={"load": 60.0 * len(state.trials)})
+    counted = len(state.list_counted())
+    needed_trials = left + 2 if limited == "time" else left  # two measurements of the reference
+    left_seconds = 60.0 * needed_trials + 1.0
+    budget = Budget.model_construct(trials=counted + left, time=1e6)
+    if limited == "time":
+        long = Budget.model_construct(trials=200, time=1e5)
+        budget = Budget.model_construct(
+            trials=200, time=60.0 * len(state.trials) + left_seconds
+            + compute_reserve_seconds(state, long),
+        )  # fmt: skip
+    step = select_next_step(state, space, budget, state.elapsed_seconds)
+    is_reference = isinstance(step, MeasureStep) and step.phase is Phase.REFERENCE
+    assert is_reference == is_measured
+    one = trial(len(state.trials), Phase.REFERENCE, 500.0, of=find_reference(state).number)  # type: ignore[union-attr]
+    state = State(trials=(*state.trials, one), seconds=state.seconds)
+    state = searched(state, REFERENCE_INTERVAL_TRIALS, 400.0, "measured")
+    step = select_next_step(state, space, BUDGET, state.elapsed_seconds)
+    assert isinstance(step, MeasureStep), "a series that has begun goes on while time is left"
 
 
 def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(

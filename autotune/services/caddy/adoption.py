@@ -58,7 +58,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     find_options = partial(unit_environment.find_option_values, command.split())
     main_file = "".join(find_options("--config", "-c")) or ("" if command else MAIN_FILE)
     config = _read_host_config(host, main_file)
-    applies_by_reason = {
+    skip_reasons = {
         f"the command of {UNIT_NAME} loads the last configuration": " --resume" in command,
         f"the command of {UNIT_NAME} names no Caddyfile": not (
             find_options("--adapter", "-a") == ["caddyfile"]
@@ -84,11 +84,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         hostname=select_hostname(name for name, _, _ in addresses),
     )
     yield next(
-        (
-            f"Caddy is not tuned: {reason}"
-            for reason, applies in applies_by_reason.items()
-            if applies
-        ),
+        (f"Caddy is not tuned: {reason}" for reason, applies in skip_reasons.items() if applies),
         with_http_port(running_service, "Caddy", [a[1:] for a in addresses], ("caddy",)),
     )
 
@@ -218,7 +214,7 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
         for line in proxy[1:]
     }
     flat_config = replace(config, directives=tuple(lines_by_position.values()))
-    option_places = [_find_option_place(config, proxy) for proxy in proxies]
+    places = [_find_option_place(config, proxy) for proxy in proxies]
     tunables = [
         Tunable(
             option.name,
@@ -227,7 +223,7 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
             # The load-balancing policy is not an option of the transport.
             insertion=DirectiveInsertion(
                 option.stock,
-                [place[0] for place in option_places if option.name != "lb_policy"],
+                [place[0] for place in places if option.name != "lb_policy"],
                 # Without `keepalive`, Caddy 2.6 uses no timeout if the size of the pool is set.
                 ("\n\t\t\tkeepalive 2m" if option.name == POOL else "") + f"\n\t\t\t{option.name} ",
             ),
@@ -235,31 +231,19 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
         )
         for option in PROXY_OPTIONS
     ]
-    adoption_result = map_directives(flat_config, tunables, accepts)
-    added_values = {
-        name: v for name, v in adoption_result.values.items() if not flat_config.find_all(name)
-    }
-    change_condition = " or ".join(
-        f"{name} != {format_literal(value)}" for name, value in added_values.items()
-    )
+    result = map_directives(flat_config, tunables, accepts)
+    added_values = {n: v for n, v in result.values.items() if not flat_config.find_all(n)}
+    condition = " or ".join(f"{n} != {format_literal(v)}" for n, v in added_values.items())
     opening_edits, closing_edits = (
         [
             insert_expression(
-                [position] if change_condition and text else (),
-                format_literal(text),
-                change_condition,
+                [position] if condition and text else (), format_literal(text), condition
             )
             for position, text in side
         ]
-        for side in (
-            [place[:2] for place in option_places],
-            [place[::2] for place in option_places],
-        )
+        for side in ([place[:2] for place in places], [place[::2] for place in places])
     )
-    return replace(
-        adoption_result,
-        edits=(*chain(*opening_edits), *adoption_result.edits, *chain(*closing_edits)),
-    )
+    return replace(result, edits=(*chain(*opening_edits), *result.edits, *chain(*closing_edits)))
 
 
 def _find_option_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:

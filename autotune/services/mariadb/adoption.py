@@ -122,35 +122,24 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             service.config.find_last_word("query_cache_type").lower() in ("1", "on")
         ),
     }
-    skip_reasons = {
-        parameter_name: f"`{option}` sets it under another name: write `{parameter_name} = …` to tune it"
-        for parameter_name, option in _find_aliases(service.config)
+    reasons = {
+        name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
+        for name, option in _find_aliases(service.config)
     }
     unit = service.unit or _UNIT_NAME
     for option in expand_command(service.host.tree, unit):
         option_name = (
             option.partition("=")[0].replace("-", "_").removeprefix("__").removeprefix("loose_")
         )
-        for parameter_name in (
-            option_name,
-            *(parameter_name for parameter_name, _ in _match_alias(option_name)),
-        ):
-            skip_reasons[parameter_name] = (
-                f"the command of {unit} sets `{option.partition('=')[0]}`"
-            )
+        for name in (option_name, *(name for name, _ in _match_alias(option_name))):
+            reasons[name] = f"the command of {unit} sets `{option.partition('=')[0]}`"
     for parameter in PARAMETERS:
-        parameter_name, notation = parameter.name, _select_notation(parameter)
-        default = computed_defaults.get(parameter_name, parameter.stock)
+        name, notation = parameter.name, _select_notation(parameter)
+        default = computed_defaults.get(name, parameter.stock)
         insertion = DirectiveInsertion(
-            default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{parameter_name} = "
+            default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
         )
-        yield Tunable(
-            parameter_name,
-            parameter_name,
-            notation,
-            insertion=insertion,
-            skip_reason=skip_reasons.get(parameter_name, ""),
-        )
+        yield Tunable(name, name, notation, insertion=insertion, skip_reason=reasons.get(name, ""))
 
 
 def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
