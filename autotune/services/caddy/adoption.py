@@ -233,13 +233,11 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
     ]
     result = map_directives(flat_config, tunables, accepts)
     added_values = {n: v for n, v in result.values.items() if not flat_config.find_all(n)}
-    condition = " or ".join(f"{n} != {format_literal(v)}" for n, v in added_values.items())
+    changed = " or ".join(f"{n} != {format_literal(v)}" for n, v in added_values.items())
     opening_edits, closing_edits = (
         [
-            insert_expression(
-                [position] if condition and text else (), format_literal(text), condition
-            )
-            for position, text in side
+            insert_expression([place] if changed and text else (), format_literal(text), changed)
+            for place, text in side
         ]
         for side in ([place[:2] for place in places], [place[::2] for place in places])
     )
