@@ -172,7 +172,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config, host = service.config, service.host
     limit_reason = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
-    for section_name, parameter_name, directive, notation, default in (
+    for section, parameter_name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
         ("global", "maxconn", "maxconn", NUMBER, None),
         ("global", "tune_bufsize", "tune.bufsize", NUMBER, 16384),
@@ -190,12 +190,11 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         *_list_timeouts(config),
     ):
         skip_reason = limit_reason if parameter_name == "maxconn" else ""
-        blocks = ("global",) if section_name == "global" else PROXY_SECTIONS
+        blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
-        line_text = f"\n    {written_name}"
-        line_ends = find_line_end(config, section_name, must_be_only=True)
-        text_before = line_text if notation is FLAG else f"{line_text} "
-        insertion = None if default is None else DirectiveInsertion(default, line_ends, text_before)
+        line, ends = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
+        text_before = line if notation is FLAG else f"{line} "
+        insertion = None if default is None else DirectiveInsertion(default, ends, text_before)
         yield Tunable(
             parameter_name,
             directive,

@@ -43,21 +43,14 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest check interval in seconds, multiplied by the largest required number of
     successful checks; 0 without health checks.
     """
-    check_intervals = [DEFAULT_INTERVAL_SECONDS]
-    required_successes = [DEFAULT_RISE]
-    has_checks = False
+    intervals, success_counts, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
         files_text = b"\n".join(files.values()).decode(errors="replace")
         for directive in parse_directives(files_text):
-            directive_name = directive.name.text
-            argument_texts = [word.text for word in directive.arguments]
-            has_checks |= directive_name in SERVER_DIRECTIVES and "check" in argument_texts
-            if directive_name == "server inter":
-                check_intervals.append(float(MILLISECONDS.parse(argument_texts[0]) or 0) / 1000)
-            elif directive_name == "server rise" and is_uint(argument_texts[0]):
-                required_successes.append(int(argument_texts[0]))
-    return (
-        min(max(check_intervals) * max(required_successes), MAX_RECOVERY_SECONDS)
-        if has_checks
-        else 0.0
-    )
+            name, words = directive.name.text, [word.text for word in directive.arguments]
+            has_checks |= name in SERVER_DIRECTIVES and "check" in words
+            if name == "server inter":
+                intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
+            elif name == "server rise" and is_uint(words[0]):
+                success_counts.append(int(words[0]))
+    return min(max(intervals) * max(success_counts), MAX_RECOVERY_SECONDS) if has_checks else 0.0

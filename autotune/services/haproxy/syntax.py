@@ -44,18 +44,17 @@ def parse_directives(file_text: str) -> tuple[Directive, ...]:
         if token["word"]:
             line_words.append(Word(token["word"], position))
         elif line_words and not token["space"]:
-            name_word, argument_words = line_words[0], line_words[1:]
-            if name_word.text in SECTION_NAMES:
+            name, rest = line_words[0], line_words[1:]
+            if name.text in SECTION_NAMES:
                 enclosing_section = ()
-            elif name_word.text in _TWO_WORD_DIRECTIVES and argument_words:
-                name_word = Word(f"{name_word.text} {argument_words[0].text}", name_word.start)
-                argument_words = argument_words[1:]
-            directives.append(Directive(name_word, tuple(argument_words), enclosing_section))
-            option_owner = _OPTION_OWNERS.get(name_word.text)
-            for option, value in pairwise(argument_words) if option_owner else ():
+            elif name.text in _TWO_WORD_DIRECTIVES and rest:
+                name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
+            directives.append(Directive(name, tuple(rest), enclosing_section))
+            option_owner = _OPTION_OWNERS.get(name.text)
+            for option, value in pairwise(rest) if option_owner else ():
                 full_name = Word(f"{option_owner} {option.text}", option.start)
                 directives.append(Directive(full_name, (value,), enclosing_section))
-            if name_word.text in SECTION_NAMES:
+            if name.text in SECTION_NAMES:
                 enclosing_section = (tuple(word.text for word in line_words),)
             line_words = []
         position = token.end()

@@ -144,9 +144,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     unloaded_prefixes = () if is_loaded else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = get_directive_name(parameter), _select_notation(parameter)
-        stock_value = _find_stock(parameter, own_file, file_values)
-        file_value = file_values.get(name)
-        default = stock_value if file_value is None else parse_value(parameter, file_value)
+        stock, file_value = _find_stock(parameter, own_file, file_values), file_values.get(name)
+        default = stock if file_value is None else parse_value(parameter, file_value)
         reasons = (
             unread_reason,
             "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",

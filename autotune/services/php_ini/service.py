@@ -193,10 +193,9 @@ def build_status_command(placement: Placement) -> Argv:
     """Return the command that prints effective directives and counters, with one name and value per
     line.
     """
-    php_program = placement.programs.get("php", "php")
-    curl_program = placement.programs.get("curl", "curl")
+    php, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
     if "php-fpm" not in placement.programs:
-        return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl_program, str(placement.listen))
+        return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
     scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
     return (
         "sh",
@@ -205,7 +204,7 @@ def build_status_command(placement: Placement) -> Argv:
         "sh",
         _STATUS_SCRIPT,
         _FASTCGI_CLIENT_SCRIPT,
-        php_program,
+        php,
         f"{scheme}://{placement.socket_name}",
     )
 

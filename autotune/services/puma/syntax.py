@@ -163,39 +163,34 @@ def _split_statements(code: str) -> Iterator[str]:
 
 
 def _parse_statement(
-    statement: re.Match[str], start: int, enclosing_blocks: tuple[tuple[str, ...], ...]
+    statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
     name_word = Word(statement["name"], start + statement.start("name"))
-    argument_text, argument_start = statement["rest"], start + statement.start("rest")
-    if condition_match := _CONDITION_PATTERN.search(f" {argument_text}"):
-        argument_text = argument_text[: max(condition_match.start() - 1, 0)]
-        enclosing_blocks = (*enclosing_blocks, ("if",))
+    rest, argument_start = statement["rest"], start + statement.start("rest")
+    if condition_match := _CONDITION_PATTERN.search(f" {rest}"):
+        rest, within = rest[: max(condition_match.start() - 1, 0)], (*within, ("if",))
     if statement["sign"]:
         yield Directive(
             Word(f"{name_word.text}=", name_word.start),
-            (strip_word(argument_text, argument_start),),
-            enclosing_blocks,
+            (strip_word(rest, argument_start),),
+            within,
         )
         return
-    argument_words = (
-        [] if argument_text.endswith(",") else [*_split_arguments(argument_text, argument_start)]
-    )
+    argument_words = [] if rest.endswith(",") else [*_split_arguments(rest, argument_start)]
     if name_word.text == "threads":
         parameters = ("min_threads", "max_threads")
         for parameter, word in zip(
             parameters, (*argument_words, *argument_words)[:2], strict=False
         ):
-            yield Directive(Word(parameter, name_word.start), (word,), enclosing_blocks)
+            yield Directive(Word(parameter, name_word.start), (word,), within)
     elif (
         name_word.text == "bind"
         and argument_words
         and (match := _BACKLOG_PATTERN.search(argument_words[0].text))
     ):
         backlog = Word(match[1], argument_words[0].start + match.start(1))
-        yield Directive(Word("backlog", name_word.start), (backlog,), enclosing_blocks)
-    yield Directive(
-        name_word, tuple(argument_words) or (Word("", name_word.end),), enclosing_blocks
-    )
+        yield Directive(Word("backlog", name_word.start), (backlog,), within)
+    yield Directive(name_word, tuple(argument_words) or (Word("", name_word.end),), within)
 
 
 def _split_arguments(argument_text: str, start: int) -> Iterator[Word]:
