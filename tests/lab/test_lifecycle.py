@@ -228,7 +228,7 @@ STEPS = {
     ),
     "down": (
         "cgroups._kill_group", "cgroups._remove_group", "cgroups.remove_groups", "network._remove_link",
-        "network.remove_links", "lifecycle._delete_directory", "lifecycle._remove_lab",
+        "network.remove_links", "lifecycle._delete_path", "lifecycle._remove_lab",
     ),
 }  # fmt: skip
 
