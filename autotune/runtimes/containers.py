@@ -418,9 +418,9 @@ def _build_stage_command(path: str, content: bytes) -> Command:
 def _build_unit_name(target: Target, tier: str) -> str:
     project = target.project
     assert project is not None
-    owner = f"{project.engine}@{project.account}" if project.account else project.engine
+    engine_account = f"{project.engine}@{project.account}" if project.account else project.engine
     compose_files, container_name = ",".join(project.files), target.tiers[tier].container or tier
-    return f"{owner}:{project.name}:{compose_files}:{container_name}"
+    return f"{engine_account}:{project.name}:{compose_files}:{container_name}"
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:

@@ -48,9 +48,9 @@ class RunningHost:
     listeners: tuple[Listener, ...] = ()
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
-    def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return a copy of this host whose files are those in ``tree``."""
-        return replace(self, tree=tree)
+    def with_tree(self, file_tree: FileTree) -> RunningHost:
+        """Return a copy of this host whose files are those in ``file_tree``."""
+        return replace(self, tree=file_tree)
 
     def is_active(self, unit: str) -> bool:
         return self.units.get(unit) == "active"
@@ -232,13 +232,14 @@ class Adoption:
     list_tunables: TunablesFunction = lambda _: ()
     explain_hidden: Callable[[Config], HiddenReason] = explain_unread
 
-    def adopt(self, running_service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+    def adopt(self, running_service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
         """Return the tunable parameters of a running service, their current values, and edits of
         its files.
         """
         hidden_reason = self.explain_hidden(running_service.config)
         adoption_result = self._tune_parameters(
-            running_service, lambda name, value: not hidden_reason(name) and accepts(name, value)
+            running_service,
+            lambda name, value: not hidden_reason(name) and accepts_value(name, value),
         )
         hidden_reasons = {name: hidden_reason(name) for name in adoption_result.skipped}
         adoption_result.skipped.update(
@@ -247,11 +248,13 @@ class Adoption:
         return adoption_result
 
     def _tune_parameters(
-        self, running_service: RunningService, accepts: ValueCheck
+        self, running_service: RunningService, accepts_value: ValueCheck
     ) -> AdoptionResult:
         if self.tune_parameters is not None:
-            return self.tune_parameters(running_service, accepts)
-        return map_directives(running_service.config, self.list_tunables(running_service), accepts)
+            return self.tune_parameters(running_service, accepts_value)
+        return map_directives(
+            running_service.config, self.list_tunables(running_service), accepts_value
+        )
 
 
 def with_http_port(

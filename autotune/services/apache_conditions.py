@@ -48,12 +48,12 @@ class ConditionReader:
 
     def __init__(
         self,
-        tree: FileTree,
+        file_tree: FileTree,
         server_root: str,
         environment: Mapping[str, str],
         defined_variables: Mapping[str, str],
     ) -> None:
-        self._tree, self._root, self._environment = tree, server_root, environment
+        self._tree, self._root, self._environment = file_tree, server_root, environment
         self._defined = dict(defined_variables)
         self._modules = set(BUILT_IN_MODULES)
         self._results: list[bool | None] = []  # result of the last condition at each nesting level

@@ -101,25 +101,28 @@ def _strip_brackets(file_text: str, words: list[Word]) -> list[Word]:
     return inner_words
 
 
-def read_host_config(tree: FileTree, main_file: str, command: Sequence[str] = ()) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str, command: Sequence[str] = ()) -> Config:
     """Return the directives that take effect, given the loaded modules and defined variables.
 
     ``command`` contains the words of the command line that starts Apache.
     """
-    root_match = _SERVER_ROOT_PATTERN.search(tree.read_text_or_empty(main_file))
+    root_match = _SERVER_ROOT_PATTERN.search(file_tree.read_text_or_empty(main_file))
     server_root = [root_match[1] if root_match else "", *find_option_values(command, "-d")][-1]
     environment = {
         name: value.strip("\"'")
         for name, value in _EXPORT_PATTERN.findall(
-            tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
+            file_tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
         )
     }
     start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(
-        tree, server_root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(start_options), "")
+        file_tree,
+        server_root,
+        environment,
+        dict.fromkeys(_DEFINE_PATTERN.findall(start_options), ""),
     )
     config = read_config(
-        tree, main_file, parse_directives, reader.parse_include, applies=reader.applies
+        file_tree, main_file, parse_directives, reader.parse_include, applies=reader.applies
     )
     uncertain_reasons = dict(reader.uncertain)
     if _DIRECTIVE_OPTION_PATTERN.search(start_options):
@@ -134,12 +137,14 @@ def _flatten_conditions(config: Config) -> Config:
     sections.
     """
 
-    def strip_conditions(placed: PlacedDirective) -> PlacedDirective:
-        blocks = placed.directive.blocks
+    def strip_conditions(placed_directive: PlacedDirective) -> PlacedDirective:
+        blocks = placed_directive.directive.blocks
         outer_blocks = tuple(
             block for block in blocks if block[0].lower() not in CONDITIONAL_SECTIONS
         )
-        return replace(placed, directive=replace(placed.directive, blocks=outer_blocks))
+        return replace(
+            placed_directive, directive=replace(placed_directive.directive, blocks=outer_blocks)
+        )
 
     return replace(config, directives=tuple(map(strip_conditions, config.directives)))
 
@@ -199,18 +204,20 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield each HTTP address on which Apache listens, and whether the address uses TLS."""
     encrypted_hosts = {
         word.rpartition(":")[2]
-        for placed in config.find_all("SSLEngine")
-        for block in placed.directive.blocks
+        for placed_directive in config.find_all("SSLEngine")
+        for block in placed_directive.directive.blocks
         if block[0].lower() == "virtualhost"
-        and placed.words[:1]
-        and placed.words[0].lower() == "on"
+        and placed_directive.words[:1]
+        and placed_directive.words[0].lower() == "on"
         for word in block[1:]
     }
-    for placed in config.find_all("Listen"):
-        address = (placed.words or ("",))[0].strip("\"'")
+    for placed_directive in config.find_all("Listen"):
+        address = (placed_directive.words or ("",))[0].strip("\"'")
         port = address.rpartition(":")[2]
-        protocol = placed.words[1].lower() if placed.words[1:] else ""
-        section_texts = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
+        protocol = placed_directive.words[1].lower() if placed_directive.words[1:] else ""
+        section_texts = (
+            " ".join(block).lower() for block in placed_directive.directive.blocks if block[1:]
+        )
         is_encrypted = any("ssl" in section for section in section_texts) or port in {
             "443",
             *encrypted_hosts,

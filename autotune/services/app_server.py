@@ -53,7 +53,7 @@ my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET-
 print $socket $request || '';
 print while defined($_ = <$socket>)
 """
-Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
+ServerCandidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
 # Where a parameter is set: a number in a file or in the environment, a directive, or the reason why the
 # parameter is not tuned.
 ParameterLocation = Word | EnvironmentSetting | Tunable | str
@@ -193,7 +193,7 @@ def build_diagnosis(
 
 def build_adoption(
     service: type[Service],
-    list_candidates: Callable[[RunningHost], Iterable[Candidate | str]],
+    list_candidates: Callable[[RunningHost], Iterable[ServerCandidate | str]],
     tune_function: TuneFunction | None = None,
     *,
     list_tunables: TunablesFunction = lambda _: (),
@@ -230,7 +230,7 @@ def match_sockets(host: RunningHost, socket_pattern: str) -> list[str]:
 
 
 def _find_running(
-    host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
+    host: RunningHost, service: type[Service], candidates: Iterable[ServerCandidate | str]
 ) -> Iterator[RunningService | str]:
     """Yield the ``candidates`` that are listening, and the reasons why other servers are not tuned.
     Only the first server on a Unix socket is tuned.
@@ -271,7 +271,7 @@ def tune_parameters(
     config: Config,
     environment: UnitEnvironment,
     location_by_parameter: Mapping[str, ParameterLocation],
-    accepts: ValueCheck,
+    accepts_value: ValueCheck,
 ) -> AdoptionResult:
     """Return edits that tune every parameter at its location. If one number sets several
     parameters, only the first of them is tuned.
@@ -301,12 +301,12 @@ def tune_parameters(
             single_config = replace(config, directives=(directive,))
             adoption_results.append(
                 map_directives(
-                    single_config, [Tunable(parameter_name, parameter_name, NUMBER)], accepts
+                    single_config, [Tunable(parameter_name, parameter_name, NUMBER)], accepts_value
                 )
             )
         else:
-            adoption_results.append(map_directives(config, [location], accepts))
+            adoption_results.append(map_directives(config, [location], accepts_value))
     return merge_results(
         *adoption_results,
-        unit_environment.tune_variables(environment, environment_settings, accepts),
+        unit_environment.tune_variables(environment, environment_settings, accepts_value),
     )

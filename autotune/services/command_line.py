@@ -28,12 +28,12 @@ _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
-Words = tuple[Word, ...]
-OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command line
+CommandWords = tuple[Word, ...]
+OptionParser = Callable[[CommandWords], Iterable[Directive]]  # parses the words of a command line
 
 
 def parse_options(
-    words: Words,
+    command_words: CommandWords,
     programs: Collection[str],
     long_names: Mapping[str, str],
     flag_options: Collection[str],
@@ -44,7 +44,7 @@ def parse_options(
     Commands of other programs yield no directives. ``flag_options`` are options without a value.
     Like the program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
-    remaining_words = iter(words)
+    remaining_words = iter(command_words)
     for word in remaining_words:
         if basename(word.text.lstrip("-@:+!")) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
@@ -91,21 +91,21 @@ def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
     return basename(first_word.lstrip("-@:+!")) in _SHELLS and any(map(program.search, other_words))
 
 
-def read_unit_command(tree: FileTree, unit: str, option_parser: OptionParser) -> Config:
+def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParser) -> Config:
     """Return a configuration with a unit's effective command, its options, and the drop-in that
     tuning may add.
     """
     drop_in_path = unit_files.get_drop_in_path(unit)
-    if (exec_start := unit_files.find_exec_start(tree, unit)) is None:
+    if (exec_start := unit_files.find_exec_start(file_tree, unit)) is None:
         return Config(drop_in_path)
     command_file, command = exec_start
     directives = (command, *option_parser(command.arguments))
-    unreadable_links = unit_files.find_unreadable_links(tree, unit)
+    unreadable_links = unit_files.find_unreadable_links(file_tree, unit)
     return Config(
         command_file,
-        {drop_in_path: "", command_file: tree.read_text(command_file)},
+        {drop_in_path: "", command_file: file_tree.read_text(command_file)},
         tuple(PlacedDirective(command_file, directive) for directive in directives),
-        {link: tree.explain_missing(link) for link in unreadable_links},
+        {link: file_tree.explain_missing(link) for link in unreadable_links},
     )
 
 
@@ -115,13 +115,13 @@ def find_command_end(config: Config) -> list[FilePosition]:
 
 
 def tune_options(
-    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in_path: str
+    config: Config, tunables: Iterable[Tunable], accepts_value: ValueCheck, drop_in_path: str
 ) -> AdoptionResult:
     """Return edits that tune each option in the command, or append a missing option.
 
     A unit from a package is not changed; a drop-in repeats its command.
     """
-    adoption_result = map_directives(config, tunables, accepts)
+    adoption_result = map_directives(config, tunables, accepts_value)
     if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
@@ -143,12 +143,12 @@ def tune_options(
 def parse_exec_start(unit_text: str) -> Argv:
     """Return the words of the command line in a unit's ``ExecStart``."""
     exec_start = unit_files.parse_exec_start(unit_text)
-    words = (
+    command_words = (
         [word for argument in exec_start.arguments for word in shlex.split(argument.text)]
         if exec_start
         else []
     )
-    return tuple(word.replace("%%", "%") for word in words)
+    return tuple(word.replace("%%", "%") for word in command_words)
 
 
 def unquote_word(word: Word) -> Word:

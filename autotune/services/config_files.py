@@ -98,8 +98,8 @@ class FileTree:
                 f"{link_text} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
                 f" because accounts other than root can write to {resolved_path.shared_directory}"
             )
-        target = resolved_path.target
-        return f"{link_text} is a link to {target}, which is missing or not a small text file"
+        link_target = resolved_path.target
+        return f"{link_text} is a link to {link_target}, which is missing or not a small text file"
 
     def find_broken_links(self, path_pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
@@ -451,7 +451,7 @@ DirectiveFilter = Callable[[Directive], bool]
 
 
 def read_config(
-    tree: FileTree,
+    file_tree: FileTree,
     main_file: str,
     parse_directives: DirectiveParser,
     find_include: IncludeParser = lambda _: None,
@@ -466,19 +466,19 @@ def read_config(
     directory of the including file. Directives and includes for which ``applies`` returns false are
     ignored.
     """
-    if tree.resolve(main_file) not in tree.files:
-        return Config(main_file, unread_files={main_file: tree.explain_missing(main_file)})
+    if file_tree.resolve(main_file) not in file_tree.files:
+        return Config(main_file, unread_files={main_file: file_tree.explain_missing(main_file)})
     reader = _ConfigReader(
-        tree,
+        file_tree,
         main_file,
         parse_directives,
         find_include,
         applies,
         relative_to_includer=relative_to_includer,
     )
-    directives = tuple(reader.read(tree.resolve(main_file), (), 0))
+    directives = tuple(reader.read(file_tree.resolve(main_file), (), 0))
     return Config(
-        tree.resolve(main_file),
+        file_tree.resolve(main_file),
         reader.texts,
         directives,
         reader.unread,
@@ -491,7 +491,7 @@ class _ConfigReader:
 
     def __init__(
         self,
-        tree: FileTree,
+        file_tree: FileTree,
         main_file: str,
         parse_directives: DirectiveParser,
         find_include: IncludeParser,
@@ -499,7 +499,7 @@ class _ConfigReader:
         *,
         relative_to_includer: bool,
     ) -> None:
-        self._tree, self._main, self._parse = tree, main_file, parse_directives
+        self._tree, self._main, self._parse = file_tree, main_file, parse_directives
         self._find_include, self._applies = find_include, applies
         self._relative_to_includer = relative_to_includer
         self._followed = count()
@@ -547,14 +547,17 @@ class _ConfigReader:
     def _read_include(
         self, pattern: str, path: str, directive: Directive, depth: int
     ) -> Iterator[PlacedDirective]:
-        tree = self._tree
+        file_tree = self._tree
         include_pattern = join(dirname(path if self._relative_to_includer else self._main), pattern)
-        matching_paths = tree.glob(include_pattern)
+        matching_paths = file_tree.glob(include_pattern)
         missing_reasons = {
-            unread_path: tree.explain_missing(unread_path)
-            for unread_path in tree.find_broken_links(include_pattern)
+            unread_path: file_tree.explain_missing(unread_path)
+            for unread_path in file_tree.find_broken_links(include_pattern)
         }
-        for unread_path, reason in {**missing_reasons, **tree.find_unread(include_pattern)}.items():
+        for unread_path, reason in {
+            **missing_reasons,
+            **file_tree.find_unread(include_pattern),
+        }.items():
             self._add_unread(unread_path, reason, directive.blocks)
         is_optional = "*" in include_pattern or directive.name.text.lower() in _OPTIONAL_INCLUDES
         if not matching_paths and not is_optional and include_pattern not in self.unread:

@@ -271,8 +271,10 @@ def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Direc
         if parameter.section:
             for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", file_text):
                 yield Directive(Word(parameter.section, header.end()))
-        for placed in _find_directives(file_text, parameter) if parameter.directive else ():
-            yield from _parse_literals(file_text, parameter.directive or "", placed)
+        for placed_directive in (
+            _find_directives(file_text, parameter) if parameter.directive else ()
+        ):
+            yield from _parse_literals(file_text, parameter.directive or "", placed_directive)
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
@@ -289,11 +291,13 @@ def _get_literal_prefix(word: str) -> str:
     return "" if literal == "*" else literal
 
 
-def _parse_literals(file_text: str, directive: str, placed: Directive) -> Iterator[Directive]:
+def _parse_literals(
+    file_text: str, directive: str, placed_directive: Directive
+) -> Iterator[Directive]:
     """Yield each literal word of a directive at its position, then the directive's value with its
     unit.
     """
-    value, name_word = placed.arguments[0], Word("", placed.name.start)
+    value, name_word = placed_directive.arguments[0], Word("", placed_directive.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
         literal_position = file_text.find(literal, name_word.end, value.start)
         if literal_position >= 0:
@@ -364,7 +368,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
 
 
 def _tune_parameters(
-    spec: ServiceSpec, running: RunningService, accepts: ValueCheck
+    spec: ServiceSpec, running: RunningService, accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return edits that replace existing values, add lines and add files."""
     host, config = running.host, running.config
@@ -384,8 +388,8 @@ def _tune_parameters(
         if path not in new_files
     ]
     return merge_results(
-        map_directives(config, tunables, accepts),
-        *(_adopt_new_file(path, text, spec, accepts) for path, text in new_files.items()),
+        map_directives(config, tunables, accepts_value),
+        *(_adopt_new_file(path, text, spec, accepts_value) for path, text in new_files.items()),
     )
 
 
@@ -421,7 +425,9 @@ def _find_insertion(file_text: str, parameter: ServiceParameter) -> int | None:
     return section_range[0] if section_range else None
 
 
-def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
+def _adopt_new_file(
+    path: str, text: str, spec: ServiceSpec, accepts_value: ValueCheck
+) -> AdoptionResult:
     """Return the adoption of a file that does not exist on the host, with the parameters in its
     template.
     """
@@ -433,7 +439,7 @@ def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck
     if skip_reasons := {
         name: "its default is not a valid value on this host"
         for name in default_values
-        if not accepts(name, default_values[name])
+        if not accepts_value(name, default_values[name])
     }:
         return AdoptionResult(skipped=skip_reasons)
     return add_new_file(path, text, default_values)

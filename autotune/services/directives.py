@@ -48,10 +48,10 @@ class Notation:
         """
         digits = _DIGITS_PATTERN.match(written_text)
         # The value 0 may lack a unit, but other numbers need a unit.
-        is_bare = value != 0 or self.build_expression(variable) == variable
+        needs_no_unit = value != 0 or self.build_expression(variable) == variable
         if (
             digits
-            and is_bare
+            and needs_no_unit
             and digits[0] == str(value)
             and written_text[digits.end() :] in _REUSABLE_SUFFIXES
         ):
@@ -173,10 +173,10 @@ class Edit:
     text: str
 
     @classmethod
-    def replace_value(cls, placed: PlacedDirective, text: str) -> Edit:
+    def replace_value(cls, placed_directive: PlacedDirective, text: str) -> Edit:
         """Return an edit that replaces a directive's value with ``text``."""
-        word = placed.directive.arguments[0]
-        return cls(placed.path, word.start, word.end, text)
+        word = placed_directive.directive.arguments[0]
+        return cls(placed_directive.path, word.start, word.end, text)
 
     @classmethod
     def insert_text(cls, position: FilePosition, text: str) -> Edit:
@@ -234,7 +234,7 @@ class AdoptionResult:
 
 
 def map_directives(
-    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck
+    config: Config, tunables: Iterable[Tunable], accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
@@ -243,7 +243,7 @@ def map_directives(
     """
     adoption_result = AdoptionResult()
     for tunable in tunables:
-        tunable_result = _map_directive(config, tunable, accepts, adoption_result.values)
+        tunable_result = _map_directive(config, tunable, accepts_value, adoption_result.values)
         extra_edits = tuple(
             edit
             for value in tunable_result.values.values()
@@ -256,7 +256,7 @@ def map_directives(
 
 
 def _map_directive(
-    config: Config, tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
+    config: Config, tunable: Tunable, accepts_value: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
     if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
         return AdoptionResult(skipped={tunable.parameter: reason})
@@ -274,9 +274,9 @@ def _map_directive(
         return _map_present(
             tunable,
             outermost_directives[-1:] if tunable.last_wins else outermost_directives,
-            accepts,
+            accepts_value,
         )
-    return _map_absent(tunable, accepts, adopted_values)
+    return _map_absent(tunable, accepts_value, adopted_values)
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
@@ -289,7 +289,7 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, occurrences: list[PlacedDirective], accepts: ValueCheck
+    tunable: Tunable, occurrences: list[PlacedDirective], accepts_value: ValueCheck
 ) -> AdoptionResult:
     parameter_name = tunable.parameter
     distinct_values = {
@@ -301,7 +301,7 @@ def _map_present(
             skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
         )
     value = distinct_values.pop()
-    if value is None or not accepts(parameter_name, value):
+    if value is None or not accepts_value(parameter_name, value):
         written_value = " ".join(occurrences[0].words[:1])
         catalogue_note = "" if value is None else ": the catalogue allows other values"
         reason = (
@@ -322,18 +322,18 @@ def _parse_quoted_value(notation: Notation, written_text: str) -> Value | None:
     return notation.parse(written_text[1:-1]) if value is None and is_quoted else value
 
 
-def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
-    word, notation = placed.directive.arguments[0], tunable.notation
+def _replace_value(tunable: Tunable, placed_directive: PlacedDirective, value: Value) -> Edit:
+    word, notation = placed_directive.directive.arguments[0], tunable.notation
     inside_quotes = notation.parse(word.text) is None
     written_text, start = (
         (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
     )
     length, template_text = notation.build_replacement(tunable.parameter, written_text, value)
-    return Edit(placed.path, start, start + length, template_text)
+    return Edit(placed_directive.path, start, start + length, template_text)
 
 
 def _map_absent(
-    tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
+    tunable: Tunable, accepts_value: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
     insertion, parameter_name = tunable.insertion, tunable.parameter
     if insertion is None or not insertion.positions:
@@ -343,7 +343,7 @@ def _map_absent(
         return AdoptionResult(
             skipped={parameter_name: f"it depends on `{other_name}`, which is not tuned"}
         )
-    if not accepts(parameter_name, insertion.default):
+    if not accepts_value(parameter_name, insertion.default):
         reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
         return AdoptionResult(skipped={parameter_name: reason})
     end_literal = insertion.text_after and format_literal(insertion.text_after)
@@ -417,8 +417,8 @@ def _escape_text(literal_text: str) -> str:
 
 def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
     """Return the position after the opening brace of the first block with this name."""
-    for placed in config.find_all(block_name):
-        file_path, name_end = placed.end_position
+    for placed_directive in config.find_all(block_name):
+        file_path, name_end = placed_directive.end_position
         brace_position = config.texts[file_path].find("{", name_end)
         if brace_position >= 0 and not config.texts[file_path][name_end:brace_position].strip():
             return [(file_path, brace_position + 1)]

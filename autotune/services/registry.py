@@ -246,7 +246,7 @@ def extend_catalogue(specs: Mapping[str, ServiceSpec]) -> Catalogue:
     """Return the shipped catalogue, extended by the services in ``specs`` whose names no shipped
     service uses.
     """
-    return _extend_catalogue(_Specs(specs)) if specs else SHIPPED
+    return _extend_catalogue(_CacheableSpecs(specs)) if specs else SHIPPED
 
 
 def catalogue_of(target: Target) -> Catalogue:
@@ -254,21 +254,21 @@ def catalogue_of(target: Target) -> Catalogue:
     return extend_catalogue(target.services)
 
 
-class _Specs:
+class _CacheableSpecs:
     """Declared services as a hashable cache key. Specs with equal text declare equal services."""
 
     def __init__(self, specs: Mapping[str, ServiceSpec]) -> None:
         self.specs, self._text = specs, repr(specs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Specs) and self._text == other._text
+        return isinstance(other, _CacheableSpecs) and self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)
 
 
 @lru_cache(maxsize=8)
-def _extend_catalogue(specs: _Specs) -> Catalogue:
+def _extend_catalogue(specs: _CacheableSpecs) -> Catalogue:
     declared_services = (
         declared.build_service(name, spec)
         for name, spec in specs.specs.items()

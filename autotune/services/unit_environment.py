@@ -98,11 +98,13 @@ class EnvironmentSetting:
     option: str = ""
 
 
-def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
+def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
     """Return the environment of a unit, including its drop-ins. `EnvironmentFile=` overrides
     `Environment=`.
     """
-    unit_texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
+    unit_texts = {
+        path: file_tree.read_text(path) for path in unit_files.list_unit_files(file_tree, unit)
+    }
     variables: dict[str, UnitVariable] = {}
     environment_paths: list[str] = []
     for path, unit_text in unit_texts.items():
@@ -121,25 +123,25 @@ def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
                     else []
                 )
     for path in environment_paths:
-        file_text = tree.read_text_or_empty(path)
+        file_text = file_tree.read_text_or_empty(path)
         variables |= {
             line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
             for line in _LINE_PATTERN.finditer(file_text)
         }
     unread_paths = (
-        *(path for path in environment_paths if tree.resolve(path) not in tree.files),
-        *unit_files.find_unreadable_links(tree, unit),
+        *(path for path in environment_paths if file_tree.resolve(path) not in file_tree.files),
+        *unit_files.find_unreadable_links(file_tree, unit),
     )
     return UnitEnvironment(unit, unit_texts, variables, unread_paths)
 
 
-def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
+def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return the words of a unit's command with variables expanded; empty if the command was not
     read.
     """
-    exec_start = unit_files.find_exec_start(tree, unit)
+    exec_start = unit_files.find_exec_start(file_tree, unit)
     arguments_text = " ".join(word.text for word in exec_start[1].arguments) if exec_start else ""
-    environment = read_environment(tree, unit)
+    environment = read_environment(file_tree, unit)
     expanded_text = _VARIABLE_PATTERN.sub(
         lambda name: environment.get_value(name[1]), arguments_text
     )
@@ -181,7 +183,7 @@ def build_config(environment: UnitEnvironment, main_file: str) -> Config:
 
 
 def tune_variables(
-    environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
+    environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return edits that tune variables in the host's own unit files, or else in a drop-in."""
     results: list[AdoptionResult] = []
@@ -191,7 +193,7 @@ def tune_variables(
         sorted_settings, key=lambda setting: setting.variable
     ):
         adoption_result, replacements = _build_replacements(
-            environment, variable_name, [*variable_settings], accepts
+            environment, variable_name, [*variable_settings], accepts_value
         )
         variable = environment.variables.get(variable_name)
         if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
@@ -229,7 +231,7 @@ def _build_replacements(
     environment: UnitEnvironment,
     variable_name: str,
     settings: list[EnvironmentSetting],
-    accepts: ValueCheck,
+    accepts_value: ValueCheck,
 ) -> tuple[AdoptionResult, _Replacements]:
     """Return the adoption result of a variable's settings, and the replacements in the variable's
     value.
@@ -239,7 +241,7 @@ def _build_replacements(
         value, replacement = _build_replacement(environment, setting)
         if reason := _find_skip_reason(environment, setting, value):
             adoption_result.skipped[setting.parameter] = reason
-        elif value is None or not accepts(setting.parameter, value):
+        elif value is None or not accepts_value(setting.parameter, value):
             adoption_result.skipped[setting.parameter] = (
                 f"`{variable_name}` has no valid baseline value"
             )

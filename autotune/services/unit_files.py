@@ -105,8 +105,8 @@ def _list_unit_names(unit: str) -> tuple[str, ...]:
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
-    stem, _, suffix = unit.rpartition(".")
-    stem_parts = stem.partition("@")[0].split("-")
+    unit_stem, _, suffix = unit.rpartition(".")
+    stem_parts = unit_stem.partition("@")[0].split("-")
     prefixes = (
         "-".join(stem_parts[:number]) + f"-.{suffix}"
         for number in range(len(stem_parts) - 1, 0, -1)
@@ -119,76 +119,76 @@ def get_drop_in_path(unit: str) -> str:
     return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 
 
-def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
+def find_exec_start(file_tree: FileTree, unit: str) -> tuple[str, Directive] | None:
     """Return the file that contains a unit's effective command, and this command. The file is the last
     drop-in with a command, or else the unit's own file.
     """
-    for path in reversed(list_unit_files(tree, unit)):
-        if line := parse_exec_start(tree.read_text(path)):
+    for path in reversed(list_unit_files(file_tree, unit)):
+        if line := parse_exec_start(file_tree.read_text(path)):
             return path, line
     return None
 
 
-def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
+def list_unit_files(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in the order in which systemd reads them."""
     unit_paths = [
         path
         for name in _list_unit_names(unit)
         for location in UNIT_DIRECTORIES
-        if (path := tree.resolve(f"{location}/{name}")) in tree.files
+        if (path := file_tree.resolve(f"{location}/{name}")) in file_tree.files
     ]
     drop_ins = {
         basename(path): real_path
         for name in reversed(_list_drop_in_names(unit))
         for location in reversed(UNIT_DIRECTORIES)
-        for path, real_path in tree.match(f"{location}/{name}.d/*.conf").items()
+        for path, real_path in file_tree.match(f"{location}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
     ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
-    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in tree.files))
+    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in file_tree.files))
 
 
-def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
+def find_unreadable_links(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return those drop-ins of a unit that are links and could not be read."""
     links = (
         path
         for location in UNIT_DIRECTORIES
         for name in _list_drop_in_names(unit)
-        for path in tree.find_broken_links(f"{location}/{name}.d/*.conf")
+        for path in file_tree.find_broken_links(f"{location}/{name}.d/*.conf")
     )
     return tuple(dict.fromkeys(links))
 
 
-def find_option(tree: FileTree, unit: str, option_name: str) -> str:
+def find_option(file_tree: FileTree, unit: str, option_name: str) -> str:
     """Return the first word of the last value of an option in a unit, or an empty string."""
     option_lines = [
         line
-        for path in list_unit_files(tree, unit)
-        for line in parse_directives(tree.read_text(path))
+        for path in list_unit_files(file_tree, unit)
+        for line in parse_directives(file_tree.read_text(path))
         if line.name.text == option_name and line.arguments
     ]
     return option_lines[-1].arguments[0].text if option_lines else ""
 
 
-def find_socket_address(tree: FileTree, unit: str) -> str:
+def find_socket_address(file_tree: FileTree, unit: str) -> str:
     """Return the address on which the unit's socket unit listens, or an empty string if there is
     none.
     """
-    return find_option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
+    return find_option(file_tree, f"{unit.removesuffix('service')}socket", "ListenStream")
 
 
-def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
+def find_units_mentioning(file_tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
     mentioning_files = (
         path
         for location in UNIT_DIRECTORIES
         for pattern in ("*.service", "*.service.d/*.conf")
-        for path in tree.glob(f"{location}/{pattern}")
+        for path in file_tree.glob(f"{location}/{pattern}")
     )
     unit_paths = (
         path if path.endswith(".service") else dirname(path).removesuffix(".d")
         for path in mentioning_files
-        if program.encode() in tree.files[path]
+        if program.encode() in file_tree.files[path]
     )
     return tuple(dict.fromkeys(basename(path) for path in unit_paths))
 

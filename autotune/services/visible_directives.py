@@ -130,12 +130,12 @@ class VisibleDirectives:
                 for word in line.arguments:
                     yield from self._parse_variable(word)
 
-    def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
+    def _parse_command(self, command_words: tuple[Word, ...]) -> Iterator[Directive]:
         """Yield the program name and the options in a command. The program name is visible, because
         the masked command could not be parsed without it.
         """
-        words_by_start = {word.start: word for word in words}
-        for option in self.parse_options(words):
+        words_by_start = {word.start: word for word in command_words}
+        for option in self.parse_options(command_words):
             program_word = words_by_start.get(option.name.start)
             if (
                 program_word

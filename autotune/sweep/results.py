@@ -183,13 +183,17 @@ def _summarize_capacity(
     point_records = [peak_records[trial] for trial in trial_numbers if trial in peak_records]
     measured_peaks = [record["peak"] for record in point_records if record["peak"]]
     load_limit = next((record["limit"] for record in point_records if record.get("limit")), None)
-    reasons = [failures_by_trial[trial] for trial in trial_numbers if trial in failures_by_trial]
-    reasons += [_describe_missing_peak(record) for record in point_records if not record["peak"]]
+    failure_reasons = [
+        failures_by_trial[trial] for trial in trial_numbers if trial in failures_by_trial
+    ]
+    failure_reasons += [
+        _describe_missing_peak(record) for record in point_records if not record["peak"]
+    ]
     return Result(
         point,
         None,
         peak=compute_mean(measured_peaks),
-        failure=_describe_failed_repeats(reasons, len(trial_numbers)),
+        failure=_describe_failed_repeats(failure_reasons, len(trial_numbers)),
         limit=load_limit,
     )
 

@@ -48,10 +48,10 @@ def run_sweep(
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
     # Successive repeats with the same host counts share one session.
-    for hosts, host_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+    for hosts, measurement_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
         remaining_measurements = [
             measurement
-            for _, block in host_blocks
+            for _, block in measurement_blocks
             for measurement in block
             if measurement not in finished_measurements
         ]

@@ -43,13 +43,13 @@ EVENT_DIRECTIVES = (
 WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return every parameter of Apache with mpm_event, tuned in the service's files or skipped with
     a reason.
     """
     config = service.config
-    adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
-    return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts))
+    adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts_value)
+    return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts_value))
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
@@ -98,14 +98,14 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _tune_processes(
-    config: Config, directive_result: AdoptionResult, accepts: ValueCheck
+    config: Config, directive_result: AdoptionResult, accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Tune ServerLimit, whose baseline is the number of processes that Apache may run
     (MaxRequestWorkers / ThreadsPerChild).
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
-    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts(
+    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts_value(
         "ServerLimit", 16
     ):
         directive_result.skipped.pop("ThreadsPerChild", None)
@@ -122,7 +122,7 @@ def _tune_processes(
         return AdoptionResult(skipped={"ServerLimit": reason})
     assert isinstance(thread_count, int)
     process_count = worker_count // thread_count
-    if not accepts("ServerLimit", process_count):
+    if not accepts_value("ServerLimit", process_count):
         return AdoptionResult(
             skipped={"ServerLimit": f"{process_count} processes are outside the catalogue's range"}
         )

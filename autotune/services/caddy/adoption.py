@@ -184,21 +184,23 @@ def _list_addresses(
                 yield address_match["name"], f"{bind_address}:{port}", uses_tls
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits of the options in the Caddyfile, and of Go's environment variables in the unit."""
     settings = [
         EnvironmentSetting("gomaxprocs", "GOMAXPROCS", service.host.processors),
         EnvironmentSetting("gogc", "GOGC", 100),
     ]
     return merge_results(
-        _tune_proxies(service.config, accepts) if service.role is Role.PROXY else AdoptionResult(),
+        _tune_proxies(service.config, accepts_value)
+        if service.role is Role.PROXY
+        else AdoptionResult(),
         unit_environment.tune_variables(
-            unit_environment.read_environment(service.host.tree, UNIT_NAME), settings, accepts
+            unit_environment.read_environment(service.host.tree, UNIT_NAME), settings, accepts_value
         ),
     )
 
 
-def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
+def _tune_proxies(config: Config, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits of the options of all proxies, which must have the same values."""
     proxies = [
         block
@@ -231,7 +233,7 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
         )
         for option in PROXY_OPTIONS
     ]
-    result = map_directives(flat_config, tunables, accepts)
+    result = map_directives(flat_config, tunables, accepts_value)
     added_values = {n: v for n, v in result.values.items() if not flat_config.find_all(n)}
     changed = " or ".join(f"{n} != {format_literal(v)}" for n, v in added_values.items())
     opening_edits, closing_edits = (

@@ -192,16 +192,16 @@ def _list_proxy_values(output: str) -> Iterator[tuple[str, Value]]:
             pending_items += json_item
         elif isinstance(json_item, dict):
             pending_items += json_item.values()
-            transport = _get_object(json_item, "transport")
+            transport = _get_json_object(json_item, "transport")
             if (
                 json_item.get("handler") == "reverse_proxy"
                 and transport.get("protocol", "http") == "http"
             ):
-                selection_policy = _get_object(
-                    _get_object(json_item, "load_balancing"), "selection_policy"
+                selection_policy = _get_json_object(
+                    _get_json_object(json_item, "load_balancing"), "selection_policy"
                 )
                 # The default applies only if the file sets no option of the pool.
-                connection_pool = _get_object(transport, "keep_alive") or {
+                connection_pool = _get_json_object(transport, "keep_alive") or {
                     "max_idle_conns_per_host": 32
                 }
                 yield "lb_policy", str(selection_policy.get("policy", "random"))
@@ -216,7 +216,7 @@ def _list_proxy_values(output: str) -> Iterator[tuple[str, Value]]:
                 yield "compression", transport.get("compression") is not False
 
 
-def _get_object(json_object: Mapping[str, object], key: str) -> Mapping[str, object]:
+def _get_json_object(json_object: Mapping[str, object], key: str) -> Mapping[str, object]:
     value = json_object.get(key)
     return value if isinstance(value, dict) else {}
 

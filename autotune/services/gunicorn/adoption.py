@@ -12,7 +12,7 @@ from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate
+from autotune.services.app_server import ServerCandidate
 from autotune.services.config_files import Config, Directive, FileTree, Word
 from autotune.services.directives import (
     NUMBER,
@@ -137,7 +137,7 @@ _OPAQUE_NAMES = frozenset(
 )
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "gunicorn"):
         config = command_line.read_unit_command(host.tree, unit, _parse_options)
         listen_address = _find_listen_address(host.tree, config, unit)
@@ -161,7 +161,7 @@ def _list_command_words(config: Config) -> tuple[str, ...]:
 
 def _locate_port(
     host: RunningHost, unit: str, config: Config, listen_address: str
-) -> Candidate | str:
+) -> ServerCandidate | str:
     """Return the candidate with its address, or the reason why the candidate is not tuned. If a file
     computes the address and gunicorn listens on only one port, the candidate gets that port.
     """
@@ -186,72 +186,75 @@ def _locate_port(
     return f"{unit}: not tuned, because {path} computes `bind`: use `--bind` to tune it"
 
 
-def _is_opaque_file(tree: FileTree, path: str) -> bool:
+def _is_opaque_file(file_tree: FileTree, path: str) -> bool:
     """True if a configuration file cannot be parsed, or may set names that its source does not
     show.
     """
     try:
-        statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
+        statements = ast.parse(file_tree.files.get(file_tree.resolve(path), b"")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     return "*" in _collect_assignments(statements)
 
 
-def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
+def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
     """Return the TCP port or Unix socket. A systemd socket unit overrides gunicorn's own
     setting.
     """
     bind_address = (
         config.find_last_word("--bind")
-        or _find_configured_value(tree, config, unit, "bind")
+        or _find_configured_value(file_tree, config, unit, "bind")
         or f"127.0.0.1:{_DEFAULT_PORT}"
     )
-    return app_server.parse_address(unit_files.find_socket_address(tree, unit) or str(bind_address))
+    return app_server.parse_address(
+        unit_files.find_socket_address(file_tree, unit) or str(bind_address)
+    )
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits that tune every parameter, unless the file sets the parameter to an expression. New
     values are written to the command, which overrides the file.
     """
-    config, tree, unit = service.config, service.host.tree, service.unit
+    config, file_tree, unit = service.config, service.host.tree, service.unit
     worker_class = (
         config.find_last_word("--worker-class")
-        or _find_configured_value(tree, config, unit, "worker_class")
+        or _find_configured_value(file_tree, config, unit, "worker_class")
         or "sync"
     )
     skip_reasons = {"backlog": app_server.explain_socket_unit(service.host, unit)}
     if worker_class not in _THREADED_CLASSES:
         skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
-    unread_reason = _explain_unread_config(tree, config, unit)
+    unread_reason = _explain_unread_config(file_tree, config, unit)
     tunables = []
     for parameter_name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
+        option_name = format_option_name(parameter_name)
         default = _find_configured_value(
-            tree, config, unit, parameter_name, service.host.processors
+            file_tree, config, unit, parameter_name, service.host.processors
         )
-        if isinstance(default, str) and not config.find_all(format_option_name(parameter_name)):
+        if isinstance(default, str) and not config.find_all(option_name):
             skip_reasons[parameter_name] = (
-                f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
+                f"{_find_config_path(file_tree, config, unit)} computes it: set a number to tune it"
             )
         skip_reasons[parameter_name] = skip_reasons.get(parameter_name) or (
-            "" if config.find_all(format_option_name(parameter_name)) else unread_reason
+            "" if config.find_all(option_name) else unread_reason
         )
         current_value = default if isinstance(default, int) else stock
         insertion = DirectiveInsertion(
-            current_value,
-            command_line.find_command_end(config),
-            f" {format_option_name(parameter_name)}=",
+            current_value, command_line.find_command_end(config), f" {option_name}="
         )
         tunables.append(
             Tunable(
                 parameter_name,
-                format_option_name(parameter_name),
+                option_name,
                 NUMBER,
                 insertion=insertion,
                 last_wins=True,
                 skip_reason=skip_reasons.get(parameter_name, ""),
             )
         )
-    return command_line.tune_options(config, tunables, accepts, unit_files.get_drop_in_path(unit))
+    return command_line.tune_options(
+        config, tunables, accepts_value, unit_files.get_drop_in_path(unit)
+    )
 
 
 def format_option_name(parameter_name: str) -> str:
@@ -261,11 +264,13 @@ def format_option_name(parameter_name: str) -> str:
     )
 
 
-def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
-    working_directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
+def _find_config_path(file_tree: FileTree, config: Config, unit: str) -> str:
+    working_directory = (
+        unit_files.find_option(file_tree, unit, "WorkingDirectory").lstrip("-") or "/"
+    )
     arguments_by_option = {
         line.name.text: line.arguments
-        for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
+        for line in _parse_environment_options(unit_environment.read_environment(file_tree, unit))
     }
     named_files = [word.text for word in arguments_by_option.get("--config", ())]
     return join(
@@ -275,15 +280,15 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
     )
 
 
-def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
+def _explain_unread_config(file_tree: FileTree, config: Config, unit: str) -> str:
     """Return why a configuration file may set unknown values, or an empty string."""
-    path = _find_config_path(tree, config, unit)
-    file_content = tree.files.get(tree.resolve(path))
+    path = _find_config_path(file_tree, config, unit)
+    file_content = file_tree.files.get(file_tree.resolve(path))
     if file_content is None:
         is_default_file = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
         return (
             ""
-            if is_default_file and path not in tree.unread
+            if is_default_file and path not in file_tree.unread
             else f"{path} may set it, but was not read"
         )
     try:
@@ -295,14 +300,14 @@ def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
 
 
 def _find_configured_value(
-    tree: FileTree, config: Config, unit: str, setting_name: str, processors: int = 1
+    file_tree: FileTree, config: Config, unit: str, setting_name: str, processors: int = 1
 ) -> int | str | None:
     """Return the value of a setting in the environment, or else in the configuration file.
 
     The result is a number, a text or the source of an expression, or ``None`` if nothing sets the
     value.
     """
-    environment = unit_environment.read_environment(tree, unit)
+    environment = unit_environment.read_environment(file_tree, unit)
     environment_values = [
         line.arguments[0].text
         for line in _parse_environment_options(environment)
@@ -314,7 +319,9 @@ def _find_configured_value(
             if is_uint(environment_values[-1])
             else environment_values[-1]
         )
-    file_content = tree.files.get(tree.resolve(_find_config_path(tree, config, unit)), b"")
+    file_content = file_tree.files.get(
+        file_tree.resolve(_find_config_path(file_tree, config, unit)), b""
+    )
     try:
         assigned_values = _collect_assignments(ast.parse(file_content).body)
         if assigned_node := assigned_values.get(

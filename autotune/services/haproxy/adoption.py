@@ -77,11 +77,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     yield with_http_port(running_service, "HAProxy", known_addresses, ("haproxy",))
 
 
-def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
+def _read_variables(file_tree: FileTree, config: Config) -> dict[str, str]:
     """Return HAProxy's environment variables: its unit's variables, and variables that its own
     files set.
     """
-    variables = dict(read_environment(tree, UNIT_NAME).values)
+    variables = dict(read_environment(file_tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
             variable_name, value = (word.strip("\"'") for word in line.words[:2])
@@ -90,24 +90,25 @@ def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
     return variables
 
 
-def _read_host_config(tree: FileTree) -> Config:
+def _read_host_config(file_tree: FileTree) -> Config:
     """Return the configuration in all files that are given in the unit's command. In directories,
     only ``.cfg`` files are read.
     """
-    command_words = unit_environment.expand_command(tree, UNIT_NAME)
+    command_words = unit_environment.expand_command(file_tree, UNIT_NAME)
     named_files = unit_environment.find_option_values(command_words, "-f") or [MAIN_FILE]
     config_paths = (
         path
         for location in named_files
-        for path in tree.glob(f"{location}/*.cfg") or [location]
+        for path in file_tree.glob(f"{location}/*.cfg") or [location]
         # All files in CONFIG_DIRECTORY were read. A path that is not among these files is therefore a
         # directory without ``.cfg`` files.
         if path == MAIN_FILE
-        or tree.resolve(path) in tree.files
+        or file_tree.resolve(path) in file_tree.files
         or not path.startswith(CONFIG_DIRECTORY)
     )
     return merge_configs(
-        " ".join(named_files), [read_config(tree, p, syntax.parse_directives) for p in config_paths]
+        " ".join(named_files),
+        [read_config(file_tree, p, syntax.parse_directives) for p in config_paths],
     )
 
 

@@ -61,9 +61,9 @@ _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
-def read_host_config(tree: FileTree, main_file: str = DEBIAN_FILE) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str = DEBIAN_FILE) -> Config:
     """Return the options in groups that the MariaDB server reads."""
-    config = read_config(tree, main_file, syntax.parse_directives, syntax.parse_include)
+    config = read_config(file_tree, main_file, syntax.parse_directives, syntax.parse_include)
     counting_directives = {
         (placed.name, group["version"] or ""): placed
         for placed in config.directives

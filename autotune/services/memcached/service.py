@@ -167,9 +167,9 @@ class Memcached(Service):
         """Return a check for client authentication, which autotune would disable by replacing the
         file.
         """
-        words = (word for content in files.values() for word in parse_options(content))
+        option_words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
-            re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
+            re.match(_LOGIN_OPTIONS_PATTERN, word) for word in option_words
         ):
             return None
         return ("sh", "-c", _LOGIN_CHECK_SCRIPT, "sh", self.config_path(placement))
@@ -252,14 +252,14 @@ TOTAL_COUNTERS = frozenset((
 
 def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
     counters = reading.activity.counters
-    get_count, miss_count = counters.get("cmd_get", 0), counters.get("get_misses", 0)
+    lookup_count, miss_count = counters.get("cmd_get", 0), counters.get("get_misses", 0)
     eviction_count = counters.get("evictions", 0)
-    if not get_count or not eviction_count or miss_count / get_count <= 0.25:
+    if not lookup_count or not eviction_count or miss_count / lookup_count <= 0.25:
         return None
     return ResourceShortage(
         Resource.CACHE,
-        f"{miss_count / get_count:.0%} of {get_count:.0f} gets missed and {eviction_count:.0f} items were"
-        f" evicted from {reading.get_setting('memory')} MB: raise memory",
+        f"{miss_count / lookup_count:.0%} of {lookup_count:.0f} gets missed and {eviction_count:.0f} items"
+        f" were evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )
 

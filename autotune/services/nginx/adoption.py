@@ -65,10 +65,10 @@ _CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
-def read_host_config(tree: FileTree, main_file: str = MAIN_FILE) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str = MAIN_FILE) -> Config:
     """Return the HTTP directives in ``main_file`` and its includes."""
     return scopes.select_http_directives(
-        read_config(tree, main_file, syntax.parse_directives, parse_include)
+        read_config(file_tree, main_file, syntax.parse_directives, parse_include)
     )
 
 
@@ -361,9 +361,9 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     return [_find_statement_end(config, lines[-1]) for lines in upstream_lines]
 
 
-def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition:
+def _find_statement_end(config: Config, placed_directive: PlacedDirective) -> FilePosition:
     """Return the position after the `;` that ends a directive."""
-    path, end = placed.end_position
+    path, end = placed_directive.end_position
     return path, config.texts[path].index(";", end) + 1
 
 
@@ -373,11 +373,11 @@ def _omit_zero_keepalive(config: Config, baseline_connections: Value) -> Iterato
     """
     if not baseline_connections:
         return
-    for placed in config.find_all("keepalive"):
-        if placed.block == "upstream":
-            start_position = placed.path, placed.directive.name.start
+    for placed_directive in config.find_all("keepalive"):
+        if placed_directive.block == "upstream":
+            start_position = placed_directive.path, placed_directive.directive.name.start
             yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
-            yield Edit.insert_text(_find_statement_end(config, placed), "{% endif +%}")
+            yield Edit.insert_text(_find_statement_end(config, placed_directive), "{% endif +%}")
 
 
 def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
@@ -388,11 +388,15 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
         find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER
     )
     previous_key = None
-    for placed in config.directives:
-        block_key = (placed.name, placed.path, placed.directive.blocks)
-        if placed.name == "proxy_set_header" and block_key != previous_key:
+    for placed_directive in config.directives:
+        block_key = (
+            placed_directive.name,
+            placed_directive.path,
+            placed_directive.directive.blocks,
+        )
+        if placed_directive.name == "proxy_set_header" and block_key != previous_key:
             yield from insert_expression(
-                [(placed.path, placed.directive.name.start)],
+                [(placed_directive.path, placed_directive.directive.name.start)],
                 _CONNECTION_HEADER_TEXT,
                 _KEEPALIVE_PARAMETER,
             )
@@ -431,9 +435,13 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
     """Return the directives in each upstream, by name. nginx rejects an upstream without a name."""
     lines_by_upstream: dict[str, list[PlacedDirective]] = {}
-    for placed in config.directives:
-        for name in placed.directive.blocks[-1][1:] if placed.block == "upstream" else ():
-            lines_by_upstream.setdefault(name, []).append(placed)
+    for placed_directive in config.directives:
+        for name in (
+            placed_directive.directive.blocks[-1][1:]
+            if placed_directive.block == "upstream"
+            else ()
+        ):
+            lines_by_upstream.setdefault(name, []).append(placed_directive)
     return lines_by_upstream
 
 

@@ -64,17 +64,17 @@ def select_http_directives(config: Config) -> Config:
 def list_servers(config: Config) -> tuple[Server, ...]:
     """Return the ``server`` blocks in the order of the files."""
     servers: list[tuple[int, list[PlacedDirective]]] = []
-    for placed in config.directives:
-        depth = placed.directive.depth
-        if placed.name == "server" and placed.block == "http":
+    for placed_directive in config.directives:
+        depth = placed_directive.directive.depth
+        if placed_directive.name == "server" and placed_directive.block == "http":
             servers.append((depth, []))
-        elif servers and depth > servers[-1][0] and _is_in_server(placed, servers[-1][0]):
-            servers[-1][1].append(placed)
+        elif servers and depth > servers[-1][0] and _is_in_server(placed_directive, servers[-1][0]):
+            servers[-1][1].append(placed_directive)
     return tuple(Server(depth, tuple(inner_directives)) for depth, inner_directives in servers)
 
 
-def _is_in_server(placed: PlacedDirective, depth: int) -> bool:
-    return placed.directive.blocks[depth][0] == "server"
+def _is_in_server(placed_directive: PlacedDirective, depth: int) -> bool:
+    return placed_directive.directive.blocks[depth][0] == "server"
 
 
 def list_addresses(config: Config) -> Iterator[tuple[str, bool]]:
@@ -152,8 +152,8 @@ def limit_to_port(tunable: Tunable, config: Config, port: int) -> Tunable:
     )
 
 
-def _covers_site(placed: PlacedDirective) -> bool:
+def _covers_site(placed_directive: PlacedDirective) -> bool:
     """True if a location serves the whole site, or the whole application of the site."""
-    if placed.name.startswith("fastcgi_"):
-        return placed.block == "location"
-    return placed.directive.blocks[-1] == ("location", "/")
+    if placed_directive.name.startswith("fastcgi_"):
+        return placed_directive.block == "location"
+    return placed_directive.directive.blocks[-1] == ("location", "/")

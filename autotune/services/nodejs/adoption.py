@@ -8,7 +8,7 @@ from posixpath import basename
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate, ParameterLocation
+from autotune.services.app_server import ParameterLocation, ServerCandidate
 from autotune.services.directives import AdoptionResult, ValueCheck
 from autotune.services.nodejs.service import (
     FLAGS_VARIABLE,
@@ -34,7 +34,7 @@ _UNKNOWN_WORKERS_REASON = (
 _DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     units = dict.fromkeys(
         unit
         for program in ("node", "npm", "yarn", "pnpm")
@@ -83,7 +83,7 @@ def _list_command_words(host: RunningHost, unit: str) -> list[str]:
     return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits that tune the parameters in a unit's environment, unless the unit's command
     overrides them.
     """
@@ -105,7 +105,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     location_by_parameter["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
         location_by_parameter["workers"] = EnvironmentSetting("workers", variable, None)
-    return app_server.tune_parameters(service.config, environment, location_by_parameter, accepts)
+    return app_server.tune_parameters(
+        service.config, environment, location_by_parameter, accepts_value
+    )
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

@@ -42,11 +42,11 @@ LAYOUTS = DistributionLayouts(
 NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
-def read_host_config(tree: FileTree, main_file: str) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str) -> Config:
     """Return the directives of each pool. The last occurrence of a directive in any file takes
     effect.
     """
-    config = read_config(tree, main_file, syntax.parse_directives, parse_include)
+    config = read_config(file_tree, main_file, syntax.parse_directives, parse_include)
     last_directives = {
         (placed.directive.blocks, placed.name): placed for placed in config.directives
     }

@@ -113,11 +113,11 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
     return dict.fromkeys(option_names, f"the command of {unit} sets it")
 
 
-def _read_host_config(tree: FileTree, path: str) -> Config:
+def _read_host_config(file_tree: FileTree, path: str) -> Config:
     """Return the directives of a file, or an empty configuration for a missing file."""
     return (
-        read_config(tree, path, parse_directives)
-        if path in tree.files
+        read_config(file_tree, path, parse_directives)
+        if path in file_tree.files
         else Config(path, {path: ""})
     )
 
@@ -126,14 +126,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield a tunable for every parameter. A parameter that a pool sets, or whose extension is
     missing, gets a skip reason.
     """
-    tree, own_file = service.host.tree, service.config.main_file
-    file_values, unread_reason = _read_other_files(tree, own_file)
-    ini_paths = tree.glob(f"{dirname(own_file)}/zz*.ini")
+    file_tree, own_file = service.host.tree, service.config.main_file
+    file_values, unread_reason = _read_other_files(file_tree, own_file)
+    ini_paths = file_tree.glob(f"{dirname(own_file)}/zz*.ini")
     later_files = [path for path in ini_paths if basename(path) > FILE_NAME]
     overriding_paths = {
         placed.name: path
         for path in later_files
-        for placed in _read_host_config(tree, path).directives
+        for placed in _read_host_config(file_tree, path).directives
     }
     pool_settings = {
         match[1]
@@ -186,7 +186,7 @@ def _explain_jit(parameter: Parameter, ini_path: str) -> str:
     return "this version of PHP has no JIT" if is_too_old else ""
 
 
-def _read_other_files(tree: FileTree, own_file: str) -> tuple[Mapping[str, str], str]:
+def _read_other_files(file_tree: FileTree, own_file: str) -> tuple[Mapping[str, str], str]:
     """Return the values in the PHP build's other files, and an error if a file is unreadable.
 
     Only the last value of a name takes effect, except that all values of ``zend_extension`` take
@@ -196,26 +196,32 @@ def _read_other_files(tree: FileTree, own_file: str) -> tuple[Mapping[str, str],
     build_directory = own_file.partition("/conf.d/")[0]
     patterns = (f"{build_directory}/php.ini", f"{build_directory}/conf.d/*.ini")
     missing_reasons = {
-        link: tree.explain_missing(link)
+        link: file_tree.explain_missing(link)
         for pattern in patterns
-        for link in tree.find_broken_links(pattern)
+        for link in file_tree.find_broken_links(pattern)
     }
     missing_reasons |= {
-        path: reason for pattern in patterns for path, reason in tree.find_unread(pattern).items()
+        path: reason
+        for pattern in patterns
+        for path, reason in file_tree.find_unread(pattern).items()
     }
     for unread_path, reason in missing_reasons.items():
         return {}, f"{unread_path} cannot be read: {reason}"
-    for path in (path for pattern in patterns for path in tree.glob(pattern)):
-        config = _read_host_config(tree, path) if path != own_file else Config(path)
+    for path in (path for pattern in patterns for path in file_tree.glob(pattern)):
+        config = _read_host_config(file_tree, path) if path != own_file else Config(path)
         for unread_path, reason in config.unread_files.items():
             return {}, f"{unread_path} cannot be read: {reason}"
-        for placed in config.directives:
+        for placed_directive in config.directives:
             # PATH and HOST sections apply only to certain paths or hosts.
-            if not placed.block.upper().startswith(("PATH", "HOST")):
+            if not placed_directive.block.upper().startswith(("PATH", "HOST")):
                 extension = (
-                    values_by_name.get(placed.name, "") if placed.name == "zend_extension" else ""
+                    values_by_name.get(placed_directive.name, "")
+                    if placed_directive.name == "zend_extension"
+                    else ""
                 )
-                values_by_name[placed.name] = " ".join(filter(None, (extension, *placed.words)))
+                values_by_name[placed_directive.name] = " ".join(
+                    filter(None, (extension, *placed_directive.words))
+                )
     return values_by_name, ""
 
 

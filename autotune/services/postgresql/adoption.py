@@ -97,13 +97,13 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     Missing parameters are added at the end of the main file. Settings from the command line or from
     `ALTER SYSTEM` are not tuned.
     """
-    config, tree = service.config, service.host.tree
+    config, file_tree = service.config, service.host.tree
     data_directory = _find_value(config, "data_directory", dirname(config.main_file))
     auto_file = f"{data_directory}/postgresql.auto.conf"
-    auto_config = read_config(tree, auto_file, parse_directives, parse_include)
+    auto_config = read_config(file_tree, auto_file, parse_directives, parse_include)
     sql_names = {line.name for line in auto_config.directives}
     # Options in Debian's start command override all files.
-    start_options = tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
+    start_options = file_tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     command_names = {
         parameter_name.replace("-", "_").lower()
         for line in split_lines(start_options)

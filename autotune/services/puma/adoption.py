@@ -9,7 +9,7 @@ from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate, ParameterLocation
+from autotune.services.app_server import ParameterLocation, ServerCandidate
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, Word, merge_configs, read_config
 from autotune.services.directives import (
@@ -107,7 +107,7 @@ _parse_options = partial(
 _PROGRAM_PATTERN = re.compile(r"\bpuma\b")
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "puma"):
         unit_command = command_line.read_unit_command(host.tree, unit, _parse_options)
         if not unit_command.find_all("puma"):
@@ -183,7 +183,7 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
     return app_server.parse_address(_INTERPOLATION_PATTERN.sub(substitute, address.strip("\"'")))
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits that tune each parameter in Puma's file or in the unit's environment, or add the
     parameter.
     """
@@ -192,7 +192,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
         parameter.name: _locate_parameter(service, environment, parameter)
         for parameter in PARAMETERS
     }
-    return app_server.tune_parameters(service.config, environment, location_by_parameter, accepts)
+    return app_server.tune_parameters(
+        service.config, environment, location_by_parameter, accepts_value
+    )
 
 
 def _locate_parameter(

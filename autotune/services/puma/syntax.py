@@ -35,7 +35,7 @@ _OPAQUE_PATTERN = re.compile(
     rf"""{_QUOTED_PATTERN}|(?P<call>(?:(?<![\w.])|(?<=self\.))"""
     r"""(?:instance_eval|instance_exec|eval|send|public_send|__send__)\b)"""
 )
-_CHANGE_PATTERN = re.compile(
+_OPERATOR_ASSIGNMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*)[ \t]*(?:[-+*/%|&^]|\*\*|\|\||&&|<<|>>)=(?![=~])"
 )
 _TOKEN_PATTERN = re.compile(rf"{_QUOTED_PATTERN}|[(\[{{]|[)\]}}]|,|.")
@@ -71,7 +71,7 @@ def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive,
             block_stack.read_line(code, start, first_word)
             continue
         enclosing_blocks = block_stack.enclosing_blocks
-        if change_match := _CHANGE_PATTERN.match(code):
+        if change_match := _OPERATOR_ASSIGNMENT_PATTERN.match(code):
             # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
             name = Word(f"{change_match['name']}=", start + change_match.start("name"))
             directives.append(
@@ -152,14 +152,14 @@ def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
             offset += len(statement) + 1
 
 
-def _split_statements(code: str) -> Iterator[str]:
+def _split_statements(code_line: str) -> Iterator[str]:
     """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
-    for token in _TOKEN_PATTERN.finditer(code):
+    for token in _TOKEN_PATTERN.finditer(code_line):
         if token[0] == ";":
-            yield code[start_position : token.start()]
+            yield code_line[start_position : token.start()]
             start_position = token.end()
-    yield code[start_position:]
+    yield code_line[start_position:]
 
 
 def _parse_statement(
@@ -186,9 +186,9 @@ def _parse_statement(
     elif (
         name_word.text == "bind"
         and argument_words
-        and (match := _BACKLOG_PATTERN.search(argument_words[0].text))
+        and (backlog_match := _BACKLOG_PATTERN.search(argument_words[0].text))
     ):
-        backlog = Word(match[1], argument_words[0].start + match.start(1))
+        backlog = Word(backlog_match[1], argument_words[0].start + backlog_match.start(1))
         yield Directive(Word("backlog", name_word.start), (backlog,), within)
     yield Directive(name_word, tuple(argument_words) or (Word("", name_word.end),), within)
 

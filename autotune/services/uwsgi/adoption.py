@@ -8,7 +8,7 @@ from posixpath import basename, join
 
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate
+from autotune.services.app_server import ServerCandidate
 from autotune.services.config_files import Config, FileTree, read_config
 from autotune.services.directives import NUMBER, DirectiveInsertion, Tunable, find_line_end
 from autotune.services.uwsgi import syntax
@@ -20,7 +20,7 @@ _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     """For each unit, yield its application if there is exactly one, or the reason why the unit is not
     tuned.
     """
@@ -41,9 +41,9 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
                 yield f"{unit}: {_NO_FILE_REASON}"
 
 
-def _find_selected_section(tree: FileTree, unit: str) -> str:
+def _find_selected_section(file_tree: FileTree, unit: str) -> str:
     """Return the section that a unit's command selects after a file name, or an empty string."""
-    sections = (word.partition(".ini:")[2] for word in _list_command_words(tree, unit))
+    sections = (word.partition(".ini:")[2] for word in _list_command_words(file_tree, unit))
     return next(filter(None, sections), "")
 
 
@@ -79,8 +79,8 @@ def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str,
         yield UNIT_NAME, tuple(ini_files)
 
 
-def _read_host_config(tree: FileTree, path: str) -> Config:
-    config = read_config(tree, path, syntax.parse_directives, syntax.parse_include)
+def _read_host_config(file_tree: FileTree, path: str) -> Config:
+    config = read_config(file_tree, path, syntax.parse_directives, syntax.parse_include)
     section_includes = [
         f"{placed.name} = {placed.words[0]}"
         for name in syntax.INCLUDE_OPTIONS
@@ -93,9 +93,9 @@ def _read_host_config(tree: FileTree, path: str) -> Config:
     return replace(config, uncertain={"*": uncertain_reason} if uncertain_reason else {})
 
 
-def _list_command_words(tree: FileTree, unit: str) -> list[str]:
+def _list_command_words(file_tree: FileTree, unit: str) -> list[str]:
     """Return the words in a unit's command. `--option=value` is split into two words."""
-    exec_start = unit_files.find_exec_start(tree, unit)
+    exec_start = unit_files.find_exec_start(file_tree, unit)
     words = (word.text.strip("\"'") for word in exec_start[1].arguments) if exec_start else ()
     return " ".join(words).replace("=", " ").split()
 
@@ -121,15 +121,15 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
     The files override the environment, and the command may override the files.
     """
-    tree, config = service.host.tree, service.config
-    environment = unit_environment.read_environment(tree, service.unit)
+    file_tree, config = service.host.tree, service.config
+    environment = unit_environment.read_environment(file_tree, service.unit)
     words_by_option = {
         syntax.get_canonical_name(word.lstrip("-")): word
-        for word in _list_command_words(tree, service.unit)
+        for word in _list_command_words(file_tree, service.unit)
         if word.startswith("-")
     }
     inherited_text = (
-        tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
+        file_tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
     )
     inherited_values = {
         line.name.text: line.arguments[0].text

@@ -79,17 +79,17 @@ def _list_http_ports(config: Config) -> list[int]:
     return [int(port) for port in ports if is_uint(port)]
 
 
-def _list_backends(tree: FileTree, config: Config) -> Iterator[str]:
+def _list_backends(file_tree: FileTree, config: Config) -> Iterator[str]:
     yield from (placed.words[0] for placed in config.find_all("-b") if placed.words)
     for vcl_file in (placed.words[0] for placed in config.find_all("-f") if placed.words):
-        vcl_config = read_config(tree, vcl_file, syntax.parse_vcl, parse_include)
+        vcl_config = read_config(file_tree, vcl_file, syntax.parse_vcl, parse_include)
         yield from (p.words[0] for p in vcl_config.find_all("backend") if p.words[0])
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     config = service.config
     return command_line.tune_options(
-        config, (_build_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN_PATH
+        config, (_build_tunable(config, p) for p in PARAMETERS), accepts_value, DROP_IN_PATH
     )
 
 

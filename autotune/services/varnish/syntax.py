@@ -22,11 +22,11 @@ def is_program(word: Word) -> bool:
     return basename(word.text.lstrip("-@:+!")) == "varnishd"
 
 
-def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
+def parse_options(command_words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield the program's name, then varnishd's options with their values: `-p NAME` and `-s
     KIND`.
     """
-    remaining_words = iter(words)
+    remaining_words = iter(command_words)
     program = next(filter(is_program, remaining_words), None)
     if program is None:
         return
