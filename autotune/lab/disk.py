@@ -148,13 +148,15 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
         keys.read_public_key(private_key),
         keys.read_public_key(plan.names.key),
     )
-    write_entries(
+    write_disk_entries(
         directory / "upper", list_root_entries(plan, host, host_keys, _LOWER_ROOT), _LOWER_ROOT
     )
     marker_path.write_text(boot_id, encoding="ascii")
 
 
-def write_entries(upper_root: Path, disk_entries: Iterable[DiskEntry], lower_root: Path) -> None:
+def write_disk_entries(
+    upper_root: Path, disk_entries: Iterable[DiskEntry], lower_root: Path
+) -> None:
     """Write ``disk_entries`` into ``upper_root``. Parent directories get their owner and mode from
     ``lower_root``.
     """

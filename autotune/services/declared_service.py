@@ -453,13 +453,13 @@ def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
     target recommends.
     """
     return Diagnosis(
-        counter_query=_build_query(spec) if spec.counters else None,
+        counter_query=_build_counter_query(spec) if spec.counters else None,
         find_log=lambda _: spec.unit,
         recommended_changes={Resource(name): changes for name, changes in spec.helps.items()},
     )
 
 
-def _build_query(spec: ServiceSpec) -> CounterQuery:
+def _build_counter_query(spec: ServiceSpec) -> CounterQuery:
     counters = spec.counters
     assert counters is not None
 

@@ -220,7 +220,7 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 
 STEPS = {
     "up": (
-        "plan.write_plan", "keys.make_keys", "disk.write_entries", "disk.make_disk",
+        "plan.write_plan", "keys.make_keys", "disk.write_disk_entries", "disk.make_disk",
         "network.make_bridge",
         "cgroups._write_limits", "cgroups.make_groups", "machine._start_host", "machine._read_pid",
         "network.format_link_batch",

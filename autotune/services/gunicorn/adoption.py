@@ -226,16 +226,14 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
         skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
     unread_reason = _explain_unread_config(file_tree, config, unit)
     tunables = []
-    for parameter_name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
-        option_name = format_option_name(parameter_name)
-        default = _find_configured_value(
-            file_tree, config, unit, parameter_name, service.host.processors
-        )
+    for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
+        option_name = format_option_name(name)
+        default = _find_configured_value(file_tree, config, unit, name, service.host.processors)
         if isinstance(default, str) and not config.find_all(option_name):
-            skip_reasons[parameter_name] = (
+            skip_reasons[name] = (
                 f"{_find_config_path(file_tree, config, unit)} computes it: set a number to tune it"
             )
-        skip_reasons[parameter_name] = skip_reasons.get(parameter_name) or (
+        skip_reasons[name] = skip_reasons.get(name) or (
             "" if config.find_all(option_name) else unread_reason
         )
         current_value = default if isinstance(default, int) else stock
@@ -244,12 +242,12 @@ def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> Adopt
         )
         tunables.append(
             Tunable(
-                parameter_name,
+                name,
                 option_name,
                 NUMBER,
                 insertion=insertion,
                 last_wins=True,
-                skip_reason=skip_reasons.get(parameter_name, ""),
+                skip_reason=skip_reasons.get(name, ""),
             )
         )
     return command_line.tune_options(

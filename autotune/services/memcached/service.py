@@ -258,8 +258,8 @@ def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
         return None
     return ResourceShortage(
         Resource.CACHE,
-        f"{miss_count / lookup_count:.0%} of {lookup_count:.0f} gets missed and {eviction_count:.0f} items"
-        f" were evicted from {reading.get_setting('memory')} MB: raise memory",
+        f"{miss_count / lookup_count:.0%} of {lookup_count:.0f} gets missed and {eviction_count:.0f}"
+        f" items were evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )
 
