@@ -23,7 +23,7 @@ from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Settings
 from autotune.simulate.chain import StationChain, build_chain, find_bottleneck
-from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
+from autotune.simulate.topology import GIB, ChainTopology, build_topology, is_modelled
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
@@ -118,7 +118,7 @@ def problem(name: str, seed: int) -> Problem:
     model = replace(model, **hosts)
     rng = np.random.default_rng((seed, 11))
     drawn = {
-        d.name: _effect(rng, d) for d in space.tunable_dimensions if not has_effect(model, d.name)
+        d.name: _effect(rng, d) for d in space.tunable_dimensions if not is_modelled(model, d.name)
     }
     effects = {name: effect for name, effect in drawn.items() if effect is not None}
     return Problem(file, space, model, effects, file.target.slo.objective)
@@ -148,7 +148,7 @@ def stack(name: str, seed: int) -> Stack:
         return list_recommended_changes(find_bottleneck(at.topology, at.chain(kept), peak, at.slo))
 
     active = frozenset(
-        d.name for d in at.space.tunable_dimensions if has_effect(at.topology, d.name)
+        d.name for d in at.space.tunable_dimensions if is_modelled(at.topology, d.name)
     )
     return Stack(
         f"{name}-{seed}", at.space, at.peak, active | frozenset(at.effects), advise,

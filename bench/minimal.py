@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.optimize.ablation import KEPT_GAIN_SHARE, Ablation, PredictedEffect, RevertedChanges
 from autotune.services.base import Value
-from autotune.simulate.topology import has_effect
+from autotune.simulate.topology import is_modelled
 from autotune.study.explain_study import MAX_MEASUREMENTS
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS
@@ -53,7 +53,7 @@ def modelled(name: str) -> Stack:
     """Return a variant of the simulated stack, with its active parameters."""
     variant = VARIANTS[name]
     names = (d.name for d in variant.space.dimensions)
-    active = frozenset(n for n in names if has_effect(variant.topology, n))
+    active = frozenset(n for n in names if is_modelled(variant.topology, n))
     return Stack(name, variant.space, lambda s: variant.true_peak(s) or None, active)
 
 

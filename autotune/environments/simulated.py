@@ -29,7 +29,7 @@ from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
-from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
+from autotune.simulate.topology import GIB, ChainTopology, build_topology, is_modelled
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS
 from autotune.space.facts import HostFacts

@@ -29,23 +29,26 @@ Host {patterns}
 def make_keys(plan: LabPlan) -> None:
     """Create missing keys, and write the known_hosts file and the SSH configuration."""
     _make_key(plan.names.key, f"autotune-lab-{plan.names.tag}")
-    lines = []
+    known_hosts_lines = []
     for host in plan.hosts:
-        private_key = plan.names.machine_directory(host.name) / HOST_KEY_NAME
+        private_key = plan.names.get_machine_directory(host.name) / HOST_KEY_NAME
         _make_key(private_key, host.name)
-        (kind, key) = read_public_key(private_key).split()[:2]
-        lines.append(f"{host.address},{host.name} {kind} {key}\n")
-    plan.names.known_hosts.write_text("".join(lines), encoding="ascii")
+        (key_type, key) = read_public_key(private_key).split()[:2]
+        known_hosts_lines.append(f"{host.address},{host.name} {key_type} {key}\n")
+    plan.names.known_hosts.write_text("".join(known_hosts_lines), encoding="ascii")
     plan.names.ssh_config.write_text(format_ssh_config(plan), encoding="utf-8")
 
 
 def format_ssh_config(plan: LabPlan) -> str:
     """Return the ssh_config(5) text for a lab's hosts, by name and by address."""
-    blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
-    patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
+    host_blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
+    host_patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
     (key, known_hosts) = (plan.names.key, plan.names.known_hosts)
     return "".join(
-        [*blocks, _SSH_CONFIG_TEMPLATE.format(patterns=patterns, key=key, known_hosts=known_hosts)]
+        [
+            *host_blocks,
+            _SSH_CONFIG_TEMPLATE.format(patterns=host_patterns, key=key, known_hosts=known_hosts),
+        ]
     )
 
 
@@ -54,7 +57,7 @@ def read_public_key(private_key: Path) -> str:
     return private_key.with_name(private_key.name + ".pub").read_text(encoding="utf-8").strip()
 
 
-def _make_key(private_key: Path, comment: str) -> None:
+def _make_key(private_key: Path, key_comment: str) -> None:
     if private_key.exists() and private_key.with_name(private_key.name + ".pub").exists():
         return
     private_key.parent.mkdir(parents=True, exist_ok=True)
@@ -62,5 +65,5 @@ def _make_key(private_key: Path, comment: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         private_key.unlink()
     run_checked(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private_key)]
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key_comment, "-f", str(private_key)]
     )

@@ -21,19 +21,19 @@ from autotune.lab.lock import lock_lab, run_checked
 from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.transports.base import SshHost
 
-# A busy machine boots hosts slowly. Each attempt costs the host a process, so attempts have a long
-# timeout.
+# A busy machine boots hosts slowly. Each connection attempt costs the host a process, so attempts have
+# a long timeout.
 _BOOT_SECONDS = 300.0  # time limit for a host to respond on its SSH port
 _SSH_PROBE_SECONDS = 5.0  # time limit for one attempt to connect
-_CLEANUP_SECONDS = 30.0  # time limit until no process uses a directory any more
+_CLEANUP_SECONDS = 30.0  # time limit for processes to stop using a lab's directory
 
 
 def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     """Create and boot ``hosts``, and return the lab's plan once every host responds on its SSH
     port.
 
-    The call is idempotent: running hosts are not changed, and stopped hosts restart with their
-    disks. A lab with a different description is replaced. If ``start_lab`` fails or is interrupted,
+    The call is idempotent: running hosts are not changed, and stopped hosts restart with their disks.
+    An existing lab with a different plan is replaced. If ``start_lab`` fails or is interrupted,
     everything that it created is removed. Raises ``AutotuneError``.
     """
     plan = planning.build_plan(hosts, state_dir)
@@ -54,18 +54,21 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def remove_lab(state_dir: Path) -> None:
-    """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks and keys.
+    """Remove the lab in ``state_dir``: processes, control groups, network links, mounts, disks and
+    keys.
 
     The call is idempotent, and works even without a record of the lab. Raises ``AutotuneError``.
     """
-    names = planning.derive_names(state_dir)
+    lab_names = planning.derive_names(state_dir)
     prerequisites.require_root()
-    with lock_lab(names, create=False):
-        _remove_lab(names)
+    with lock_lab(lab_names, create=False):
+        _remove_lab(lab_names)
 
 
 def halt_host(state_dir: Path, host: str) -> None:
-    """Stop one host immediately, like a power failure. ``start_lab`` restarts it with its disk."""
+    """Stop one host immediately, like a power failure. ``start_lab`` restarts the host with the same
+    disk.
+    """
     plan = require_lab(state_dir)
     plan.find_host(host)
     prerequisites.require_root()
@@ -136,15 +139,15 @@ def build_ssh_host(state_dir: Path, host: str) -> SshHost:
     )
 
 
-def ssh_command(state_dir: Path, host: str) -> list[str]:
+def build_host_ssh_command(state_dir: Path, host: str) -> list[str]:
     """Return the command that opens a terminal on ``host``. A remote command may be appended."""
     plan = require_lab(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 
 
-def _find_plan(names: LabNames) -> LabPlan | None:
+def _find_plan(lab_names: LabNames) -> LabPlan | None:
     try:
-        return planning.read_plan(names)
+        return planning.read_plan(lab_names)
     except AutotuneError:  # replace a lab whose record cannot be read
         return None
 
@@ -162,9 +165,9 @@ def _start_hosts(plan: LabPlan) -> None:
         network.remove_host_link(plan, host)
         disk.make_disk(plan, host)
     network.make_bridge(plan)
-    trees = cgroups.make_groups(plan)
+    hierarchies = cgroups.make_groups(plan)
     if stopped_hosts:
-        machine.boot_hosts(plan, stopped_hosts, trees)
+        machine.boot_hosts(plan, stopped_hosts, hierarchies)
     _await_ssh(plan)  # a host that is already running may still be booting
 
 
@@ -182,34 +185,34 @@ def _await_ssh(plan: LabPlan) -> None:
 
 
 def _explain_boot_failure(plan: LabPlan, host: LabHost, running_pids: tuple[int, ...]) -> str:
-    console = machine.read_console_tail(plan.names, host.name)
+    console_tail = machine.read_console_tail(plan.names, host.name)
     if not running_pids:
-        return console or "it exited without output"
+        return console_tail or "it exited without output"
     return (
         f"no response within {_BOOT_SECONDS:g} s through "
         f"{run_checked(['ip', 'route', 'get', host.address]).strip()}"
         f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
-        f"{machine.describe_processes(running_pids)}\n{console}"
+        f"{machine.describe_processes(running_pids)}\n{console_tail}"
     )
 
 
-def _remove_lab(names: LabNames) -> None:
-    cgroups.remove_groups(names)
-    network.remove_links(names)
+def _remove_lab(lab_names: LabNames) -> None:
+    cgroups.remove_groups(lab_names)
+    network.remove_links(lab_names)
     # The record is deleted last, so that an interrupted removal can be repeated.
     for path in (
-        names.machines_directory,
-        names.key,
-        names.key.with_suffix(".pub"),
-        names.known_hosts,
-        names.ssh_config,
-        *durable_files.find_orphaned_files(names.plan_file),
-        names.plan_file,
+        lab_names.machines_directory,
+        lab_names.key,
+        lab_names.key.with_suffix(".pub"),
+        lab_names.known_hosts,
+        lab_names.ssh_config,
+        *durable_files.find_orphaned_files(lab_names.plan_file),
+        lab_names.plan_file,
     ):
-        _delete_directory(path)
+        _delete_path(path)
 
 
-def _delete_directory(path: Path) -> None:
+def _delete_path(path: Path) -> None:
     deadline = time.monotonic() + _CLEANUP_SECONDS
     while path.is_dir():
         try:

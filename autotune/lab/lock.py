@@ -15,38 +15,37 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import LabNames
 
 _WAIT_SECONDS = 5.0  # time in seconds within which the child programs of a killed process exit
-# Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock lasts
-# until the last program exits, even if this process is killed. Therefore, no other process cleans up
-# while a program is still creating something.
+# Descriptors of locked files, such as the lab's directory. Child programs inherit the descriptors, so a
+# lock lasts until the last program exits, even if this process is killed. Therefore, no other process
+# cleans up while a program is still creating links or mounts.
 _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
 @contextlib.contextmanager
-def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
+def lock_lab(lab_names: LabNames, *, create: bool) -> Iterator[None]:
     """Lock the lab's directory. With ``create``, the directory is created first, and removed at the
     end if it is empty.
 
     Raises ``LockedError`` if another process holds the lock.
     """
-    handle = _lock_directory(names.directory, create=create)
+    handle = _lock_directory(lab_names.directory, create=create)
     if handle is None:
-        yield  # without its directory, a lab has no processes, but its remains may need removal
+        yield  # without its directory, a lab has no processes, but links and control groups may remain
         return
     try:
         with _inherit_lock(handle):
             yield
     finally:
         with contextlib.suppress(OSError):
-            names.directory.rmdir()  # fails unless the directory is empty
+            lab_names.directory.rmdir()  # fails unless the directory is empty
         os.close(handle)
 
 
 @contextlib.contextmanager
 def lock_network() -> Iterator[None]:
-    """Lock this machine's network configuration while a lab starts, so that no other lab changes
-    it.
+    """Lock this machine's network configuration, so that no other lab changes it while a lab starts.
 
-    The lock is on the network namespace, so it needs no file.
+    The lock is on the network namespace, so no lock file is needed.
     """
     handle = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:
@@ -59,11 +58,11 @@ def lock_network() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _inherit_lock(handle: int) -> Iterator[None]:
-    token = _LOCKED_DESCRIPTORS.set((*_LOCKED_DESCRIPTORS.get(), handle))
+    reset_token = _LOCKED_DESCRIPTORS.set((*_LOCKED_DESCRIPTORS.get(), handle))
     try:
         yield
     finally:
-        _LOCKED_DESCRIPTORS.reset(token)
+        _LOCKED_DESCRIPTORS.reset(reset_token)
 
 
 def _lock_directory(directory: Path, *, create: bool) -> int | None:
@@ -77,7 +76,7 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
             if create:
                 continue  # a concurrent `down` removed the empty directory
             return None
-        if _is_locked(handle, directory):
+        if _try_lock(handle, directory):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:
@@ -88,7 +87,7 @@ def _lock_directory(directory: Path, *, create: bool) -> int | None:
         time.sleep(0.02)
 
 
-def _is_locked(handle: int, directory: Path) -> bool:
+def _try_lock(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # If the previous holder has removed the directory, this lock is on a deleted directory.
@@ -97,14 +96,16 @@ def _is_locked(handle: int, directory: Path) -> bool:
         return False
 
 
-def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
+def run_checked(
+    argv: Sequence[str], *, input_text: str | None = None, timeout: float = 30.0
+) -> str:
     """Run ``argv`` and return its output. Raises ``AutotuneError`` with the command's error text on
     failure.
     """
     try:
         command_result = subprocess.run(
             argv,
-            input=text,
+            input=input_text,
             capture_output=True,
             text=True,
             timeout=timeout,

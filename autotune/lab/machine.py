@@ -24,7 +24,7 @@ from autotune.strict_parsing import split_lines
 
 _START_SECONDS = 60.0  # time limit for a process to create its namespaces
 
-# The script joins the control groups first, so that removing the lab also kills this process.
+# The script joins the control groups first, so that removing the lab also kills the script's process.
 _JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -37,10 +37,10 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# The script prints its PID and waits for a line of input, which means that its network interface
-# exists. It exits if the input ends. The disk is volatile, because waiting for this machine's disk
-# would disturb other hosts. The script's remaining arguments are pairs `name source` for control group
-# trees that this machine does not mount.
+# The script prints its PID, and waits for the line of input which signals that the network interface
+# exists. The script exits if the input ends. The disk is volatile, because waiting for this machine's
+# disk would disturb other hosts. The script's remaining arguments are pairs `name source` for control
+# group trees that this machine does not mount.
 _BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3
@@ -80,13 +80,13 @@ def boot_hosts(
     """Start ``hosts`` together, and return once each host is connected to the bridge and starts
     systemd.
     """
-    with contextlib.ExitStack() as stack:
-        started_processes = [_start_host(plan, host, hierarchies, stack) for host in hosts]
-        pids = {
+    with contextlib.ExitStack() as exit_stack:
+        started_processes = [_start_host(plan, host, hierarchies, exit_stack) for host in hosts]
+        pids_by_host = {
             host.name: _read_pid(host, pid_pipe, plan.names)
             for host, (pid_pipe, _) in zip(hosts, started_processes, strict=True)
         }
-        run_checked(["ip", "-batch", "-"], text=network.format_link_batch(plan, pids))
+        run_checked(["ip", "-batch", "-"], input_text=network.format_link_batch(plan, pids_by_host))
         for _, release_pipe in started_processes:
             release_host(release_pipe)
 
@@ -96,64 +96,64 @@ def release_host(release_pipe: int) -> None:
     os.write(release_pipe, b"go\n")
 
 
-def find_init_pid(names: LabNames, host: str) -> int | None:
+def find_init_pid(lab_names: LabNames, host: str) -> int | None:
     """Return the PID, on this machine, of the process that is PID 1 on ``host``, or ``None`` if the
     host is not running.
     """
-    for pid in cgroups.list_host_processes(names, host):
+    for pid in cgroups.list_host_processes(lab_names, host):
         with contextlib.suppress(OSError):
             if is_namespace_init(Path(f"/proc/{pid}/status").read_text(encoding="utf-8")):
                 return pid
     return None
 
 
-def is_namespace_init(status: str) -> bool:
+def is_namespace_init(status_text: str) -> bool:
     """True if the text of a ``/proc/PID/status`` file belongs to PID 1 of a child namespace."""
-    for line in split_lines(status):
+    for line in split_lines(status_text):
         if line.startswith("NSpid:"):
             namespace_pids = line.split()[1:]
             return len(namespace_pids) > 1 and namespace_pids[-1] == "1"
     return False
 
 
-def read_console_tail(names: LabNames, host: str) -> str:
+def read_console_tail(lab_names: LabNames, host: str) -> str:
     """Return the last lines on a host's console during boot."""
     try:
-        text = (names.machine_directory(host) / "console.log").read_text(
+        console_text = (lab_names.get_machine_directory(host) / "console.log").read_text(
             encoding="utf-8", errors="replace"
         )
     except FileNotFoundError:
         return ""
-    return "\n".join(split_lines(text.strip())[-5:])
+    return "\n".join(split_lines(console_text.strip())[-5:])
 
 
 def describe_processes(pids: Iterable[int]) -> str:
     """Return the name, state and CPU time (in seconds, including exited children) of each process
     (proc(5)).
     """
-    processes = []
+    process_texts = []
     for pid in pids:
         with contextlib.suppress(OSError):
             stat_text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            (name, _, rest) = stat_text.partition("(")[2].rpartition(") ")
-            (state, *fields) = rest.split()
-            seconds = sum(map(int, fields[10:14])) / os.sysconf("SC_CLK_TCK")
-            processes.append(f"{name} ({state}, {seconds:.1f} s)")
-    return ", ".join(processes)
+            (process_name, _, stat_rest) = stat_text.partition("(")[2].rpartition(") ")
+            (process_state, *fields) = stat_rest.split()
+            cpu_seconds = sum(map(int, fields[10:14])) / os.sysconf("SC_CLK_TCK")
+            process_texts.append(f"{process_name} ({process_state}, {cpu_seconds:.1f} s)")
+    return ", ".join(process_texts)
 
 
 def build_boot_command(
     plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]
 ) -> list[str]:
     """Return the command whose process boots ``host`` once `release_host` signals it."""
-    joined_groups = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
+    joined_groups = [str(tree.get_group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
         # A new session without a parent process outlives this process and its terminal.
         *("setsid", "--fork", "sh", "-c", _JOIN_SCRIPT, "sh", _BOOT_SCRIPT),
         *(
-            str(plan.names.machine_directory(host.name)),
+            str(plan.names.get_machine_directory(host.name)),
             host.name,
-            plan.interface_address(host.address),
+            plan.format_interface_address(host.address),
         ),
         *(str(len(joined_groups)), *joined_groups),
         *list_cgroup_mounts(hierarchies, plan.names.private_cgroups),
@@ -168,10 +168,12 @@ def list_cgroup_mounts(
 
     The result consists of pairs of words: a name (``.`` for the directory itself) and a source path.
     """
-    paths = [tree.path for tree in hierarchies]
-    if not any(path.is_relative_to(private_directory) for path in paths):
+    tree_paths = [tree.path for tree in hierarchies]
+    if not any(path.is_relative_to(private_directory) for path in tree_paths):
         return []
-    mount_pairs = [("." if path == private_directory else path.name, str(path)) for path in paths]
+    mount_pairs = [
+        ("." if path == private_directory else path.name, str(path)) for path in tree_paths
+    ]
     return [word for pair in mount_pairs for word in pair]
 
 
@@ -179,15 +181,15 @@ def _start_host(
     plan: LabPlan,
     host: LabHost,
     hierarchies: tuple[CgroupHierarchy, ...],
-    stack: contextlib.ExitStack,
+    exit_stack: contextlib.ExitStack,
 ) -> tuple[int, int]:
-    """Start a host's process, and return two file descriptors: one to read its PID, and one to
-    release it.
+    """Start a host's process, and return two file descriptors: the first to read the process's PID, the
+    second to release the process.
     """
     (pid_pipe, stdout) = os.pipe()
     (stdin, release_pipe) = os.pipe()
     for pipe_end in (pid_pipe, release_pipe):
-        stack.callback(os.close, pipe_end)
+        exit_stack.callback(os.close, pipe_end)
     try:
         subprocess.run(
             build_boot_command(plan, host, hierarchies),
@@ -209,13 +211,15 @@ def _start_host(
     return (pid_pipe, release_pipe)
 
 
-def _read_pid(host: LabHost, pid_pipe: int, names: LabNames) -> int:
+def _read_pid(host: LabHost, pid_pipe: int, lab_names: LabNames) -> int:
     deadline = time.monotonic() + _START_SECONDS
     pid_line = b""
     while not pid_line.endswith(b"\n"):
         (ready, _, _) = select.select([pid_pipe], [], [], max(0.0, deadline - time.monotonic()))
         chunk = os.read(pid_pipe, 64) if ready else b""
         if not chunk:
-            raise AutotuneError(f"{host.name} did not start: {read_console_tail(names, host.name)}")
+            raise AutotuneError(
+                f"{host.name} did not start: {read_console_tail(lab_names, host.name)}"
+            )
         pid_line += chunk
     return int(pid_line)

@@ -14,7 +14,7 @@ _BRIDGE_NUMBER = 0xFFFF  # the bridge's number in its hardware address; hosts co
 
 
 def make_bridge(plan: LabPlan) -> None:
-    """Create the lab's bridge with this machine's address, unless it exists.
+    """Create the lab's bridge with this machine's address, unless the bridge exists.
 
     Raises ``AutotuneError`` if another link already leads to the lab's addresses.
     """
@@ -35,61 +35,63 @@ def _add_bridge(plan: LabPlan) -> None:
     mac_address = derive_hardware_address(plan.names, _BRIDGE_NUMBER)
     run_checked(
         ["ip", "-batch", "-"],
-        text=f"link add {bridge} address {mac_address} type bridge\n"
-        f"addr add {plan.interface_address(str(plan.gateway))} dev {bridge}\n"
+        input_text=f"link add {bridge} address {mac_address} type bridge\n"
+        f"addr add {plan.format_interface_address(str(plan.gateway))} dev {bridge}\n"
         f"link set {bridge} up\n",
     )
 
 
-def derive_hardware_address(names: LabNames, number: int) -> str:
+def derive_hardware_address(lab_names: LabNames, host_number: int) -> str:
     """Return a unique and locally administered Ethernet address (IEEE 802).
 
-    Like the address of a network card, the address stays the same when a host restarts. Otherwise,
-    neighbours would use a stale address for a while.
+    Like the address of a network card, the address stays the same when a host restarts. If the address
+    changed, neighbours would use a stale address for a while.
     """
-    tag_bytes = [names.tag[i : i + 2] for i in (0, 2, 4)]
-    return ":".join(["02", *tag_bytes, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
+    tag_bytes = [lab_names.tag[i : i + 2] for i in (0, 2, 4)]
+    return ":".join(["02", *tag_bytes, f"{host_number >> 8:02x}", f"{host_number & 0xFF:02x}"])
 
 
-def format_link_batch(plan: LabPlan, pids: Mapping[str, int]) -> str:
-    """Return the ``ip -batch`` input that connects the namespaces of ``pids`` to the bridge."""
-    numbers = {host.name: number for number, host in enumerate(plan.hosts)}
-    lines = []
-    for name, pid in pids.items():
-        link = plan.names.link_name(numbers[name])
-        mac_address = derive_hardware_address(plan.names, numbers[name])
-        lines.append(f"link add {link} type veth peer name eth0 address {mac_address} netns {pid}")
-        lines.append(f"link set {link} master {plan.names.bridge} up")
-    return "\n".join(lines) + "\n"
+def format_link_batch(plan: LabPlan, pids_by_host: Mapping[str, int]) -> str:
+    """Return the ``ip -batch`` input that connects the namespaces of ``pids_by_host`` to the bridge."""
+    host_numbers = {host.name: number for number, host in enumerate(plan.hosts)}
+    batch_lines = []
+    for host_name, pid in pids_by_host.items():
+        link = plan.names.format_link_name(host_numbers[host_name])
+        mac_address = derive_hardware_address(plan.names, host_numbers[host_name])
+        batch_lines.append(
+            f"link add {link} type veth peer name eth0 address {mac_address} netns {pid}"
+        )
+        batch_lines.append(f"link set {link} master {plan.names.bridge} up")
+    return "\n".join(batch_lines) + "\n"
 
 
-def list_links(names: LabNames) -> tuple[str, ...]:
+def list_links(lab_names: LabNames) -> tuple[str, ...]:
     """Return the existing links of this lab, with the bridge last."""
     existing_links = [
         link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))
     ]
-    own_links = [name for name in existing_links if name.startswith(names.link_prefix)]
-    return tuple(sorted(own_links, key=lambda name: (name == names.bridge, name)))
+    own_links = [name for name in existing_links if name.startswith(lab_names.link_prefix)]
+    return tuple(sorted(own_links, key=lambda name: (name == lab_names.bridge, name)))
 
 
-def remove_links(names: LabNames) -> None:
+def remove_links(lab_names: LabNames) -> None:
     """Delete every link of the lab."""
-    for link in list_links(names):
-        _remove_link(names, link)
+    for link in list_links(lab_names):
+        _remove_link(lab_names, link)
 
 
 def remove_host_link(plan: LabPlan, host: LabHost) -> None:
     """Delete the link of a stopped host, without waiting for the kernel to delete it."""
-    link = plan.names.link_name(plan.hosts.index(host))
+    link = plan.names.format_link_name(plan.hosts.index(host))
     if link in list_links(plan.names):
         _remove_link(plan.names, link)
 
 
-def _remove_link(names: LabNames, link: str) -> None:
+def _remove_link(lab_names: LabNames, link: str) -> None:
     try:
         run_checked(["ip", "link", "delete", link])
     except AutotuneError:  # the link may have vanished with its namespace
-        if link in list_links(names):
+        if link in list_links(lab_names):
             raise
 
 

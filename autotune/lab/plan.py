@@ -1,7 +1,7 @@
 """Names and plan of a lab. The plan is recorded before any other object of the lab is created.
 
-Names derive only from the lab's directory. Objects left by a killed ``up`` can therefore be found
-without a record, and two labs on one machine never share a name.
+Names derive only from the lab's directory. Objects left by a killed `autotune lab up` can therefore be
+found without a record, and two labs on one machine never share a name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from autotune import durable_files
 from autotune.errors import AutotuneError
 
-#: RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
+# RFC 2544 reserves this network for benchmarks, so no lab hides a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
-MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
+MIN_MEMORY_BYTES = 64 * 1024 * 1024  # systemd, its journal and sshd use about 30 MB
 _HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SCHEMA_VERSION = 1
 
@@ -55,10 +55,10 @@ class LabNames:
     ssh_config: Path
     machines_directory: Path
 
-    def link_name(self, number: int) -> str:
-        return f"{self.link_prefix}{number}"
+    def format_link_name(self, host_number: int) -> str:
+        return f"{self.link_prefix}{host_number}"
 
-    def machine_directory(self, host: str) -> Path:
+    def get_machine_directory(self, host: str) -> Path:
         return self.machines_directory / host
 
 
@@ -90,22 +90,23 @@ class LabPlan:
     network: IPv4Network
     gateway: IPv4Address
 
-    def find_host(self, name: str) -> LabHost:
-        hosts = {host.name: host for host in self.hosts}
-        if name not in hosts:
+    def find_host(self, host_name: str) -> LabHost:
+        hosts_by_name = {host.name: host for host in self.hosts}
+        if host_name not in hosts_by_name:
             raise AutotuneError(
-                f"the lab contains no host {name}", hint="its hosts are " + ", ".join(hosts)
+                f"the lab contains no host {host_name}",
+                hint="its hosts are " + ", ".join(hosts_by_name),
             )
-        return hosts[name]
+        return hosts_by_name[host_name]
 
-    def interface_address(self, address: str) -> str:
+    def format_interface_address(self, address: str) -> str:
         """Return ``address`` with the subnet's prefix length, for a network interface."""
         return f"{address}/{self.network.prefixlen}"
 
 
 def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if such a
-    lab is impossible.
+    """Return the plan of a lab with ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if the hosts
+    cannot form a lab.
     """
     checked_hosts = check_hosts(hosts)
     used_addresses = {IPv4Address(host.address) for host in checked_hosts}
@@ -138,10 +139,10 @@ def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     for host in hosts:
         _check_host(host)
     for field_name in ("name", "address"):
-        values = [getattr(host, field_name) for host in hosts]
-        for value in values:
-            if values.count(value) > 1:
-                raise AutotuneError(f"two lab hosts share the {field_name} {value}")
+        field_values = [getattr(host, field_name) for host in hosts]
+        for field_value in field_values:
+            if field_values.count(field_value) > 1:
+                raise AutotuneError(f"two lab hosts share the {field_name} {field_value}")
     return hosts
 
 
@@ -174,25 +175,23 @@ def write_plan(plan: LabPlan) -> None:
     durable_files.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 
-def read_plan(names: LabNames) -> LabPlan | None:
+def read_plan(lab_names: LabNames) -> LabPlan | None:
     """Return the recorded plan, or ``None`` if no lab exists."""
     try:
-        text = names.plan_file.read_text(encoding="utf-8")
+        plan_text = lab_names.plan_file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return decode_plan(json.loads(text), names)
+        return decode_plan(json.loads(plan_text), lab_names)
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
-            f"{names.plan_file} cannot be read: {error}",
+            f"{lab_names.plan_file} cannot be read: {error}",
             hint="run `autotune lab down`, which can remove the lab without this file",
         ) from None
 
 
 def encode_plan(plan: LabPlan) -> dict[str, Any]:
-    """Return ``plan`` as plain values, without the names, because they derive from the
-    directory.
-    """
+    """Return ``plan`` as plain values, without its names, which derive from the lab's directory."""
     return {
         "schema": _SCHEMA_VERSION,
         "network": str(plan.network),
@@ -201,14 +200,14 @@ def encode_plan(plan: LabPlan) -> dict[str, Any]:
     }
 
 
-def decode_plan(record: dict[str, Any], names: LabNames) -> LabPlan:
+def decode_plan(record: dict[str, Any], lab_names: LabNames) -> LabPlan:
     """Return the plan in a record from ``encode_plan``. Raises ``ValueError``, ``KeyError`` or
     ``TypeError``.
     """
     if record["schema"] != _SCHEMA_VERSION:
         raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
     return LabPlan(
-        names,
+        lab_names,
         tuple(LabHost(**host) for host in record["hosts"]),
         IPv4Network(record["network"]),
         IPv4Address(record["gateway"]),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 
-#: Programs that a lab needs, with their Debian packages.
+# Programs that a lab needs, with their Debian packages.
 PROGRAM_PACKAGES = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",
@@ -27,8 +27,8 @@ INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, and its s
 
 
 def _is_installed(program: str) -> bool:
-    path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
-    return shutil.which(program, path=path) is not None
+    search_path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
+    return shutil.which(program, path=search_path) is not None
 
 
 def list_missing_packages(is_installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def require_prerequisites() -> None:
 
 
 def list_obstacles(missing_packages: Sequence[str]) -> list[str]:
-    """Return the reasons why a lab is impossible. ``missing_packages`` lists the missing packages."""
+    """Return the reasons why a lab is impossible, including ``missing_packages``."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
@@ -88,45 +88,46 @@ def require_directory(directory: Path) -> None:
         )
 
 
-def require_inotify(hosts: int, proc_directory: Path = PROC_DIRECTORY) -> None:
-    """Raise ``AutotuneError`` if ``hosts`` more hosts would need more inotify instances than are free.
+def require_inotify(host_count: int, proc_directory: Path = PROC_DIRECTORY) -> None:
+    """Raise ``AutotuneError`` if ``host_count`` more hosts need more inotify instances than are free.
 
     Without free instances, systemd hangs at boot or starts with failed units, without any message.
     """
-    limit = int((proc_directory / "sys/fs/inotify/max_user_instances").read_text())
+    instance_limit = int((proc_directory / "sys/fs/inotify/max_user_instances").read_text())
     # The kernel limits the inotify instances of each account.
     used_count = sum(_count_inotify_instances(process) for process in proc_directory.glob("[0-9]*"))
-    if used_count + hosts * INOTIFY_PER_HOST > limit:
+    if used_count + host_count * INOTIFY_PER_HOST > instance_limit:
         raise AutotuneError(
-            f"{used_count} of {limit} inotify instances are in use. {hosts} hosts need up to "
-            f"{hosts * INOTIFY_PER_HOST} more and would not boot",
-            hint=f"run sysctl fs.inotify.max_user_instances={8 * limit}",
+            f"{used_count} of {instance_limit} inotify instances are in use. {host_count} hosts need up"
+            f" to {host_count * INOTIFY_PER_HOST} more and would not boot",
+            hint=f"run sysctl fs.inotify.max_user_instances={8 * instance_limit}",
         )
 
 
-def _count_inotify_instances(process: Path) -> int:
-    count = 0
+def _count_inotify_instances(process_directory: Path) -> int:
+    instance_count = 0
     with contextlib.suppress(OSError):  # the process has exited
-        if process.stat().st_uid != os.geteuid():
+        if process_directory.stat().st_uid != os.geteuid():
             return 0
-        for descriptor in (process / "fd").iterdir():
+        for descriptor in (process_directory / "fd").iterdir():
             with contextlib.suppress(OSError):  # the descriptor was closed
-                count += str(descriptor.readlink()) == "anon_inode:inotify"
-    return count
+                instance_count += str(descriptor.readlink()) == "anon_inode:inotify"
+    return instance_count
 
 
 def _format_install_advice(packages: tuple[str, ...]) -> str:
     if packages:
-        install = "apt-get install --no-install-recommends " + " ".join(packages)
+        install_command = "apt-get install --no-install-recommends " + " ".join(packages)
         return (
-            install if os.geteuid() == 0 else f"sudo {install}, then repeat the command with sudo"
+            install_command
+            if os.geteuid() == 0
+            else f"sudo {install_command}, then repeat the command with sudo"
         )
     return "repeat the command with sudo"
 
 
-if (
-    __name__ == "__main__"
-):  # for `make test`: exit with status 0 if a lab is possible, otherwise print why not
+# For `make test`: exit with status 0 if a lab is possible, otherwise print the reasons.
+if __name__ == "__main__":
     from autotune.exit_handling import run_command
 
     sys.exit(run_command(require_prerequisites, as_json=False))

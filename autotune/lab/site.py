@@ -22,56 +22,61 @@ from autotune.target.read_target import TargetFile
 from autotune.target.shipped_files import find_shipped_directory
 
 
-def deploy_site(file: TargetFile, names: LabNames) -> bool:
-    """Install, in the lab of a target, the site that the target's studies edit. Return true if
-    anything changed.
+def deploy_site(target_file: TargetFile, lab_names: LabNames) -> bool:
+    """Install a target's site, whose files the target's studies edit, on the lab's hosts. Return true
+    if anything changed.
 
     Targets that replace files, have no application or have hosts outside the lab are skipped. After
     a failure, the hosts are restored and AutotuneError is raised.
     """
-    target = file.target
-    hosts = {host for tier in target.tiers.values() for host in tier.hosts}
+    target = target_file.target
+    host_names = {host for tier in target.tiers.values() for host in tier.hosts}
     has_edited_files = any(
         tier.app and target.edits_host_files(name) for name, tier in target.tiers.items()
     )
-    if not has_edited_files or any(target.hosts[host].transport != "ssh" for host in hosts):
+    if not has_edited_files or any(target.hosts[host].transport != "ssh" for host in host_names):
         return False
-    marker_paths = [names.machine_directory(host) / SITE_MARKER for host in hosts]
+    marker_paths = [lab_names.get_machine_directory(host) / SITE_MARKER for host in host_names]
     site_digest = _compute_site_digest(target)
     if all(
         marker_path.exists() and marker_path.read_text(encoding="ascii") == site_digest
         for marker_path in marker_paths
     ):
         return False
-    _deploy_baseline(_build_site_target(file, names))
+    _deploy_baseline(_build_site_target(target_file, lab_names))
     for marker_path in marker_paths:
         marker_path.write_text(site_digest, encoding="ascii")
     return True
 
 
 def _compute_site_digest(target: Target) -> str:
-    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies its
-    site.
+    """Return a digest of the hosts, tiers, data and parameters in a target, which identifies the
+    target's site.
     """
-    text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
-    return hashlib.sha256(text.encode()).hexdigest()
+    target_json = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
+    return hashlib.sha256(target_json.encode()).hexdigest()
 
 
-def _build_site_target(file: TargetFile, names: LabNames) -> TargetFile:
+def _build_site_target(target_file: TargetFile, lab_names: LabNames) -> TargetFile:
     """Return the target that installs the site on empty hosts, with the lab's SSH configuration."""
-    templates = {"templates": str(find_shipped_directory("templates/lab"))}
-    tiers = {name: t.model_copy(update=templates) for name, t in file.target.tiers.items()}
-    ssh = file.target.ssh.model_copy(update={"config": str(names.ssh_config)})
-    return replace(file, target=file.target.model_copy(update={"tiers": tiers, "ssh": ssh}))
+    template_update = {"templates": str(find_shipped_directory("templates/lab"))}
+    tiers = {
+        name: t.model_copy(update=template_update) for name, t in target_file.target.tiers.items()
+    }
+    ssh_settings = target_file.target.ssh.model_copy(update={"config": str(lab_names.ssh_config)})
+    return replace(
+        target_file,
+        target=target_file.target.model_copy(update={"tiers": tiers, "ssh": ssh_settings}),
+    )
 
 
-def _deploy_baseline(file: TargetFile) -> None:
+def _deploy_baseline(target_file: TargetFile) -> None:
     """Deploy the baseline permanently, and delete the backups from the hosts."""
-    environment = prepare(file)
+    environment = prepare(target_file)
     with tempfile.TemporaryDirectory(prefix="autotune-lab-") as directory:
         fleet = environment.create_deployment(Path(directory, "lab-up"), lambda _: None)
-        hosts = fleet.hosts
-        assert isinstance(hosts, ManagedHosts)
+        managed_hosts = fleet.hosts
+        assert isinstance(managed_hosts, ManagedHosts)
         # Kernel settings and limits keep the hosts' own values.
         instances = (
             instance
@@ -83,7 +88,9 @@ def _deploy_baseline(file: TargetFile) -> None:
             fleet.lock_hosts()
             fleet.deploy(environment.space.build_candidate({}).settings)
             fleet.keep_deployed()
-            hosts.run_on_hosts(fleet.stack.hosts, lambda host: host.delete_backups()).unwrap()
+            managed_hosts.run_on_hosts(
+                fleet.stack.hosts, lambda host: host.delete_backups()
+            ).unwrap()
         finally:
             with ignore_stop_signals():
                 fleet.restore()

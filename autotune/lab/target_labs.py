@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab import lifecycle, prerequisites
-from autotune.lab.lifecycle import HostStatus, list_host_status, ssh_command
+from autotune.lab.lifecycle import HostStatus, build_host_ssh_command, list_host_status
 from autotune.lab.plan import LabHost, derive_names
 from autotune.target.field_types import NAME_PATTERN
 from autotune.target.model import Target
@@ -66,17 +66,17 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     """
     from autotune.lab import site  # deployment code loads slowly
 
-    file = read_target(path)
+    target_file = read_target(path)
     prerequisites.require_prerequisites()
-    location = directory or LABS_DIRECTORY / file.target.name
-    hosts_before = list_host_status(location)
+    lab_directory = directory or LABS_DIRECTORY / target_file.target.name
+    hosts_before = list_host_status(lab_directory)
     start_time = time.monotonic()
-    lifecycle.start_lab(build_lab_hosts(file.target), location)
+    lifecycle.start_lab(build_lab_hosts(target_file.target), lab_directory)
     seconds_taken = time.monotonic() - start_time
-    lab = Lab(file.target.name, location.resolve(), list_host_status(location))
-    config = file.target.ssh.config
-    names_lab_config = (
-        config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
+    lab = Lab(target_file.target.name, lab_directory.resolve(), list_host_status(lab_directory))
+    ssh_config = target_file.target.ssh.config
+    references_lab_config = (
+        ssh_config and (path.parent / Path(ssh_config).expanduser()).resolve() == lab.ssh_config
     )
     running_before = {(host.name, host.pid) for host in hosts_before}
     started_hosts = frozenset(
@@ -86,24 +86,24 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
         lab,
         started_hosts,
         seconds_taken,
-        not names_lab_config,
-        site.deploy_site(file, derive_names(location)),
+        not references_lab_config,
+        site.deploy_site(target_file, derive_names(lab_directory)),
     )
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Remove a lab, and return its description from before the removal. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    (name, location) = _locate_lab(lab_or_target, directory)
-    hosts: tuple[HostStatus, ...] = ()
+    (lab_name, lab_directory) = _locate_lab(lab_or_target, directory)
+    host_statuses: tuple[HostStatus, ...] = ()
     with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
-        hosts = list_host_status(location)
-    lifecycle.remove_lab(location)
+        host_statuses = list_host_status(lab_directory)
+    lifecycle.remove_lab(lab_directory)
     # The directory may also contain other labs, or backups of this machine.
     with contextlib.suppress(OSError):
         LABS_DIRECTORY.rmdir()
         LABS_DIRECTORY.parent.rmdir()
-    return Lab(name, location, hosts)
+    return Lab(lab_name, lab_directory, host_statuses)
 
 
 def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
@@ -111,8 +111,8 @@ def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     Raises ``AutotuneError``.
     """
     prerequisites.require_root()
-    (name, location) = _locate_lab(lab_or_target, directory)
-    return Lab(name, location, list_host_status(location))
+    (lab_name, lab_directory) = _locate_lab(lab_or_target, directory)
+    return Lab(lab_name, lab_directory, list_host_status(lab_directory))
 
 
 def build_ssh_command(
@@ -128,13 +128,15 @@ def build_ssh_command(
             hint=f"run `autotune lab up {lab_or_target}`",
         )
     if host is None and len(lab.hosts) > 1:
-        names = ", ".join(host.name for host in lab.hosts)
-        raise AutotuneError(f"lab {lab.name} contains several hosts", hint=f"name one of {names}")
-    return ssh_command(lab.directory, host or lab.hosts[0].name)
+        host_names = ", ".join(host.name for host in lab.hosts)
+        raise AutotuneError(
+            f"lab {lab.name} contains several hosts", hint=f"name one of {host_names}"
+        )
+    return build_host_ssh_command(lab.directory, host or lab.hosts[0].name)
 
 
 def _locate_lab(lab_or_target: str, directory: Path | None) -> tuple[str, Path]:
     """Return a lab's name and directory, from its target file or from its name."""
     is_lab_name = re.fullmatch(NAME_PATTERN, lab_or_target) and not Path(lab_or_target).exists()
-    name = lab_or_target if is_lab_name else read_target(Path(lab_or_target)).target.name
-    return name, (directory or LABS_DIRECTORY / name).resolve()
+    lab_name = lab_or_target if is_lab_name else read_target(Path(lab_or_target)).target.name
+    return lab_name, (directory or LABS_DIRECTORY / lab_name).resolve()

@@ -10,6 +10,6 @@ from autotune.deploy.runtime import Runtime
 
 
 def load_runtime(name: str) -> Runtime:
-    """Return the runtime that targets select by this name."""
+    """Return the runtime that target files call ``name``."""
     runtime: Runtime = import_module(f"{__name__}.{name}").RUNTIME
     return runtime

@@ -1,8 +1,8 @@
 """Runtime `containers`: services of a Compose project (Docker or Podman) on their hosts.
 
-A unit is a service of the Compose project. The unit's configuration files are in autotune's
-directory on the host. An additional Compose file mounts these files over the container's files. The
-user's files and image are not changed.
+A unit is a service of the Compose project. The unit's configuration files are in autotune's directory
+on the host. An additional Compose file mounts the unit's files over the container's files. The user's
+files and image are not changed.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-# The time limit of a check, and how long a server must keep running in a trial start, in seconds.
+# Seconds that a check may take, and that a server must keep running in a trial start.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = 30, 3
 RUNNING_STATES = frozenset({"running", "restarting"})
 
 
-def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Return the state of each unit in ``names``, from the output of the shell function ``units``.
+def parse_units(unit_names: tuple[str, ...], units_output: str) -> dict[str, ObservedUnit]:
+    """Return the state of each unit in ``unit_names``, from the output of the shell function ``units``.
     Raises AutotuneError for invalid output.
     """
-    with wrap_parse_errors("containers", text):
+    with wrap_parse_errors("containers", units_output):
         return {
-            name: _parse_unit(line) for name, line in zip(names, split_lines(text), strict=True)
+            name: _parse_unit(line)
+            for name, line in zip(unit_names, split_lines(units_output), strict=True)
         }
 
 
@@ -82,7 +83,7 @@ def _parse_unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(RuntimeLayout):
-    """The layout on a host, in which one directory per service contains the files of its container."""
+    """The layout of a host with one directory per service, for the files in the service's container."""
 
     isolated = True
 
@@ -116,31 +117,36 @@ class ContainerLayout(RuntimeLayout):
 LAYOUT = ContainerLayout()
 
 
-def _get_host_path(placement: Placement, path: str) -> str:
-    return f"{placement.directory}/files{path}"
+def _get_host_path(placement: Placement, container_path: str) -> str:
+    return f"{placement.directory}/files{container_path}"
 
 
 def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
-    """Return the Compose override file as JSON, which is valid YAML. A label with a digest marks
-    containers that were created from the file.
+    """Return the Compose override file as JSON, which is valid YAML. Each container that is created
+    from the file gets a label with the file's digest.
     """
-    paths = [
+    mounted_files = [
         (instance.placement, file.path)
         for instance in instances
         for file in resolve_config_files(instance.service, instance.placement)
     ]
-    definition: dict[str, object] = {
-        "volumes": [f"{_get_host_path(*location)}:{location[1]}:ro" for location in paths]
+    override_definition: dict[str, object] = {
+        "volumes": [f"{_get_host_path(*location)}:{location[1]}:ro" for location in mounted_files]
     }
     for instance in instances:
-        definition |= instance.service.build_container_limits(instance.placement, settings)
-    signals = [
+        override_definition |= instance.service.build_container_limits(instance.placement, settings)
+    reload_signals = [
         instance.service.reload_signal for instance in instances if instance.service.reload_signal
     ]
-    settings_digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-    definition["labels"] = {"autotune": settings_digest, "autotune.signal": (*signals, "HUP")[0]}
-    services = {"services": {unit.rpartition(":")[2]: definition}}
-    return (json.dumps(services, indent=1) + "\n").encode()
+    settings_digest = hashlib.sha256(
+        json.dumps(override_definition, sort_keys=True).encode()
+    ).hexdigest()
+    override_definition["labels"] = {
+        "autotune": settings_digest,
+        "autotune.signal": (*reload_signals, "HUP")[0],
+    }
+    override = {"services": {unit.rpartition(":")[2]: override_definition}}
+    return (json.dumps(override, indent=1) + "\n").encode()
 
 
 def _build_inside_command(placement: Placement, argv: Argv) -> Argv:
@@ -154,17 +160,17 @@ def _build_copy_command(
 
     ``mounted_paths`` maps paths in the container to paths on the host.
     """
-    argv, starts = (
+    argv, start_words = (
         (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
     )
-    mounts = [f"--volume={location}:{path}:ro" for path, location in mounted_paths.items()]
-    seconds = str(TRIAL_START_SECONDS if starts else VALIDATION_SECONDS)
+    mount_options = [f"--volume={location}:{path}:ro" for path, location in mounted_paths.items()]
+    limit_seconds = str(TRIAL_START_SECONDS if start_words else VALIDATION_SECONDS)
     return (
         "aside",
-        *starts,
+        *start_words,
         placement.unit,
-        seconds,
-        *mounts,
+        limit_seconds,
+        *mount_options,
         "--entrypoint",
         argv[0],
         "--",
@@ -175,18 +181,18 @@ def _build_copy_command(
 def _build_validation_command(
     placement: Placement,
     validation: Argv | TrialStart,
-    files: Sequence[str],
-    changed_files: Sequence[str],
+    paths: Sequence[str],
+    changed_paths: Sequence[str],
 ) -> Argv:
     """Return the command that checks all of an instance's files together, with staged versions of
     changed files.
     """
-    locations = {path: _get_host_path(placement, path) for path in files}
+    locations = {path: _get_host_path(placement, path) for path in paths}
     return _build_copy_command(
         placement,
         validation,
         {
-            path: staged_path(location) if path in changed_files else location
+            path: staged_path(location) if path in changed_paths else location
             for path, location in locations.items()
         },
     )
@@ -238,9 +244,7 @@ class Containers(Runtime):
     def find_programs(
         self, needed: Mapping[str, Sequence[ProgramUser]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
-        """Return, by host, the programs of services in their containers and of load generators on
-        load hosts.
-        """
+        """Return each host's programs: services' programs in their containers, and load generators."""
         generators_by_host = {
             host: [
                 program_user
@@ -305,14 +309,16 @@ class Containers(Runtime):
             timeout=60.0 + 10.0 * len(locations),
             functions=SERVICE_MANAGER.shell_functions,
         )
-        contents = {}
+        contents_by_path = {}
         for (placement, path), command_result in zip(locations, command_results, strict=True):
             if encoded_archive := command_result.stdout.strip():
                 with wrap_parse_errors("files", "(not shown)"):
-                    tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
-                if (real_path := tree.resolve(path)) in tree.files:
-                    contents[_get_host_path(placement, path)] = tree.files[real_path]
-        return contents
+                    container_tree = unpack_tree(base64.b64decode(encoded_archive), dirname(path))
+                if (real_path := container_tree.resolve(path)) in container_tree.files:
+                    contents_by_path[_get_host_path(placement, path)] = container_tree.files[
+                        real_path
+                    ]
+        return contents_by_path
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the validation cases with masked values filled in from the services' own files."""
@@ -350,14 +356,14 @@ class Containers(Runtime):
         staging_directory = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
         for case_number, (instance, files) in enumerate(cases):
-            locations = {path: f"{staging_directory}/{case_number}{path}" for path in files}
+            staged_paths = {path: f"{staging_directory}/{case_number}{path}" for path in files}
             validation = instance.service.build_validation(instance.placement, files)
             commands += [
-                _build_stage_command(locations[path], content) for path, content in files.items()
+                _build_stage_command(staged_paths[path], content) for path, content in files.items()
             ]
             check_indexes.append(len(commands) if validation else None)
             commands += (
-                [Command(_build_copy_command(instance.placement, validation, locations))]
+                [Command(_build_copy_command(instance.placement, validation, staged_paths))]
                 if validation
                 else []
             )
@@ -371,10 +377,12 @@ class Containers(Runtime):
             timeout=60.0 + 40.0 * len(cases),
             functions=SERVICE_MANAGER.shell_functions,
         )
-        checks = [None if index is None else command_results[index] for index in check_indexes]
+        check_results = [
+            None if index is None else command_results[index] for index in check_indexes
+        ]
         return [
             None if check is None or check.ok else check.error_text or "no message"
-            for check in checks
+            for check in check_results
         ]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
@@ -410,15 +418,13 @@ def _build_stage_command(path: str, content: bytes) -> Command:
 def _build_unit_name(target: Target, tier: str) -> str:
     project = target.project
     assert project is not None
-    owner = f"{project.engine}@{project.account}" if project.account else project.engine
-    files, container = ",".join(project.files), target.tiers[tier].container or tier
-    return f"{owner}:{project.name}:{files}:{container}"
+    engine_account = f"{project.engine}@{project.account}" if project.account else project.engine
+    compose_files, container_name = ",".join(project.files), target.tiers[tier].container or tier
+    return f"{engine_account}:{project.name}:{compose_files}:{container_name}"
 
 
 def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
-    """Return the instance with its container as unit, and with ``directory`` set to the directory on
-    the host that contains the instance's files.
-    """
+    """Return the instance with its container as unit, and with the host's directory for its files."""
     unit = _build_unit_name(target, instance.placement.tier)
     assert target.project is not None
     directory = f"{FILES_DIRECTORY}/{target.project.name}/{unit.rpartition(':')[2]}"

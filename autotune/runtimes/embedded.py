@@ -53,12 +53,12 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
-Files = Mapping[str, bytes]
+ContentsByPath = Mapping[str, bytes]
 
 
 class PrivateLayout(RuntimeLayout):
-    """The layout of private processes, with files below the directory of each service instance. The
-    name of the service instance identifies its process.
+    """The layout of private processes, with files below the directory of each service instance. Each
+    process is identified by the name of its service instance.
     """
 
     removes_inactive = True
@@ -111,7 +111,7 @@ class Embedded(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack on ports that are currently free. Raises AutotuneError."""
+        """Return the stack, with ports that are currently free. Raises AutotuneError."""
         server_account = private_servers.find_server_account() or (None, None)
         ports = private_servers.allocate_ports(file)
         return build_stack(
@@ -124,7 +124,7 @@ class Embedded(Runtime):
         return [_find_validation_error(instance, files, transport) for instance, files in cases]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
-        """Return a line with the addresses on which servers would listen."""
+        """Return a line with the addresses on which the stack's servers would listen."""
         endpoints = (
             str(instance.placement.listen)
             for instance in stack.instances
@@ -160,44 +160,46 @@ class ProcessHosts:
         return self._hosts[name]
 
     def run_on_hosts(
-        self, names: Iterable[str], work: Callable[[RuntimeHost], T]
+        self, host_names: Iterable[str], work: Callable[[RuntimeHost], T]
     ) -> HostResults[T]:
         """Run ``work`` on one host after another, in the tiers' dependency order."""
         host_results: HostResults[T] = HostResults()
-        for name in names:
+        for host_name in host_names:
             try:
-                host_results.results[name] = work(self._hosts[name])
+                host_results.results[host_name] = work(self._hosts[host_name])
             except AutotuneError as error:
-                host_results.errors[name] = error
+                host_results.errors[host_name] = error
         return host_results
 
     def lock(self) -> None:
         """Take no lock, because the study's lock is already held."""
 
     def unlock(self, *, restored: bool) -> None:
-        """Stop every server, starting in the entry tier, and remove the run directory."""
+        """Stop every server (the entry tier first), and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
         run_directories.remove_run_directory(self._study)
 
 
 class ProcessHost:
-    """The servers of one target host, all on this machine."""
+    """The servers of one target host, all of which run on this machine."""
 
-    def __init__(self, name: str, stack: Stack, transport: Transport, note: NoteCallback) -> None:
-        self.name, self.transport, self._note = name, transport, note
+    def __init__(
+        self, host_name: str, stack: Stack, transport: Transport, note: NoteCallback
+    ) -> None:
+        self.name, self.transport, self._note = host_name, transport, note
         self._instances = {
             instance.name: instance
             for instance in stack.instances
-            if instance.placement.host == name
+            if instance.placement.host == host_name
         }
         self._running: dict[str, ServerProcess] = {}
 
     @property
     def original_state(self) -> HostState:
-        """Return the state before the study, in which none of the study's servers was running."""
-        units = filter(None, map(LAYOUT.unit_for, self._instances.values()))
-        return HostState(units=dict.fromkeys(units, False))
+        """Return the host's state before the study, when none of the study's servers was running."""
+        unit_names = filter(None, map(LAYOUT.unit_for, self._instances.values()))
+        return HostState(units=dict.fromkeys(unit_names, False))
 
     def assert_locked(self) -> None:
         """Check nothing, because the study's lock is held and no process survives a reboot."""
@@ -211,8 +213,10 @@ class ProcessHost:
         """Save nothing: all files below the run directory belong to the study."""
 
     def observe(self, desired: HostState) -> ObservedHost:
-        files = {path: _observe_file(Path(path)) for path in desired.files}
-        return ObservedHost(files, {name: self._observe_unit(name) for name in desired.units})
+        observed_files = {path: _observe_file(Path(path)) for path in desired.files}
+        return ObservedHost(
+            observed_files, {name: self._observe_unit(name) for name in desired.units}
+        )
 
     def observe_and_query(
         self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
@@ -239,29 +243,31 @@ class ProcessHost:
     def select_restorable(
         self, original: HostState, observed: ObservedHost
     ) -> tuple[HostState, list[str]]:
-        return original, []  # no state existed before the study
+        return original, []  # no server existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
         """Delete nothing, because staged files were already deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> dict[str, float]:
-        for name in reversed([*self._instances]):
-            if name in plan.units_to_stop:
-                self._stop_server(name)
+        for instance_name in reversed([*self._instances]):
+            if instance_name in plan.units_to_stop:
+                self._stop_server(instance_name)
         for path in plan.files_to_remove:
             Path(path).unlink(missing_ok=True)
         for instance in self._instances.values():
-            paths = [path for path in plan.files_to_write if path in _map_paths(instance)]
+            paths = [path for path in plan.files_to_write if path in _map_service_paths(instance)]
             if paths:
-                _make_directory(instance)
+                _make_instance_directory(instance)
             for path in paths:
                 _write_file(Path(path), desired.files[path])
         boot_seconds = {}
-        for name in self._instances:
-            if name in plan.unit_actions:
+        for instance_name in self._instances:
+            if instance_name in plan.unit_actions:
                 start_time = time.monotonic()
-                self._apply_action(self._instances[name], plan.unit_actions[name], desired)
-                boot_seconds[name] = time.monotonic() - start_time
+                self._apply_action(
+                    self._instances[instance_name], plan.unit_actions[instance_name], desired
+                )
+                boot_seconds[instance_name] = time.monotonic() - start_time
         return boot_seconds
 
     def persist_state(self, desired: HostState) -> None:
@@ -273,11 +279,11 @@ class ProcessHost:
 
     def stop_all(self) -> None:
         """Stop every server in reverse dependency order."""
-        for name in reversed([*self._instances]):
-            self._stop_server(name)
+        for instance_name in reversed([*self._instances]):
+            self._stop_server(instance_name)
 
-    def _observe_unit(self, name: str) -> ObservedUnit:
-        running_server = self._running.get(name)
+    def _observe_unit(self, unit_name: str) -> ObservedUnit:
+        running_server = self._running.get(unit_name)
         is_active = running_server is not None and running_server.is_alive
         return ObservedUnit(
             exists=True,
@@ -288,15 +294,14 @@ class ProcessHost:
         )
 
     def _apply_action(self, instance: ServiceInstance, action: Action, desired: HostState) -> None:
-        files = {
-            name: desired.files[path].content or b"" for path, name in _map_paths(instance).items()
+        contents_by_name = {
+            name: desired.files[path].content or b""
+            for path, name in _map_service_paths(instance).items()
         }
-        argv, socket = (
-            instance.service.build_start_command(instance.placement, files),
-            instance.service.get_socket(instance.placement),
-        )
+        argv = instance.service.build_start_command(instance.placement, contents_by_name)
+        listen_socket = instance.service.get_socket(instance.placement)
         assert argv is not None
-        assert socket is not None
+        assert listen_socket is not None
         running_server = self._running.get(instance.name)
         if action is Action.RELOAD and running_server and instance.service.reload_signal:
             draining_count = private_servers.reload_server(
@@ -311,30 +316,32 @@ class ProcessHost:
             )
             self._running[instance.name] = running_server
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running_server, socket),
+            lambda: private_servers.is_accepting(running_server, listen_socket),
             running_server,
             desired.starts.get(instance.name, UnitStart()).seconds,
             "starting",
         )
 
-    def _stop_server(self, name: str) -> None:
-        if running_server := self._running.pop(name, None):
+    def _stop_server(self, instance_name: str) -> None:
+        if running_server := self._running.pop(instance_name, None):
             private_servers.stop_server(running_server)
 
 
 def _find_validation_error(
     instance: ServiceInstance,
-    files: Files,
+    contents_by_name: ContentsByPath,
     transport: Transport,
     validation: Argv | TrialStart | None = None,
 ) -> str | None:
-    """Return the software's error message about ``files``, or ``None``. The files are validated in
-    a temporary directory.
+    """Return the software's error message about the files in ``contents_by_name``, or ``None``. The
+    files are validated in a temporary directory.
     """
-    validation = validation or instance.service.build_validation(instance.placement, files)
+    validation = validation or instance.service.build_validation(
+        instance.placement, contents_by_name
+    )
     if validation is None:
         return None
-    with _stage_files(instance, files) as staging:
+    with _stage_files(instance, contents_by_name) as staging:
         if isinstance(validation, TrialStart):
             return _find_start_failure(instance, validation, staging)
         command_result = transport.run(validation, cwd=str(staging), timeout=20.0)
@@ -342,31 +349,33 @@ def _find_validation_error(
 
 
 @contextmanager
-def _stage_files(instance: ServiceInstance, files: Files) -> Iterator[Path]:
-    """Write ``files`` to a temporary directory next to the instance's own directory, and remove the
+def _stage_files(instance: ServiceInstance, contents_by_name: ContentsByPath) -> Iterator[Path]:
+    """Write the files to a temporary directory next to the instance's own directory, and remove the
     directory at the end.
     """
     directory = Path(instance.placement.directory)
-    staging = directory.with_name(f".staging.{directory.name}")
-    modes = {
+    staging_directory = directory.with_name(f".staging.{directory.name}")
+    modes_by_path = {
         file.path: file.mode for file in resolve_config_files(instance.service, instance.placement)
     }
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
+    shutil.rmtree(staging_directory, ignore_errors=True)
+    staging_directory.mkdir(parents=True)
     try:
-        for path, content in files.items():
-            _write_file(staging / path, FileState(content, modes[path]))
-        yield staging
+        for path, content in contents_by_name.items():
+            _write_file(staging_directory / path, FileState(content, modes_by_path[path]))
+        yield staging_directory
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(staging_directory, ignore_errors=True)
 
 
 def _find_start_failure(
-    instance: ServiceInstance, trial_start: TrialStart, staging: Path
+    instance: ServiceInstance, trial_start: TrialStart, staging_directory: Path
 ) -> str | None:
     if instance.placement.user:
-        shutil.chown(staging, instance.placement.user, instance.placement.group)
-    running_server = private_servers.start_server(instance.service.name, trial_start.argv, staging)
+        shutil.chown(staging_directory, instance.placement.user, instance.placement.group)
+    running_server = private_servers.start_server(
+        instance.service.name, trial_start.argv, staging_directory
+    )
     try:
         private_servers.wait_until(
             lambda: private_servers.is_accepting(running_server, trial_start.socket),
@@ -381,17 +390,15 @@ def _find_start_failure(
     return None
 
 
-def _map_paths(instance: ServiceInstance) -> dict[str, str]:
-    """Return a mapping from the absolute path of each of an instance's files to the service's own
-    path.
-    """
+def _map_service_paths(instance: ServiceInstance) -> dict[str, str]:
+    """Return the service's own path of each of an instance's files, by absolute path."""
     return {
         LAYOUT.path_for(instance, file.path): file.path
         for file in resolve_config_files(instance.service, instance.placement)
     }
 
 
-def _make_directory(instance: ServiceInstance) -> None:
+def _make_instance_directory(instance: ServiceInstance) -> None:
     directory = Path(instance.placement.directory)
     if not directory.exists():
         directory.mkdir(mode=0o755)
@@ -399,11 +406,11 @@ def _make_directory(instance: ServiceInstance) -> None:
             shutil.chown(directory, instance.placement.user, instance.placement.group)
 
 
-def _write_file(path: Path, state: FileState) -> None:
-    """Write a file atomically, with the content and mode in ``state``."""
+def _write_file(path: Path, file_state: FileState) -> None:
+    """Write a file atomically, with the content and mode in ``file_state``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = 0o644 if state.mode is None else state.mode
-    durable_files.write_file(path, state.content or b"", mode, sync=False)
+    mode = 0o644 if file_state.mode is None else file_state.mode
+    durable_files.write_file(path, file_state.content or b"", mode, sync=False)
 
 
 def _observe_file(path: Path) -> ObservedFile:

@@ -37,19 +37,22 @@ ACTIVE_STATES = frozenset({"active", "activating", "reloading"})
 _LINES_PER_UNIT = 7
 
 
-def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """Return the state of each unit in ``names``, from the output of the shell function ``units``.
+def parse_units(unit_names: tuple[str, ...], units_output: str) -> dict[str, ObservedUnit]:
+    """Return the state of each unit in ``unit_names``, from the output of the shell function ``units``.
     Raises AutotuneError for invalid output.
     """
-    with wrap_parse_errors("units", text):
-        blocks = [
+    with wrap_parse_errors("units", units_output):
+        property_blocks = [
             dict(line.split("=", 1) for line in split_lines(block))
-            for block in text.strip().split("\n\n")
+            for block in units_output.strip().split("\n\n")
             if block
         ]
-        if any(len(block) != _LINES_PER_UNIT for block in blocks):
+        if any(len(block) != _LINES_PER_UNIT for block in property_blocks):
             raise ValueError(f"expected {_LINES_PER_UNIT} lines per unit")
-        return {name: _parse_unit(block) for name, block in zip(names, blocks, strict=True)}
+        return {
+            name: _parse_unit(block)
+            for name, block in zip(unit_names, property_blocks, strict=True)
+        }
 
 
 def _parse_unit(unit_properties: Mapping[str, str]) -> ObservedUnit:
@@ -115,7 +118,9 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        """Return the stack of a target. No file is private, so ``directory`` is not used."""
+        """Return the stack of a target. All files are the distribution's, so ``directory`` is not
+        used.
+        """
         context = StackContext(
             VALIDATION_DIRECTORY,
             {},

@@ -48,9 +48,9 @@ class RunningHost:
     listeners: tuple[Listener, ...] = ()
     effective: Mapping[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
 
-    def with_tree(self, tree: FileTree) -> RunningHost:
-        """Return a copy of this host whose files are those in ``tree``."""
-        return replace(self, tree=tree)
+    def with_tree(self, file_tree: FileTree) -> RunningHost:
+        """Return a copy of this host whose files are those in ``file_tree``."""
+        return replace(self, tree=file_tree)
 
     def is_active(self, unit: str) -> bool:
         return self.units.get(unit) == "active"
@@ -109,22 +109,24 @@ class DistributionLayout:
     name: str = ""
 
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
-        """Return the layout of one instance, with its version and name filled in."""
+        """Return the layout of one instance, with the version and name filled in."""
         unit, main, programs = (
             location.format(version=version, name=name)
             for location in (self.unit, self.main_file, self.program_directory)
         )
         return DistributionLayout(self.distributions, unit, main, programs, version, name)
 
-    def match_instance(self, text: str) -> DistributionLayout | None:
-        """Return the layout of the instance that ``text`` belongs to, or ``None``.
+    def match_instance(self, unit_or_path: str) -> DistributionLayout | None:
+        """Return the layout of the instance that ``unit_or_path`` belongs to, or ``None``.
 
-        ``text`` is the name of a systemd unit, or a path in the directory of a main configuration
+        ``unit_or_path`` is the name of a systemd unit, or a path in the directory of a main configuration
         file.
         """
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
             instance_pattern = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
-            match = re.fullmatch(instance_pattern.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
+            match = re.fullmatch(
+                instance_pattern.replace(r"\{name\}", "(?P<name>[^/]+)"), unit_or_path
+            )
             if match:
                 return self.for_instance(**match.groupdict())
         return None
@@ -142,12 +144,12 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
 
     __slots__ = ()
 
-    def match_instance(self, text: str) -> DistributionLayout | None:
+    def match_instance(self, unit_or_path: str) -> DistributionLayout | None:
         """Return the first layout that a unit or a file belongs to."""
-        return next(filter(None, (layout.match_instance(text) for layout in self)), None)
+        return next(filter(None, (layout.match_instance(unit_or_path) for layout in self)), None)
 
     def select_for_host(self, host: RunningHost) -> DistributionLayout | None:
-        """Return the first layout whose unit is running and whose file exists, or else Debian's
+        """Return the first layout whose unit is running and whose main file exists, or else Debian's
         layout if Debian's unit is running.
         """
         active_layouts = [layout for layout in self if host.is_active(layout.unit)]
@@ -176,7 +178,7 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-# Returns the reason why an unread file may set the parameter with this name, or an empty string.
+# Returns the reason why an unread file may set the parameter with a given name, or an empty string.
 HiddenReason = Callable[[str], str]
 
 
@@ -189,11 +191,11 @@ def explain_unread(
     parameter.
     """
 
-    def explain(name: str) -> str:
+    def explain(parameter_name: str) -> str:
         reasons = (
             f"{path} may set it, but was not read: {reason}"
             for path, reason in config.unread_files.items()
-            if may_set(name, config.unread_blocks.get(path, ()))
+            if may_set(parameter_name, config.unread_blocks.get(path, ()))
         )
         return next(reasons, "")
 
@@ -211,11 +213,12 @@ class Adoption:
     ``title`` is the service's display name. ``units`` are systemd units (names or patterns), and
     ``other_units`` are the units on other distributions. ``paths`` are the service's configuration
     files and directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that
-    prints the service's name and version. It may call ``runs UNIT`` to test whether a unit is running.
-    ``find_services`` yields running services, and reasons why a service is not tuned. If each parameter
-    is a separate directive, ``list_tunables`` returns the parameters. Otherwise, ``tune_parameters``
-    returns the edits that tune them. ``visible`` determines which words in the service's files may be
-    shown. ``explain_hidden`` returns a function that explains which unread file may set a parameter.
+    prints the service's name and version. The script may call ``runs UNIT`` to test whether a unit is
+    running. ``find_services`` yields running services, and reasons why a service is not tuned. If each
+    parameter is a separate directive, ``list_tunables`` returns the parameters. Otherwise,
+    ``tune_parameters`` returns the edits that tune the parameters. ``visible`` determines which words
+    in the service's files may be shown. ``explain_hidden`` returns a function that explains which
+    unread file may set a parameter.
     """
 
     title: str
@@ -229,31 +232,38 @@ class Adoption:
     list_tunables: TunablesFunction = lambda _: ()
     explain_hidden: Callable[[Config], HiddenReason] = explain_unread
 
-    def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
+    def adopt(self, running_service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
         """Return the tunable parameters of a running service, their current values, and edits of
         its files.
         """
-        hidden_reason = self.explain_hidden(running.config)
+        hidden_reason = self.explain_hidden(running_service.config)
         adoption_result = self._tune_parameters(
-            running, lambda name, value: not hidden_reason(name) and accepts(name, value)
+            running_service,
+            lambda name, value: not hidden_reason(name) and accepts_value(name, value),
         )
-        reasons = {name: hidden_reason(name) for name in adoption_result.skipped}
-        adoption_result.skipped.update({name: reason for name, reason in reasons.items() if reason})
+        hidden_reasons = {name: hidden_reason(name) for name in adoption_result.skipped}
+        adoption_result.skipped.update(
+            {name: reason for name, reason in hidden_reasons.items() if reason}
+        )
         return adoption_result
 
-    def _tune_parameters(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
+    def _tune_parameters(
+        self, running_service: RunningService, accepts_value: ValueCheck
+    ) -> AdoptionResult:
         if self.tune_parameters is not None:
-            return self.tune_parameters(running, accepts)
-        return map_directives(running.config, self.list_tunables(running), accepts)
+            return self.tune_parameters(running_service, accepts_value)
+        return map_directives(
+            running_service.config, self.list_tunables(running_service), accepts_value
+        )
 
 
 def with_http_port(
-    running: RunningService,
+    running_service: RunningService,
     title: str,
     addresses: Iterable[tuple[str, bool]],
     programs: Collection[str] = (),
 ) -> RunningService | str:
-    """Return ``running`` with its port, or the reason why it is not adopted.
+    """Return ``running_service`` with its port, or the reason why the service is not adopted.
 
     ``addresses`` contains HTTP addresses, each with a flag for TLS. ``programs`` are the names of the
     service's processes. If the kernel shows on which ports these processes listen, other ports are
@@ -266,7 +276,7 @@ def with_http_port(
         if is_uint(port := address.rpartition(":")[2])
     ]
     listening_ports = {
-        listener.port for listener in running.host.listeners if listener.program in programs
+        listener.port for listener in running_service.host.listeners if listener.program in programs
     }
     active_endpoints = [
         endpoint
@@ -281,13 +291,13 @@ def with_http_port(
         return f"{title} is not tuned: its files set port {file_ports}, but it listens on {actual_ports}"
     if not listen_endpoints:
         unread_note = "".join(
-            f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
+            f" ({path}: {reason})" for path, reason in running_service.config.unread_files.items()
         )
         return f"{title} listens on no TCP port{unread_note}: set `load: {{url: …}}` manually to load it"
     chosen_endpoint = min(
         active_endpoints, key=lambda endpoint: (is_loopback(endpoint[0]), endpoint[2])
     )
-    return replace(running, port=chosen_endpoint[1], tls=chosen_endpoint[2])
+    return replace(running_service, port=chosen_endpoint[1], tls=chosen_endpoint[2])
 
 
 def is_loopback(address: str) -> bool:
@@ -295,6 +305,6 @@ def is_loopback(address: str) -> bool:
     return bool(_LOOPBACK_PATTERN.match(address))
 
 
-def select_hostname(words: Iterable[str]) -> str:
+def select_hostname(candidate_words: Iterable[str]) -> str:
     """Return the first word that is a valid host name for a URL, or an empty string."""
-    return next((word for word in words if _HOSTNAME_PATTERN.fullmatch(word)), "")
+    return next((word for word in candidate_words if _HOSTNAME_PATTERN.fullmatch(word)), "")

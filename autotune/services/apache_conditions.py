@@ -1,6 +1,6 @@
 """Evaluate Apache's conditional sections in the order in which Apache reads its files.
 
-A condition depends only on modules and variables that Apache loads or defines before it.
+A condition depends only on modules and variables that Apache loads or defines before the condition.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _VERSION_PATTERN = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 ANY_DIRECTIVE = "*"
 
 
-def shorten_module_name(name: str) -> str:
+def shorten_module_name(module_name: str) -> str:
     """Return the short name of a module: `event` for `mpm_event_module` and `event.c`, `proxy` for
     `mod_proxy.c`.
     """
-    match = _MODULE_PATTERN.fullmatch(name)
-    return match[1] if match else name
+    module_match = _MODULE_PATTERN.fullmatch(module_name)
+    return module_match[1] if module_match else module_name
 
 
 class ConditionReader:
@@ -47,28 +47,32 @@ class ConditionReader:
     """
 
     def __init__(
-        self, tree: FileTree, root: str, environment: Mapping[str, str], defined: Mapping[str, str]
+        self,
+        file_tree: FileTree,
+        server_root: str,
+        environment: Mapping[str, str],
+        defined_variables: Mapping[str, str],
     ) -> None:
-        self._tree, self._root, self._environment = tree, root, environment
-        self._defined = dict(defined)
+        self._tree, self._root, self._environment = file_tree, server_root, environment
+        self._defined = dict(defined_variables)
         self._modules = set(BUILT_IN_MODULES)
-        self._results: list[bool | None] = []  # last condition's result at each nesting level
+        self._results: list[bool | None] = []  # result of the last condition at each nesting level
         self.uncertain: dict[str, str] = {}
 
     def applies(self, directive: Directive) -> bool:
-        """True if a directive takes effect. The method must be called once per directive, in
-        order.
+        """True if a directive takes effect. The method must be called once per directive, in the order
+        of the directives.
         """
-        depth, name = directive.depth, directive.name.text.lower()
+        depth, directive_name = directive.depth, directive.name.text.lower()
         enclosing_results = self._results[:depth]
         is_in_macro = any(block[0].lower() == "macro" for block in directive.blocks)
         takes_effect: bool | None = all(enclosing_results) and not is_in_macro
         if None in enclosing_results and False not in enclosing_results:
-            self._note_unknown(name, directive)
-        elif takes_effect and name in CONDITIONAL_SECTIONS:
+            self._record_uncertain(directive_name, directive)
+        elif takes_effect and directive_name in CONDITIONAL_SECTIONS:
             takes_effect = self._is_section_active(directive)
         elif takes_effect:
-            self._execute(name, [word.text.strip("\"'") for word in directive.arguments])
+            self._execute(directive_name, [word.text.strip("\"'") for word in directive.arguments])
         self._results = [*enclosing_results, takes_effect]
         return all(enclosing_results) and not is_in_macro
 
@@ -76,57 +80,71 @@ class ConditionReader:
         """Return the path pattern that a directive includes. For a directory, the pattern matches
         all files in the directory.
         """
-        words = [word.text.strip("\"'") for word in directive.arguments]
-        if directive.name.text.lower() not in ("include", "includeoptional") or len(words) != 1:
+        argument_words = [word.text.strip("\"'") for word in directive.arguments]
+        if (
+            directive.name.text.lower() not in ("include", "includeoptional")
+            or len(argument_words) != 1
+        ):
             return None
-        location = join(self._root, self._substitute(words[0]))
-        if not self._tree.is_directory(location):
-            return location
-        if self._tree.glob(f"{location}/*/*"):
-            self.uncertain[ANY_DIRECTIVE] = f"{location} contains further directories"
-        return f"{location.rstrip('/')}/*"
+        include_path = join(self._root, self._substitute_variables(argument_words[0]))
+        if not self._tree.is_directory(include_path):
+            return include_path
+        if self._tree.glob(f"{include_path}/*/*"):
+            self.uncertain[ANY_DIRECTIVE] = f"{include_path} contains further directories"
+        return f"{include_path.rstrip('/')}/*"
 
-    def _substitute(self, text: str) -> str:
-        values = {**self._environment, **self._defined}
-        return _VARIABLE_PATTERN.sub(lambda reference: values.get(reference[1], reference[0]), text)
+    def _substitute_variables(self, template_text: str) -> str:
+        variables = {**self._environment, **self._defined}
+        return _VARIABLE_PATTERN.sub(
+            lambda reference: variables.get(reference[1], reference[0]), template_text
+        )
 
-    def _execute(self, name: str, words: list[str]) -> None:
-        if name == "define" and words:
-            self._defined[words[0]] = self._substitute(" ".join(words[1:]))
-        elif name == "undefine" and words:
-            self._defined.pop(words[0], None)
-        elif name == "loadmodule" and words:
-            self._modules.add(shorten_module_name(words[0]))
+    def _execute(self, directive_name: str, argument_words: list[str]) -> None:
+        if directive_name == "define" and argument_words:
+            self._defined[argument_words[0]] = self._substitute_variables(
+                " ".join(argument_words[1:])
+            )
+        elif directive_name == "undefine" and argument_words:
+            self._defined.pop(argument_words[0], None)
+        elif directive_name == "loadmodule" and argument_words:
+            self._modules.add(shorten_module_name(argument_words[0]))
 
-    def _note_unknown(self, name: str, directive: Directive) -> None:
+    def _record_uncertain(self, directive_name: str, directive: Directive) -> None:
         section = " ".join(directive.blocks[-1])
         reason = f"it depends on <{section}>, which autotune cannot evaluate"
         self.uncertain.setdefault(
-            ANY_DIRECTIVE if name in _CONTEXT_CHANGING_DIRECTIVES else name, reason
+            ANY_DIRECTIVE if directive_name in _CONTEXT_CHANGING_DIRECTIVES else directive_name,
+            reason,
         )
 
     def _is_section_active(self, section: Directive) -> bool | None:
-        """Return the result of a section's condition, or None if it is unknown."""
+        """Return the result of a section's condition, or None for an unknown result."""
         section_type = section.name.text.lower()
         words = [word.text.strip("\"'") for word in section.arguments]
         is_negated = bool(words) and words[0].startswith("!")
         words = [words[0].removeprefix("!"), *words[1:]] if words else [""]
         if section_type == "ifversion":
-            result = _compare_version(words)
+            condition_result = _compare_version(words)
         elif section_type == "ifdefine":
-            result = words[0] in self._defined
+            condition_result = words[0] in self._defined
         elif section_type == "ifmodule":
-            result = shorten_module_name(words[0]) in self._modules
+            condition_result = shorten_module_name(words[0]) in self._modules
         else:
-            result = self._tree.exists(join(self._root or "/", self._substitute(words[0])))
-        return None if result is None else result != is_negated
+            condition_result = self._tree.exists(
+                join(self._root or "/", self._substitute_variables(words[0]))
+            )
+        return None if condition_result is None else condition_result != is_negated
 
 
-def _compare_version(words: list[str]) -> bool | None:
-    """Return whether Apache's version meets the condition in ``words``, or None if that depends on
-    the patch level.
+def _compare_version(condition_words: list[str]) -> bool | None:
+    """Return whether Apache's version meets the condition, or None if the result depends on the patch
+    level.
     """
-    operator, version = (words[0], words[1]) if len(words) > 1 else ("=", words[0])
+    operator, version = (
+        (condition_words[0], condition_words[1])
+        if len(condition_words) > 1
+        else ("=", condition_words[0])
+    )
     if not _VERSION_PATTERN.fullmatch(version) or operator not in ("=", "==", ">", ">=", "<", "<="):
         return None
     version_numbers = (*map(int, version.split(".")), 0, 0)

@@ -47,7 +47,7 @@ LAYOUTS = DistributionLayouts(
 )
 # The default of ServerLimit for each multi-processing module.
 DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}
-# A backslash at the end of a line continues it, even in a comment.
+# A backslash at the end of a line continues the line, even in a comment.
 _LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
@@ -62,59 +62,70 @@ APACHE_PROGRAMS = ("apache2", "httpd")
 PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every directive, with each section before the directives inside it. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
     sections: list[tuple[str, ...]] = []
-    for line in tokenize(text, _LINE_PATTERN, "invalid line"):
-        words = [Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(text, *line.span())]
+    for line in tokenize(file_text, _LINE_PATTERN, "invalid line"):
+        words = [
+            Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(file_text, *line.span())
+        ]
         if not words or words[0].text.startswith("#"):
             continue
         is_section = words[0].text.startswith("<")
         if is_section:
-            words = _strip_brackets(text, words)
+            words = _strip_brackets(file_text, words)
         if not (is_section and words[0].text.startswith("/")):
-            name = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
-            directives.append(Directive(name, tuple(words[1:]), tuple(sections)))
+            name_word = Word(_OLD_NAMES.get(words[0].text.lower(), words[0].text), words[0].start)
+            directives.append(Directive(name_word, tuple(words[1:]), tuple(sections)))
             sections += [tuple(word.text for word in words)] if is_section else []
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
-            raise build_syntax_error(text, words[0].start, f"<{words[0].text}> closes no section")
+            raise build_syntax_error(
+                file_text, words[0].start, f"<{words[0].text}> closes no section"
+            )
     if sections:
-        raise build_syntax_error(text, len(text), f"<{sections[-1][0]}> is not closed")
+        raise build_syntax_error(file_text, len(file_text), f"<{sections[-1][0]}> is not closed")
     return tuple(directives)
 
 
-def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
+def _strip_brackets(file_text: str, words: list[Word]) -> list[Word]:
     """Return the words between ``<`` and the ``>`` at the end of a line."""
-    first, last = words[0], words[-1]
-    if not last.text.endswith(">"):
-        raise build_syntax_error(text, first.start, f"{first.text} lacks its `>`")
-    words[-1] = Word(last.text[:-1], last.start)
-    words[0] = Word(words[0].text[1:], first.start + 1)
+    first_word, last_word = words[0], words[-1]
+    if not last_word.text.endswith(">"):
+        raise build_syntax_error(file_text, first_word.start, f"{first_word.text} lacks its `>`")
+    words[-1] = Word(last_word.text[:-1], last_word.start)
+    words[0] = Word(words[0].text[1:], first_word.start + 1)
     inner_words = [word for word in words if word.text]
     if not inner_words:
-        raise build_syntax_error(text, first.start, "a section without a name")
+        raise build_syntax_error(file_text, first_word.start, "a section without a name")
     return inner_words
 
 
-def read_host_config(tree: FileTree, main: str, command: Sequence[str] = ()) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str, command: Sequence[str] = ()) -> Config:
     """Return the directives that take effect, given the loaded modules and defined variables.
 
     ``command`` contains the words of the command line that starts Apache.
     """
-    match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
-    server_root = [match[1] if match else "", *find_option_values(command, "-d")][-1]
+    root_match = _SERVER_ROOT_PATTERN.search(file_tree.read_text_or_empty(main_file))
+    server_root = [root_match[1] if root_match else "", *find_option_values(command, "-d")][-1]
     environment = {
         name: value.strip("\"'")
-        for name, value in _EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars"))
+        for name, value in _EXPORT_PATTERN.findall(
+            file_tree.read_text_or_empty(f"{dirname(main_file)}/envvars")
+        )
     }
     start_options = " ".join((*command, environment.get("APACHE_ARGUMENTS", "")))
     reader = ConditionReader(
-        tree, server_root, environment, dict.fromkeys(_DEFINE_PATTERN.findall(start_options), "")
+        file_tree,
+        server_root,
+        environment,
+        dict.fromkeys(_DEFINE_PATTERN.findall(start_options), ""),
     )
-    config = read_config(tree, main, parse_directives, reader.parse_include, applies=reader.applies)
+    config = read_config(
+        file_tree, main_file, parse_directives, reader.parse_include, applies=reader.applies
+    )
     uncertain_reasons = dict(reader.uncertain)
     if _DIRECTIVE_OPTION_PATTERN.search(start_options):
         uncertain_reasons[ANY_DIRECTIVE] = "the command that starts Apache contains directives"
@@ -128,18 +139,19 @@ def _flatten_conditions(config: Config) -> Config:
     sections.
     """
 
-    def strip_conditions(placed: PlacedDirective) -> PlacedDirective:
-        blocks = placed.directive.blocks
+    def strip_conditions(placed_directive: PlacedDirective) -> PlacedDirective:
+        blocks = placed_directive.directive.blocks
         outer_blocks = tuple(
             block for block in blocks if block[0].lower() not in CONDITIONAL_SECTIONS
         )
-        return replace(placed, directive=replace(placed.directive, blocks=outer_blocks))
+        return replace(
+            placed_directive, directive=replace(placed_directive.directive, blocks=outer_blocks)
+        )
 
     return replace(config, directives=tuple(map(strip_conditions, config.directives)))
 
 
 def _list_modules(config: Config) -> set[str]:
-    """Return the short names of the loaded modules."""
     return {
         shorten_module_name(placed.words[0])
         for placed in config.find_all("LoadModule")
@@ -161,19 +173,19 @@ def _runs_php(config: Config) -> bool:
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
-    """Yield Apache as a running service, or the reason why it is not tuned. The loaded modules
+    """Yield Apache as a running service, or the reason why Apache is not tuned. The loaded modules
     decide whether Apache is the service `apache` or `apache-mod-php`.
     """
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     command = expand_command(host.tree, layout.unit)
-    main = [layout.main_file, *find_option_values(command, "-f")][-1]
-    config = read_host_config(host.tree, main, command)
+    main_file = [layout.main_file, *find_option_values(command, "-f")][-1]
+    config = read_host_config(host.tree, main_file, command)
     backends, runs_php = _list_backends(config), _runs_php(config)
-    if not runs_php and (module := find_mpm(config)) != "event":
-        yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
+    if not runs_php and (mpm_name := find_mpm(config)) != "event":
+        yield f"Apache with mpm_{mpm_name or 'unknown'} is not tuned in this role"
         return
-    names = (
+    server_names = (
         word.partition(":")[0] for placed in config.find_all("ServerName") for word in placed.words
     )
     running_service = RunningService(
@@ -184,8 +196,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         backends=backends,
         gateway_protocol="fastcgi" if not runs_php and _uses_fastcgi(config) else "",
         gateway_addresses=tuple(_list_fastcgi_addresses(config)),
-        unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
-        hostname=select_hostname(names),
+        unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
+        hostname=select_hostname(server_names),
     )
     yield with_http_port(running_service, "Apache", _list_http_addresses(config), APACHE_PROGRAMS)
 
@@ -194,19 +206,21 @@ def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield each HTTP address on which Apache listens, and whether the address uses TLS."""
     encrypted_hosts = {
         word.rpartition(":")[2]
-        for placed in config.find_all("SSLEngine")
-        for block in placed.directive.blocks
+        for placed_directive in config.find_all("SSLEngine")
+        for block in placed_directive.directive.blocks
         if block[0].lower() == "virtualhost"
-        and placed.words[:1]
-        and placed.words[0].lower() == "on"
+        and placed_directive.words[:1]
+        and placed_directive.words[0].lower() == "on"
         for word in block[1:]
     }
-    for placed in config.find_all("Listen"):
-        address = (placed.words or ("",))[0].strip("\"'")
+    for placed_directive in config.find_all("Listen"):
+        address = (placed_directive.words or ("",))[0].strip("\"'")
         port = address.rpartition(":")[2]
-        protocol = placed.words[1].lower() if placed.words[1:] else ""
-        sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
-        is_encrypted = any("ssl" in section for section in sections) or port in {
+        protocol = placed_directive.words[1].lower() if placed_directive.words[1:] else ""
+        section_texts = (
+            " ".join(block).lower() for block in placed_directive.directive.blocks if block[1:]
+        )
+        is_encrypted = any("ssl" in section for section in section_texts) or port in {
             "443",
             *encrypted_hosts,
         }

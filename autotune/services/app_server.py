@@ -24,8 +24,8 @@ from autotune.services.diagnosis import (
     Diagnosis,
     Resource,
     WorkerPool,
+    build_command_query,
     build_counter_rule,
-    command_query,
 )
 from autotune.services.directives import (
     NUMBER,
@@ -53,23 +53,23 @@ my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET-
 print $socket $request || '';
 print while defined($_ = <$socket>)
 """
-Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
-# Where a parameter is set: a number in a file or in the environment, a directive, or the reason why
-# it is not tuned.
+ServerCandidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
+# Where a parameter is set: a number in a file or in the environment, a directive, or the reason why the
+# parameter is not tuned.
 ParameterLocation = Word | EnvironmentSetting | Tunable | str
 
 
 _UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own unit are tuned"
 
 
-def explain_command_option(option: str, file: str) -> str:
+def explain_command_option(option_name: str, file: str) -> str:
     """Return the reason why a parameter that the unit's command sets is not tuned."""
-    return f"its command sets `{option}`: move it to {file} to tune it"
+    return f"its command sets `{option_name}`: move it to {file} to tune it"
 
 
-def explain_condition(file: str) -> str:
+def explain_condition(file_path: str) -> str:
     """Return the reason why a parameter that is set only under a condition is not tuned."""
-    return f"{file} sets it conditionally: set it on a line without a condition to tune it"
+    return f"{file_path} sets it conditionally: set it on a line without a condition to tune it"
 
 
 def explain_socket_unit(host: RunningHost, unit: str) -> str:
@@ -124,20 +124,20 @@ def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     )
 
 
-def parse_stats(text: str) -> Mapping[str, Any]:
+def parse_stats(output: str) -> Mapping[str, Any]:
     """Return the JSON object that follows any protocol lines in a server's stats, or an empty
     mapping.
     """
     try:
-        stats = parse_json(text[text.find("{") :])
+        stats = parse_json(output[output.find("{") :])
     except ValueError:
         return {}
     return stats if isinstance(stats, dict) else {}
 
 
-def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the JSON objects in the list called ``name``, or an empty list."""
-    listed_objects = mapping.get(name)
+def list_objects(json_object: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the JSON objects in the list called ``key``, or an empty list."""
+    listed_objects = json_object.get(key)
     return (
         [item for item in listed_objects if isinstance(item, dict)]
         if isinstance(listed_objects, list)
@@ -152,26 +152,26 @@ def build_diagnosis(
     *,
     killed_workers: tuple[str, str, str],
     connection_changes: tuple[str, ...] = ("backlog+",),
-    counters: Callable[[str], Mapping[str, float]] | None = None,
+    counter_parser: Callable[[str], Mapping[str, float]] | None = None,
     accepts_early: bool = False,
 ) -> Diagnosis:
     """Return the diagnosis data of a server.
 
-    ``processes`` and ``threads`` are the parameters for the number of processes, and of threads in
-    each process. ``killed_workers`` describes terminated workers: a counter or kind of log message,
-    a pattern for log lines, and text that follows the count. ``counters`` parses the server's
-    stats. ``accepts_early`` is explained at `Diagnosis`.
+    ``processes`` and ``threads`` are the parameters for the number of processes and for the number of
+    threads per process. ``killed_workers`` describes terminated workers: a counter or kind of log
+    message, a pattern for log lines, and text that follows the count. ``counter_parser`` parses the
+    server's stats. `Diagnosis` explains ``accepts_early``.
     """
     complaint_kind, line_pattern, reason = killed_workers
-    pool = WorkerPool(
+    worker_pool = WorkerPool(
         processes_parameter=processes,
         threads_parameter=threads,
         increase_advice=f"raise {processes}, or {threads}",
     )
-    counter_query = counters and command_query(
+    counter_query = counter_parser and build_command_query(
         build_command=service.build_stats_command,
         level_names=frozenset({BUSY_WORKERS}),
-        parse_counters=counters,
+        parse_counters=counter_parser,
         interval_seconds=2.0,
     )
     return Diagnosis(
@@ -187,13 +187,13 @@ def build_diagnosis(
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
         refusal_rules=(build_counter_rule(complaint_kind, reason),),
-        worker_rules=(pool.detect_exhaustion,),
+        worker_rules=(worker_pool.detect_exhaustion,),
     )
 
 
 def build_adoption(
     service: type[Service],
-    list_candidates: Callable[[RunningHost], Iterable[Candidate | str]],
+    list_candidates: Callable[[RunningHost], Iterable[ServerCandidate | str]],
     tune_function: TuneFunction | None = None,
     *,
     list_tunables: TunablesFunction = lambda _: (),
@@ -222,18 +222,18 @@ def parse_address(address: str) -> str:
     return location if "/" in location and "://" not in location else location.rpartition(":")[2]
 
 
-def match_sockets(host: RunningHost, pattern: str) -> list[str]:
+def match_sockets(host: RunningHost, socket_pattern: str) -> list[str]:
     """Return the ports and sockets on ``host`` that match a shell pattern."""
-    if len(pattern) > MAX_PATH_BYTES:
+    if len(socket_pattern) > MAX_PATH_BYTES:
         return []
-    return [location for location in host.backlogs if fnmatchcase(location, pattern)]
+    return [location for location in host.backlogs if fnmatchcase(location, socket_pattern)]
 
 
 def _find_running(
-    host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
+    host: RunningHost, service: type[Service], candidates: Iterable[ServerCandidate | str]
 ) -> Iterator[RunningService | str]:
-    """Yield the ``candidates`` that are listening. Only the first server on a Unix socket is tuned. For
-    all others, yield the reason why they are not tuned.
+    """Yield the ``candidates`` that are listening, and the reasons why other servers are not tuned.
+    Only the first server on a Unix socket is tuned.
 
     If a candidate is text, it is the reason why a server is not tuned. A systemd specifier (`%i`)
     in an address matches any text.
@@ -243,9 +243,9 @@ def _find_running(
         if isinstance(candidate, str):
             yield candidate
             continue
-        unit, config, location = candidate
-        socket = "" if is_uint(location) else location
-        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(location))):
+        unit, config, listen_location = candidate
+        socket = "" if is_uint(listen_location) else listen_location
+        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(listen_location))):
             continue
         if "@." in unit:
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
@@ -255,7 +255,7 @@ def _find_running(
             yield f"{unit}: {skip_reason}, and that is {first_unit}"
             continue
         first_unit = unit if socket else first_unit
-        port = service.port if socket else int(location)
+        port = service.port if socket else int(listen_location)
         yield RunningService(
             host=host,
             key=service.name,
@@ -270,32 +270,43 @@ def _find_running(
 def tune_parameters(
     config: Config,
     environment: UnitEnvironment,
-    locations: Mapping[str, ParameterLocation],
-    accepts: ValueCheck,
+    location_by_parameter: Mapping[str, ParameterLocation],
+    accepts_value: ValueCheck,
 ) -> AdoptionResult:
     """Return edits that tune every parameter at its location. If one number sets several
     parameters, only the first of them is tuned.
     """
-    results, settings = [AdoptionResult()], list[EnvironmentSetting]()
-    owners: dict[Word | tuple[str, str], str] = {}
-    for name, location in locations.items():
-        owner = name
+    adoption_results, environment_settings = [AdoptionResult()], list[EnvironmentSetting]()
+    owner_by_source: dict[Word | tuple[str, str], str] = {}
+    for parameter_name, location in location_by_parameter.items():
+        owning_parameter = parameter_name
         if isinstance(location, Word | EnvironmentSetting):
             value_source = (
                 (location.variable, location.option)
                 if isinstance(location, EnvironmentSetting)
                 else location
             )
-            owner = owners.setdefault(value_source, name)
-        if isinstance(location, str) or owner != name:
-            shared_reason = f"it shares its value with {owner}"
-            results[0].skipped[name] = location if isinstance(location, str) else shared_reason
+            owning_parameter = owner_by_source.setdefault(value_source, parameter_name)
+        if isinstance(location, str) or owning_parameter != parameter_name:
+            shared_reason = f"it shares its value with {owning_parameter}"
+            adoption_results[0].skipped[parameter_name] = (
+                location if isinstance(location, str) else shared_reason
+            )
         elif isinstance(location, EnvironmentSetting):
-            settings.append(location)
+            environment_settings.append(location)
         elif isinstance(location, Word):
-            directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
+            directive = PlacedDirective(
+                config.main_file, Directive(Word(parameter_name, 0), (location,))
+            )
             single_config = replace(config, directives=(directive,))
-            results.append(map_directives(single_config, [Tunable(name, name, NUMBER)], accepts))
+            adoption_results.append(
+                map_directives(
+                    single_config, [Tunable(parameter_name, parameter_name, NUMBER)], accepts_value
+                )
+            )
         else:
-            results.append(map_directives(config, [location], accepts))
-    return merge_results(*results, unit_environment.tune_variables(environment, settings, accepts))
+            adoption_results.append(map_directives(config, [location], accepts_value))
+    return merge_results(
+        *adoption_results,
+        unit_environment.tune_variables(environment, environment_settings, accepts_value),
+    )

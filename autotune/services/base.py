@@ -35,9 +35,8 @@ class Effect(enum.StrEnum):
     experience.
     """
 
-    CAPACITY = (
-        "capacity"  # tens of percent of capacity, such as limits on workers, connections or memory
-    )
+    # tens of percent of capacity; examples are limits on workers, connections or memory
+    CAPACITY = "capacity"
     SMALL = "small"  # a few percent of capacity at most
     COSMETIC = "cosmetic"  # no measurable effect, except at harmful values
 
@@ -46,7 +45,7 @@ class LoadTrait(enum.StrEnum):
     """A property of a load that makes otherwise minor parameters decisive."""
 
     TLS = "tls"  # connections are encrypted
-    CHURN = "churn"  # clients open a connection for every request
+    CHURN = "churn"  # clients open a new connection for every request
 
 
 class Role(enum.StrEnum):
@@ -59,13 +58,13 @@ class Role(enum.StrEnum):
     CACHE = "cache"
     STORE = "store"
     DATABASE = "database"  # an SQL database whose data belong to the user
-    LOCAL = "local"  # runs next to the application on each of its hosts
+    LOCAL = "local"  # runs next to the application on each of the application's hosts
     HOST = "host"  # the host itself: kernel settings and resource limits
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a service, spelled as the software spells it.
+    """One setting of a service, with the name that the software uses.
 
     A number has ``choices``, or the inclusive bounds ``low`` and ``high``. Any other parameter has
     ``choices``, such as true and false for a switch. ``stock`` is the distribution's default.
@@ -137,21 +136,21 @@ def with_guidance(
 ) -> tuple[Parameter, ...]:
     """Return ``parameters`` with the advice of tuning guides.
 
-    ``capacity`` and ``small`` list the parameters with that effect, each with the direction that
-    guides recommend (``backlog+``). ``safe`` maps parameter names to ranges. ``decides`` maps load
-    traits to the parameters that become decisive under such a load. Parameters in neither
-    ``capacity`` nor ``small`` are cosmetic.
+    ``capacity`` and ``small`` list the parameters with effect ``CAPACITY`` and ``SMALL``, each with the
+    direction that guides recommend (``backlog+``). ``safe`` maps parameter names to safe ranges.
+    ``decides`` maps each load trait to the parameters that the trait makes decisive. Parameters in
+    neither ``capacity`` nor ``small`` are cosmetic.
     """
-    effects = {
+    effects_by_name = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
     safe_ranges = safe or {}
     names_by_trait = {trait: names.split() for trait, names in (decides or {}).items()}
-    named_parameters = set(effects).union(safe_ranges, *names_by_trait.values())
-    if unknown := named_parameters - {parameter.name for parameter in parameters}:
-        raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
+    named_parameters = set(effects_by_name).union(safe_ranges, *names_by_trait.values())
+    if unknown_names := named_parameters - {parameter.name for parameter in parameters}:
+        raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown_names))}")
     return tuple(
         replace(
             parameter,
@@ -163,7 +162,7 @@ def with_guidance(
             ),
         )
         for parameter in parameters
-        for effect, direction in (effects.get(parameter.name, (Effect.COSMETIC, "")),)
+        for effect, direction in (effects_by_name.get(parameter.name, (Effect.COSMETIC, "")),)
     )
 
 
@@ -220,17 +219,17 @@ class AdoptedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """All data about one service on one host, except its settings, that its files and commands need.
+    """All data that a service's files and commands need on one host, except the service's settings.
 
-    In configuration files, paths are relative to ``directory``, the working directory of the
-    processes. Relative paths keep socket paths short in deep study directories. For the
-    distribution's units, paths are absolute, and a trial start may write to ``directory``. ``uses``
-    lists the addresses of all services that the tier's application calls; ``caches`` and ``stores``
-    list only caches and stores. ``local_cache`` is the address of the host's local cache, if the
-    tier may have one. ``user`` is the account of the processes, or ``None`` for the account that
-    starts them. ``installed`` is true for the distribution's units, and false for private
-    processes. ``adopted`` is set if templates made from the host's files replace the service's
-    templates. ``unit`` is the name of the unit, and is empty for the distribution's own unit.
+    In configuration files, paths are relative to ``directory``, the working directory of the processes.
+    Relative paths keep socket paths short in deep study directories. For the distribution's units,
+    paths are absolute, and a trial start may write to ``directory``. ``uses`` lists the addresses of
+    all services that the tier's application calls; ``caches`` lists only caches, and ``stores`` only
+    stores. ``local_cache`` is the address of the host's local cache, if the tier may have one. ``user``
+    is the account of the processes, or ``None`` for the account that starts them. ``installed`` is true
+    for the distribution's units, and false for private processes. ``adopted`` is set if templates made
+    from the host's files replace the service's templates. ``unit`` is the name of the systemd unit, and
+    is empty for the distribution's own unit.
     """
 
     tier: str
@@ -259,20 +258,20 @@ class Placement:
 
     @property
     def adopted_address(self) -> str:
-        """Return the listening address in the host's own files, or an empty string if they are not
+        """Return the listening address in the host's own files, or an empty string if no files are
         adopted.
         """
         return self.adopted.listen if self.adopted else ""
 
     @property
     def socket_name(self) -> str:
-        """Return a name for a Unix socket that is unique to the study, because ``ss`` lists all
+        """Return a name for a Unix socket. The name is unique to the study, because ``ss`` lists all
         sockets on the host.
         """
         if self.adopted_address:
             return self.adopted_address
-        name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
-        return self.choose(name, f"/run/php/autotune-{self.tier}.sock")
+        private_name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
+        return self.choose(private_name, f"/run/php/autotune-{self.tier}.sock")
 
     @property
     def document_root(self) -> str:
@@ -290,8 +289,8 @@ class Readback:
 
 @dataclass(frozen=True)
 class ServerCheck:
-    """A command that prints the states of a load balancer's servers when run as root, and a parser
-    for its output.
+    """A command that prints the states of a load balancer's servers, and a parser for the output. The
+    command runs as root.
 
     ``parse`` returns the names of the servers that receive no requests because they failed.
     ``parse`` raises ValueError if the output contains no server states.
@@ -316,11 +315,12 @@ class ResourceNeeds:
     """The maximum resources that one service may use on one host. An empty field means no limit.
 
     Expressions contain the service's parameters by bare name, in base units (64 MB is 67108864).
-    ``workers`` is the number of processes or threads. Each worker handles one request at a time, and
-    has separate connections to the back-end tiers. The service runs ``processes`` processes of ``rss``
-    bytes each, and uses ``memory`` bytes in addition. ``rss`` is an estimate that applies until a trial
-    has measured the real size. ``source`` documents the origin of the figures. ``connections`` is the
-    number of concurrent clients, and ``descriptors`` the number of open files in one process.
+    ``workers`` is the number of processes or threads that handle requests. Each worker handles one
+    request at a time, and has separate connections to the back-end tiers. The service runs
+    ``processes`` processes of ``rss`` bytes each, and uses ``memory`` bytes in addition. ``rss`` is an
+    estimate that applies until a trial has measured the real size. ``source`` documents the origin of
+    the figures. ``connections`` is the number of concurrent clients, and ``descriptors`` the number of
+    open files in one process.
     """
 
     workers: str = ""
@@ -351,7 +351,7 @@ class StoreLoader:
     build_read_command: Callable[[Sequence[str]], Argv]
 
 
-# The hint that is shown if autotune would replace a file and thus remove entries from it.
+# The hint for a file whose entries would be lost if autotune replaced the file.
 FILE_REPLACED_HINT = (
     "remove `replace: true` to edit the file, or add the entries to your own template"
 )
@@ -361,43 +361,41 @@ FILE_REPLACED_HINT = (
 class Service:
     """A program in a tier, files that another program serves, or settings of the host.
 
-    Services override the attributes and methods that apply to them. The defaults have no effect.
+    A subclass overrides the attributes and methods that apply to its service. The defaults have no
+    effect.
 
-    ``programs`` maps names in ``Placement.programs`` to executables. The first executable that
-    exists is used. ``packages`` are the Debian packages that contain the executables;
-    ``package_source`` names the source of other packages. ``ordering_rules`` contains pairs (a, b)
-    of parameters or expressions with a ≤ b; ``a`` is lowered in a candidate configuration that
-    violates a rule. The service runs only if its own parameters have the values in ``runs_when``,
-    by bare name.
+    ``programs`` maps names in ``Placement.programs`` to executables. For each name, the first
+    executable that exists is used. ``packages`` are the Debian packages that contain the executables;
+    ``package_source`` names the source of other packages. ``ordering_rules`` contains pairs (a, b) of
+    parameters or expressions with a ≤ b; ``a`` is lowered in a candidate configuration that violates a
+    rule. ``runs_when`` lists the service's own parameters, by bare name, and the values with which the
+    service runs.
 
-    ``config_paths`` contains the paths of the service's configuration file for private processes
-    and for the distribution's unit. ``template`` is the path of the file's template, with
-    ``{role}`` if the template depends on the role. ``unit_name`` is the distribution's systemd
-    unit.
+    ``config_paths`` contains two paths of the service's configuration file: for private processes, and
+    for the distribution's unit. ``template`` is the path of the file's template, with ``{role}`` if the
+    template depends on the role. ``unit_name`` is the distribution's systemd unit.
 
     ``deployment`` is the service's name under a tier's ``service:``, and ``other_names`` are common
-    names of the service or of similar software. ``role`` is the service's function in that
-    deployment. ``port`` is the default port of the distribution's unit. An application server has
-    no port, but a ``gateway_protocol``. Each service that lists this protocol in
-    ``gateway_protocols`` forms a deployment with the application server (``nginx+php-fpm``).
-    ``application`` is the name under a tier's ``app:`` for files that an application server runs.
+    names of the service or of similar software. ``role`` is the service's function in the deployment.
+    ``port`` is the default port of the distribution's unit. An application server has no port, but a
+    ``gateway_protocol``. Each service that lists the application server's protocol in
+    ``gateway_protocols`` forms a deployment with this server (``nginx+php-fpm``). ``application`` is
+    the name under a tier's ``app:`` for files that an application server runs.
 
-    A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. An
+    A ``per_deployment`` host service exists once per deployment; see ``for_deployment``. An
     ``isolated_only`` service exists only on runtimes that isolate services from their hosts.
-    ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are a
-    separate service. ``runs_application`` is true if each request occupies a process until the
-    response is sent.
+    ``interpreter`` names the build of the language interpreter (``fpm``), whose settings are a separate
+    service. ``runs_application`` is true if each request occupies a process until the response is sent.
 
-    ``unit_reloads`` is true if a reload of the unit rereads the files, although no signal does.
+    ``unit_reloads`` is true if a reload of the unit rereads the files, but no signal does.
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
-    ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a
-    warm-up. ``keeps_data`` is true if the data belong to the user. A service that keeps data never
-    runs as a private process, and the search never chooses it instead of another service.
-    ``load_protocol`` is the
-    protocol of load generators that test this service alone. ``unit_nofile`` is LimitNOFILE in the
-    distribution's unit, and ``limits_template`` the template of the drop-in that changes it.
-    ``serving_processes`` names the processes that serve requests, if ``programs`` only manage these
-    processes.
+    ``forgets_on_restart`` is true if a restart empties the service's cache, which then needs a warm-up.
+    ``keeps_data`` is true if the data belong to the user. A service that keeps data never runs as a
+    private process, and the search never chooses it instead of another service. ``load_protocol`` is
+    the protocol of load generators that can test this service alone. ``unit_nofile`` is LimitNOFILE in
+    the distribution's unit, and ``limits_template`` the template of the drop-in that changes this
+    limit. ``serving_processes`` names the processes that serve requests, if ``programs`` only manage
+    these processes.
     """
 
     name: ClassVar[str]
@@ -465,9 +463,7 @@ class Service:
         return (ConfigFile(self.config_path(placement), template),) if template else ()
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        """Return the files that the server itself creates. A restore of the host removes these
-        files.
-        """
+        """Return the files that the server itself creates, and that a restore of the host removes."""
         return ()
 
     def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
@@ -485,7 +481,9 @@ class Service:
         return {}
 
     def get_unit(self, placement: Placement) -> str | None:
-        """Return the systemd unit that runs the service, or ``None`` if it has no processes."""
+        """Return the systemd unit that runs the service, or ``None`` for a service without
+        processes.
+        """
         return (placement.adopted and placement.adopted.unit) or self.unit_name or None
 
     def build_validation(
@@ -560,7 +558,9 @@ class Service:
         return {}
 
     def expected_body(self, data_set: Data) -> bytes | None:
-        """Return the body of a correct response from the application, or ``None`` if it is unknown."""
+        """Return the body of a correct response from the application, or ``None`` for an unknown
+        application.
+        """
         return None
 
     def build_loader(self, placement: Placement) -> StoreLoader | None:
@@ -570,8 +570,8 @@ class Service:
     def build_prefill_command(
         self, placement: Placement, pairs: Mapping[str, str]
     ) -> tuple[Argv, bytes] | None:
-        """Return the command that writes ``pairs`` into a cache, in this order, and the command's
-        standard input.
+        """Return the command that writes ``pairs`` into a cache, in the order of the mapping, and the
+        command's standard input.
 
         The result is ``None`` if only clients can fill the cache. The command prints text once all
         pairs are stored.
@@ -580,9 +580,7 @@ class Service:
 
 
 def resolve_config_files(service: Service, placement: Placement) -> tuple[ConfigFile, ...]:
-    """Return the service's files in this placement, or the host's own files if autotune adopted
-    them.
-    """
+    """Return the host's own files if autotune adopted them, or else the service's files."""
     return (
         service.list_config_files(placement)
         if placement.adopted is None

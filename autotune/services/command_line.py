@@ -28,12 +28,12 @@ _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 SHELL_REASON = (
     "not tuned, because a shell starts it: start the program directly in ExecStart= to tune it"
 )
-Words = tuple[Word, ...]
-OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command line
+CommandWords = tuple[Word, ...]
+OptionParser = Callable[[CommandWords], Iterable[Directive]]  # parses the words of a command line
 
 
 def parse_options(
-    words: Words,
+    command_words: CommandWords,
     programs: Collection[str],
     long_names: Mapping[str, str],
     flag_options: Collection[str],
@@ -44,35 +44,44 @@ def parse_options(
     Commands of other programs yield no directives. ``flag_options`` are options without a value.
     Like the program itself, the parser accepts any unique prefix of one of ``long_options``.
     """
-    remaining_words = iter(words)
+    remaining_words = iter(command_words)
     for word in remaining_words:
         if basename(word.text.lstrip("-@:+!")) in programs:
             yield Directive(Word(next(iter(programs)), word.start))
             break
     for word in remaining_words:
-        name, sign, value = word.text.partition("=")
-        value_start = word.start + len(name) + len(sign)
-        if not name.startswith("--") and len(name) > 2:
-            name, sign, value, value_start = name[:2], "=", word.text[2:], word.start + 2
-        name = expand_prefix(name, {*long_options, *long_names.values()}) if long_options else name
-        if name in flag_options or not name.startswith("-"):
+        option_name, equals_sign, option_value = word.text.partition("=")
+        value_start = word.start + len(option_name) + len(equals_sign)
+        if not option_name.startswith("--") and len(option_name) > 2:
+            option_name = option_name[:2]
+            equals_sign = "="
+            option_value = word.text[2:]
+            value_start = word.start + 2
+        option_name = (
+            expand_prefix(option_name, {*long_options, *long_names.values()})
+            if long_options
+            else option_name
+        )
+        if option_name in flag_options or not option_name.startswith("-"):
             yield Directive(word)
             continue
         argument = unquote_word(
-            Word(value, value_start) if sign else next(remaining_words, Word("", value_start))
+            Word(option_value, value_start)
+            if equals_sign
+            else next(remaining_words, Word("", value_start))
         )
-        yield Directive(Word(long_names.get(name, name), word.start), (argument,))
+        yield Directive(Word(long_names.get(option_name, option_name), word.start), (argument,))
 
 
-def expand_prefix(name: str, options: Collection[str]) -> str:
-    """Return the only long option that starts with ``name``, or ``name`` itself if there is not
+def expand_prefix(prefix: str, options: Collection[str]) -> str:
+    """Return the only long option that starts with ``prefix``, or ``prefix`` itself if there is not
     exactly one.
     """
-    matching_options = [option for option in options if option.startswith(name)]
+    matching_options = [option for option in options if option.startswith(prefix)]
     return (
         matching_options[0]
-        if name.startswith("--") and name not in options and len(matching_options) == 1
-        else name
+        if prefix.startswith("--") and prefix not in options and len(matching_options) == 1
+        else prefix
     )
 
 
@@ -82,21 +91,21 @@ def starts_shell(words: Iterable[str], program: re.Pattern[str]) -> bool:
     return basename(first_word.lstrip("-@:+!")) in _SHELLS and any(map(program.search, other_words))
 
 
-def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
+def read_unit_command(file_tree: FileTree, unit: str, option_parser: OptionParser) -> Config:
     """Return a configuration with a unit's effective command, its options, and the drop-in that
     tuning may add.
     """
-    drop_in = unit_files.drop_in_path(unit)
-    if (exec_start := unit_files.find_exec_start(tree, unit)) is None:
-        return Config(drop_in)
-    path, command = exec_start
-    directives = (command, *options(command.arguments))
-    links = unit_files.find_unreadable_links(tree, unit)
+    drop_in_path = unit_files.get_drop_in_path(unit)
+    if (exec_start := unit_files.find_exec_start(file_tree, unit)) is None:
+        return Config(drop_in_path)
+    command_file, command = exec_start
+    directives = (command, *option_parser(command.arguments))
+    unreadable_links = unit_files.find_unreadable_links(file_tree, unit)
     return Config(
-        path,
-        {drop_in: "", path: tree.read_text(path)},
-        tuple(PlacedDirective(path, directive) for directive in directives),
-        {link: tree.explain_missing(link) for link in links},
+        command_file,
+        {drop_in_path: "", command_file: file_tree.read_text(command_file)},
+        tuple(PlacedDirective(command_file, directive) for directive in directives),
+        {link: file_tree.explain_missing(link) for link in unreadable_links},
     )
 
 
@@ -106,35 +115,40 @@ def find_command_end(config: Config) -> list[FilePosition]:
 
 
 def tune_options(
-    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str
+    config: Config, tunables: Iterable[Tunable], accepts_value: ValueCheck, drop_in_path: str
 ) -> AdoptionResult:
     """Return edits that tune each option in the command, or append a missing option.
 
     A unit from a package is not changed; a drop-in repeats its command.
     """
-    adoption_result = map_directives(config, tunables, accepts)
+    adoption_result = map_directives(config, tunables, accepts_value)
     if config.main_file.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
         return adoption_result
     command = config.find_all(EXEC_START)[-1]
     command_start, command_end = command.directive.arguments[0].start, command.end_position[1]
-    pieces = (
+    replacements = (
         (edit.start - command_start, edit.end - command_start, edit.text)
         for edit in adoption_result.edits
     )
-    text = render_edits(config.texts[config.main_file][command_start:command_end], pieces)
-    content = f"[Service]\n{EXEC_START}=\n{EXEC_START}={text}\n"
+    command_template = render_edits(
+        config.texts[config.main_file][command_start:command_end], replacements
+    )
+    drop_in_text = f"[Service]\n{EXEC_START}=\n{EXEC_START}={command_template}\n"
     return replace(
-        adoption_result, edits=add_new_file(drop_in, content, adoption_result.values).edits
+        adoption_result,
+        edits=add_new_file(drop_in_path, drop_in_text, adoption_result.values).edits,
     )
 
 
-def parse_exec_start(unit: str) -> Argv:
+def parse_exec_start(unit_text: str) -> Argv:
     """Return the words of the command line in a unit's ``ExecStart``."""
-    line = unit_files.parse_exec_start(unit)
-    words = (
-        [word for argument in line.arguments for word in shlex.split(argument.text)] if line else []
+    exec_start = unit_files.parse_exec_start(unit_text)
+    command_words = (
+        [word for argument in exec_start.arguments for word in shlex.split(argument.text)]
+        if exec_start
+        else []
     )
-    return tuple(word.replace("%%", "%") for word in words)
+    return tuple(word.replace("%%", "%") for word in command_words)
 
 
 def unquote_word(word: Word) -> Word:

@@ -19,8 +19,8 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict_parsing import decompress_gzip, is_uint
 
-# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored,
-# because matching them may take quadratic time.
+# The maximum length of a path in bytes, as in Linux's limits.h. Longer patterns are ignored, because
+# matching long patterns may take quadratic time.
 MAX_PATH_BYTES = 4096
 _WRITABLE_BY_OTHERS = 0o022
 _MAX_LINKS = 40  # maximum number of links on one path, as in Linux
@@ -36,8 +36,8 @@ DEV_NULL = "/dev/null"
 @dataclass(frozen=True)
 class _ResolvedPath:
     """The result of following a path's symbolic links: the target, and the last link on the way.
-    ``shared_directory`` is the directory that makes this link unsafe to follow, because other
-    accounts can write to it.
+    ``shared_directory`` is a directory that makes the last link unsafe to follow, because accounts
+    other than root can write to the directory.
     """
 
     target: str
@@ -46,20 +46,20 @@ class _ResolvedPath:
 
 
 def list_ancestors(directory: str) -> tuple[str, ...]:
-    """Return a directory and its parents, starting with the root."""
-    words = [word for word in directory.split("/") if word]
-    return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
+    """Return a directory and its parents, starting with ``/``."""
+    path_parts = [word for word in directory.split("/") if word]
+    return ("/", *("/" + "/".join(path_parts[:depth]) for depth in range(1, len(path_parts) + 1)))
 
 
 @dataclass(frozen=True)
 class FileTree:
     """The files, file modes and links of a host, by absolute path.
 
-    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is
-    not empty, a link is followed only if no other account can write to its directory. Otherwise,
-    another account could redirect the link. ``unread`` maps files that exist on the host to the
-    reason why they were not read. ``requested`` collects the paths and patterns that callers
-    requested, so that autotune can fetch these files.
+    ``directories`` maps each directory to true if only root can write to it. If ``directories`` is not
+    empty, a link is followed only if no other account can redirect the link by writing to its
+    directory. ``unread`` maps files that exist on the host to the reason why they were not read.
+    ``requested`` collects the paths and patterns that callers requested, so that autotune can fetch
+    these files.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -73,9 +73,11 @@ class FileTree:
     def _children(self) -> Mapping[str, set[str]]:
         children: dict[str, set[str]] = {}
         for path in (*self.files, *self.links, *self.unread):
-            words = path.split("/")
-            for depth in range(1, len(words)):
-                children.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
+            path_parts = path.split("/")
+            for depth in range(1, len(path_parts)):
+                children.setdefault("/".join(path_parts[:depth]) or "/", set()).add(
+                    path_parts[depth]
+                )
         return children
 
     def resolve(self, path: str) -> str:
@@ -90,28 +92,27 @@ class FileTree:
             return self.unread[resolved_path.target]
         if not resolved_path.last_link:
             return "it does not exist"
-        link = "it" if resolved_path.last_link == path else resolved_path.last_link
+        link_text = "it" if resolved_path.last_link == path else resolved_path.last_link
         if resolved_path.shared_directory:
             return (
-                f"{link} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
+                f"{link_text} is a link to {self.links[resolved_path.last_link]}. It is not followed,"
                 f" because accounts other than root can write to {resolved_path.shared_directory}"
             )
-        return (
-            f"{link} is a link to {resolved_path.target}, which is missing or not a small text file"
-        )
+        link_target = resolved_path.target
+        return f"{link_text} is a link to {link_target}, which is missing or not a small text file"
 
-    def find_broken_links(self, pattern: str) -> tuple[str, ...]:
+    def find_broken_links(self, path_pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern but lead through links that this tree cannot
         resolve.
         """
-        words = [word for word in normpath(pattern).split("/") if word]
-        literal_words = list(takewhile(lambda word: not set(word) & set("*?["), words))
-        literal_directory = "/" + "/".join(literal_words)
-        paths = [
+        pattern_parts = [word for word in normpath(path_pattern).split("/") if word]
+        literal_parts = list(takewhile(lambda word: not set(word) & set("*?["), pattern_parts))
+        literal_directory = "/" + "/".join(literal_parts)
+        candidate_paths = [
             literal_directory,
-            *(self._glob_below("/", words) if len(pattern) <= MAX_PATH_BYTES else ()),
+            *(self._glob_below("/", pattern_parts) if len(path_pattern) <= MAX_PATH_BYTES else ()),
         ]
-        return tuple(path for path in dict.fromkeys(paths) if self._is_broken(path))
+        return tuple(path for path in dict.fromkeys(candidate_paths) if self._is_broken(path))
 
     def is_directory(self, path: str) -> bool:
         """True if a path leads to a directory."""
@@ -160,26 +161,24 @@ class FileTree:
         )
 
     def _follow_links(self, path: str) -> _ResolvedPath:
-        walked_path, link = "/", ""
+        walked_path, last_link = "/", ""
         remaining_words = [word for word in normpath(path).split("/") if word]
         for _ in range(_MAX_LINKS + len(remaining_words)):
             if not remaining_words:
                 break
             current_path = join(walked_path, remaining_words.pop(0))
             if current_path in self.links:
-                link = current_path
+                last_link = current_path
                 if shared_directory := self._find_shared_directory(walked_path):
                     return _ResolvedPath(
-                        join(current_path, *remaining_words), link, shared_directory
+                        join(current_path, *remaining_words), last_link, shared_directory
                     )
                 target = normpath(join(walked_path, self.links[current_path]))
-                walked_path, remaining_words = (
-                    "/",
-                    [*(word for word in target.split("/") if word), *remaining_words],
-                )
+                walked_path = "/"
+                remaining_words = [*(word for word in target.split("/") if word), *remaining_words]
             else:
                 walked_path = current_path
-        return _ResolvedPath(walked_path, link)
+        return _ResolvedPath(walked_path, last_link)
 
     def _find_shared_directory(self, directory: str) -> str:
         """Return the first directory on the path that accounts other than root can write to, or an
@@ -202,44 +201,46 @@ class FileTree:
             raise ConfigSyntaxError("its name contains control characters")
         return config_text.decode(self.files[path])
 
-    def read_or_empty(self, path: str) -> str:
-        """Return the text of a file, following links, or an empty string if it is missing."""
+    def read_text_or_empty(self, path: str) -> str:
+        """Return the text of a file, following links, or an empty string for a missing file."""
         return config_text.decode(self.files.get(self.resolve(path), b""))
 
-    def glob(self, pattern: str) -> tuple[str, ...]:
+    def glob(self, path_pattern: str) -> tuple[str, ...]:
         """Return the real paths of files that match a shell pattern, sorted by name."""
-        return tuple(path for path in self._match_real_paths(pattern) if path in self.files)
+        return tuple(path for path in self._match_real_paths(path_pattern) if path in self.files)
 
-    def find_unread(self, pattern: str) -> dict[str, str]:
+    def find_unread(self, path_pattern: str) -> dict[str, str]:
         """Return the existing files that match a pattern but were not read, each with the
         reason.
         """
         return {
             path: self.unread[path]
-            for path in self._match_real_paths(pattern)
+            for path in self._match_real_paths(path_pattern)
             if path in self.unread
         }
 
-    def match(self, pattern: str) -> dict[str, str]:
+    def match(self, path_pattern: str) -> dict[str, str]:
         """Return the paths that match a shell pattern, sorted by name, each with its real path."""
-        if len(pattern) > MAX_PATH_BYTES:
+        if len(path_pattern) > MAX_PATH_BYTES:
             return {}
-        self.requested.add(pattern)
-        paths = self._glob_below("/", [word for word in normpath(pattern).split("/") if word])
-        return {path: self._follow_links(path).target for path in paths}
+        self.requested.add(path_pattern)
+        matching_paths = self._glob_below(
+            "/", [word for word in normpath(path_pattern).split("/") if word]
+        )
+        return {path: self._follow_links(path).target for path in matching_paths}
 
-    def _match_real_paths(self, pattern: str) -> dict[str, None]:
-        return dict.fromkeys(self.match(pattern).values())
+    def _match_real_paths(self, path_pattern: str) -> dict[str, None]:
+        return dict.fromkeys(self.match(path_pattern).values())
 
-    def _glob_below(self, directory: str, words: list[str]) -> Iterator[str]:
-        if not words:
+    def _glob_below(self, directory: str, pattern_parts: list[str]) -> Iterator[str]:
+        if not pattern_parts:
             yield directory
             return
-        names = sorted(self._children.get(self._follow_links(directory).target, ()))
-        for name in names:
-            is_hidden = name.startswith(".") and not words[0].startswith(".")
-            if fnmatchcase(name, words[0]) and not is_hidden:
-                yield from self._glob_below(join(directory, name), words[1:])
+        child_names = sorted(self._children.get(self._follow_links(directory).target, ()))
+        for name in child_names:
+            is_hidden = name.startswith(".") and not pattern_parts[0].startswith(".")
+            if fnmatchcase(name, pattern_parts[0]) and not is_hidden:
+                yield from self._glob_below(join(directory, name), pattern_parts[1:])
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
@@ -257,17 +258,18 @@ def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
         raise ValueError(str(error)) from error
 
 
-def _read_members(tar: tarfile.TarFile, root: str) -> FileTree:
+def _read_members(tar_file: tarfile.TarFile, root: str) -> FileTree:
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
-    for member in tar:
-        # The library fills sparse files with zeros, and returns to the same file after a negative size.
+    for member in tar_file:
+        # The tarfile library fills sparse files with zeros, and reads the same file again after a
+        # negative size.
         if member.issparse() or member.size < 0:
             raise tarfile.ReadError(f"{member.name[:200]!r} is sparse or has an invalid size")
         path = normpath(join(root, member.name.lstrip("/")))
-        content = tar.extractfile(member) if member.isfile() else None
-        if content is not None:
-            files[path], modes[path] = content.read(), member.mode
+        file_content = tar_file.extractfile(member) if member.isfile() else None
+        if file_content is not None:
+            files[path], modes[path] = file_content.read(), member.mode
         elif member.issym():
             links[path] = member.linkname
         elif member.isdir():
@@ -281,7 +283,7 @@ class ConfigSyntaxError(ValueError):
 
 @dataclass(frozen=True)
 class Word:
-    """A name or an argument, with its quotes and its position."""
+    """A name or an argument in a file, with its quotes and its position."""
 
     text: str
     start: int
@@ -326,19 +328,19 @@ def tokenize(
     """Yield the tokens in a text from ``start`` on. Raises ConfigSyntaxError for text that
     ``pattern`` does not match.
     """
-    location = start
-    while location < len(text):
-        token = pattern.match(text, location)
+    position = start
+    while position < len(text):
+        token = pattern.match(text, position)
         if token is None:
-            raise build_syntax_error(text, location, error_message)
+            raise build_syntax_error(text, position, error_message)
         yield token
-        location = token.end()
+        position = token.end()
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # the included files may be missing
 MAX_INCLUDE_DEPTH = 16  # maximum depth of nested includes
 MAX_INCLUDES = 1000  # maximum number of includes in total, because nested includes multiply
-# Returns the path pattern that a directive includes, or None if it is not an include.
+# Returns the path pattern that a directive includes, or None for any other directive.
 IncludeParser = Callable[[Directive], str | None]
 
 
@@ -374,9 +376,9 @@ class PlacedDirective:
 class Config:
     """The parsed configuration of a service.
 
-    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps them to
-    the blocks around their include. If ``ignores_case`` is true, names are compared without regard
-    to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
+    ``unread_files`` maps files that were not read to the reason, and ``unread_blocks`` maps the same
+    files to the blocks around their include. If ``ignores_case`` is true, names are compared without
+    regard to case. ``uncertain`` maps the names of directives with uncertain values, or `*` for all
     directives, to the reason.
     """
 
@@ -393,36 +395,40 @@ class Config:
         reason = self.unread_files.get(self.main_file, "")
         return f"{self.main_file}: {reason}" if reason and not self.texts else ""
 
-    def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
+    def find_all(self, directive_name: str) -> tuple[PlacedDirective, ...]:
         normalize: Callable[[str], str] = str.lower if self.ignores_case else str
         return tuple(
-            placed for placed in self.directives if normalize(placed.name) == normalize(name)
+            placed
+            for placed in self.directives
+            if normalize(placed.name) == normalize(directive_name)
         )
 
-    def explain_uncertain(self, name: str) -> str:
+    def explain_uncertain(self, directive_name: str) -> str:
         """Return why the values of a directive are unknown, or an empty string."""
-        normalized_name = name.lower() if self.ignores_case else name
+        normalized_name = directive_name.lower() if self.ignores_case else directive_name
         return self.uncertain.get(normalized_name) or self.uncertain.get("*", "")
 
-    def last_word(self, name: str, default: str = "") -> str:
+    def find_last_word(self, directive_name: str, default: str = "") -> str:
         """Return the first argument of the last directive with this name, ignoring directives
         without arguments.
         """
-        words = [placed.words[0] for placed in self.find_all(name) if placed.words]
+        words = [placed.words[0] for placed in self.find_all(directive_name) if placed.words]
         return words[-1] if words else default
 
-    def last_number(self, name: str, default: int) -> int:
+    def find_last_number(self, directive_name: str, default: int) -> int:
         """Return the first argument of the last directive with this name as a number, or else
         ``default``.
         """
-        word = self.last_word(name)
+        word = self.find_last_word(directive_name)
         return int(word) if is_uint(word) else default
 
 
-def merge_configs(main: str, configs: Sequence[Config]) -> Config:
-    """Return one configuration that merges ``configs``, which a program reads in this order."""
+def merge_configs(main_file: str, configs: Sequence[Config]) -> Config:
+    """Return one configuration that merges ``configs``, given in the order in which a program reads
+    them.
+    """
     return Config(
-        main,
+        main_file,
         {path: text for config in configs for path, text in config.texts.items()},
         tuple(placed for config in configs for placed in config.directives),
         {path: reason for config in configs for path, reason in config.unread_files.items()},
@@ -445,34 +451,34 @@ DirectiveFilter = Callable[[Directive], bool]
 
 
 def read_config(
-    tree: FileTree,
-    main: str,
+    file_tree: FileTree,
+    main_file: str,
     parse_directives: DirectiveParser,
     find_include: IncludeParser = lambda _: None,
     *,
     relative_to_includer: bool = False,
     applies: DirectiveFilter = lambda _: True,
 ) -> Config:
-    """Return the directives in ``main`` and the files that it includes. `Config.unread_files` lists
-    files that cannot be read.
+    """Return the directives in the file ``main_file`` and in the files that ``main_file`` includes.
+    `Config.unread_files` lists files that cannot be read.
 
-    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, to that of the
-    including file. Directives for which ``applies`` returns false are dropped. Includes among them are
-    not followed.
+    Includes are relative to the directory of ``main_file`` or, with ``relative_to_includer``, to the
+    directory of the including file. Directives and includes for which ``applies`` returns false are
+    ignored.
     """
-    if tree.resolve(main) not in tree.files:
-        return Config(main, unread_files={main: tree.explain_missing(main)})
+    if file_tree.resolve(main_file) not in file_tree.files:
+        return Config(main_file, unread_files={main_file: file_tree.explain_missing(main_file)})
     reader = _ConfigReader(
-        tree,
-        main,
+        file_tree,
+        main_file,
         parse_directives,
         find_include,
         applies,
         relative_to_includer=relative_to_includer,
     )
-    directives = tuple(reader.read(tree.resolve(main), (), 0))
+    directives = tuple(reader.read(file_tree.resolve(main_file), (), 0))
     return Config(
-        tree.resolve(main),
+        file_tree.resolve(main_file),
         reader.texts,
         directives,
         reader.unread,
@@ -485,15 +491,15 @@ class _ConfigReader:
 
     def __init__(
         self,
-        tree: FileTree,
-        main: str,
+        file_tree: FileTree,
+        main_file: str,
         parse_directives: DirectiveParser,
         find_include: IncludeParser,
         applies: DirectiveFilter,
         *,
         relative_to_includer: bool,
     ) -> None:
-        self._tree, self._main, self._parse = tree, main, parse_directives
+        self._tree, self._main, self._parse = file_tree, main_file, parse_directives
         self._find_include, self._applies = find_include, applies
         self._relative_to_includer = relative_to_includer
         self._followed = count()
@@ -503,24 +509,28 @@ class _ConfigReader:
         self.unread_blocks: dict[str, tuple[tuple[str, ...], ...]] = {}
 
     def read(
-        self, path: str, within: tuple[tuple[str, ...], ...], depth: int
+        self, path: str, enclosing_blocks: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
         """Yield the directives in a file and in its includes."""
         if depth > MAX_INCLUDE_DEPTH:
-            self._add_unread(path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", within)
+            self._add_unread(
+                path, f"more than {MAX_INCLUDE_DEPTH} levels of includes", enclosing_blocks
+            )
             return
         if next(self._followed) > MAX_INCLUDES:
             limit_reason = f"the limit of {MAX_INCLUDES} included files is reached"
-            self._add_unread(path, limit_reason, within)
+            self._add_unread(path, limit_reason, enclosing_blocks)
             return
         try:
             parsed_directives = self._parse_file(path)
         except ConfigSyntaxError as error:
             self.texts.pop(path, None)
-            self._add_unread(path, str(error), within)
+            self._add_unread(path, str(error), enclosing_blocks)
             return
         for local_directive in parsed_directives:
-            directive = replace(local_directive, blocks=(*within, *local_directive.blocks))
+            directive = replace(
+                local_directive, blocks=(*enclosing_blocks, *local_directive.blocks)
+            )
             if not self._applies(directive):
                 continue
             yield PlacedDirective(path, directive)
@@ -537,24 +547,29 @@ class _ConfigReader:
     def _read_include(
         self, pattern: str, path: str, directive: Directive, depth: int
     ) -> Iterator[PlacedDirective]:
-        tree = self._tree
-        location = join(dirname(path if self._relative_to_includer else self._main), pattern)
-        matching_paths = tree.glob(location)
+        file_tree = self._tree
+        include_pattern = join(dirname(path if self._relative_to_includer else self._main), pattern)
+        matching_paths = file_tree.glob(include_pattern)
         missing_reasons = {
-            unread_path: tree.explain_missing(unread_path)
-            for unread_path in tree.find_broken_links(location)
+            unread_path: file_tree.explain_missing(unread_path)
+            for unread_path in file_tree.find_broken_links(include_pattern)
         }
-        for unread_path, reason in {**missing_reasons, **tree.find_unread(location)}.items():
+        for unread_path, reason in {
+            **missing_reasons,
+            **file_tree.find_unread(include_pattern),
+        }.items():
             self._add_unread(unread_path, reason, directive.blocks)
-        is_optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
-        if not matching_paths and not is_optional and location not in self.unread:
+        is_optional = "*" in include_pattern or directive.name.text.lower() in _OPTIONAL_INCLUDES
+        if not matching_paths and not is_optional and include_pattern not in self.unread:
             reason = f"{path} includes this file, but it was not read"
-            self._add_unread(location, reason, directive.blocks)
+            self._add_unread(include_pattern, reason, directive.blocks)
         for included_path in matching_paths:
             yield from self.read(included_path, directive.blocks, depth + 1)
 
-    def _add_unread(self, path: str, reason: str, within: tuple[tuple[str, ...], ...]) -> None:
+    def _add_unread(
+        self, path: str, reason: str, enclosing_blocks: tuple[tuple[str, ...], ...]
+    ) -> None:
         self.unread[path] = reason
-        # If a file is included several times, the outermost include determines its blocks.
-        earlier_blocks = self.unread_blocks.get(path, within)
-        self.unread_blocks[path] = min(earlier_blocks, within, key=len)
+        # If a file is included several times, the outermost include determines the file's blocks.
+        earlier_blocks = self.unread_blocks.get(path, enclosing_blocks)
+        self.unread_blocks[path] = min(earlier_blocks, enclosing_blocks, key=len)

@@ -36,7 +36,7 @@ from autotune.services.config_files import (
     PlacedDirective,
     Word,
 )
-from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, command_query
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, build_command_query
 from autotune.services.directives import (
     MILLISECONDS,
     REAL_NUMBER,
@@ -65,36 +65,36 @@ _VALUE_PATTERN = r"([^\s;,\"']+)"
 _SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
 
 
-def build_service(name: str, spec: ServiceSpec) -> Service:
-    """Return the service with this name, including its adoption and diagnosis."""
+def build_service(service_name: str, spec: ServiceSpec) -> Service:
+    """Return the service called ``service_name``, including its adoption and diagnosis."""
     commands = [
         *([spec.check] if spec.check else []),
         *(answers.command for answers in spec.read),
         *([spec.counters.command] if spec.counters else []),
     ]
-    role = Role(spec.role)
+    role, title = Role(spec.role), spec.title or service_name
     attributes: dict[str, Any] = {
         "spec": spec,
-        "name": name,
-        "deployment": name,
-        "title": spec.title or name,
+        "name": service_name,
+        "deployment": service_name,
+        "title": title,
         "role": role,
         "port": spec.port,
         "unit_name": spec.unit,
         "packages": spec.packages,
-        "elsewhere": "" if spec.packages else f"{spec.title or name} is not in the catalogue",
+        "elsewhere": "" if spec.packages else f"{title} is not in the catalogue",
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit itself defines how to reload. This signal only marks the service as reloadable.
+        # The unit defines the reload command. The signal here only marks the service as reloadable.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
-        "adoption": _build_adoption(name, spec),
+        "adoption": _build_adoption(service_name, spec),
         "diagnosis": _build_diagnosis(spec),
     }
-    declared: Service = type("Declared", (_DeclaredService,), attributes)()
-    return declared
+    built_service: Service = type("Declared", (_DeclaredService,), attributes)()
+    return built_service
 
 
 class _DeclaredService(Service):
@@ -132,36 +132,40 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
     """Return the command with the program's path, and with `{host}` and `{port}` replaced by the
     service's address.
     """
-    location = placement.listen
-    words = (
-        word.replace("{host}", location.host).replace("{port}", str(location.port))
+    listen_endpoint = placement.listen
+    command_words = (
+        word.replace("{host}", listen_endpoint.host).replace("{port}", str(listen_endpoint.port))
         for word in command[1:]
     )
-    return (placement.programs[command[0]], *words)
+    return (placement.programs[command[0]], *command_words)
 
 
-def _parse_values(answers: Answers, value_types: Mapping[str, type], text: str) -> Settings:
-    values: dict[str, Value] = {}
-    for name, pattern in answers.values.items():
-        if match := re.search(pattern, text, re.MULTILINE):
-            value = match[1]
+def _parse_values(answers: Answers, value_types: Mapping[str, type], output: str) -> Settings:
+    parsed_values: dict[str, Value] = {}
+    for parameter_name, pattern in answers.values.items():
+        if match := re.search(pattern, output, re.MULTILINE):
+            value_text = match[1]
             parsed_value = (
-                value.lower() == "true" if value_types[name] is bool else parse_number(value)
+                value_text.lower() == "true"
+                if value_types[parameter_name] is bool
+                else parse_number(value_text)
             )
-            values[name] = value if value_types[name] is str else parsed_value
-    return values
+            parsed_values[parameter_name] = (
+                value_text if value_types[parameter_name] is str else parsed_value
+            )
+    return parsed_values
 
 
-def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
-    def convert_bound(value: Any) -> Any:
+def _build_parameter(parameter_name: str, spec: ServiceParameter) -> Parameter:
+    def convert_bound(bound: Any) -> Any:
         """Return a quantity in the parameter's unit. Other text is an expression or a choice, and
         is not changed.
         """
-        return convert_to_unit(value, spec.unit or "")
+        return convert_to_unit(bound, spec.unit or "")
 
     bounds: tuple[Bound | None, ...] = tuple(map(convert_bound, spec.range or (None, None)))
     return Parameter(
-        name,
+        parameter_name,
         spec.meaning,
         stock=convert_bound(spec.default),
         action=Action[spec.action.upper()],
@@ -184,14 +188,14 @@ def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
 # -- files on a host ---------------------------------------------------------------
 
 
-def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
+def _build_adoption(service_name: str, spec: ServiceSpec) -> Adoption:
     role = Role(spec.role)
 
     def find_running(host: RunningHost) -> Iterator[RunningService | str]:
         if host.is_active(spec.unit):
             yield RunningService(
                 host=host,
-                key=name,
+                key=service_name,
                 config=_read_host_config(host, spec),
                 tier_kind=_TIER_KINDS.get(role, role),
                 port=spec.port,
@@ -199,7 +203,7 @@ def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
             )
 
     return Adoption(
-        title=spec.title or name,
+        title=spec.title or service_name,
         units=(spec.unit,),
         paths=tuple(path.removeprefix("/") for path in spec.files),
         version_script="",
@@ -215,28 +219,29 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
     """Return the directives that set the parameters, read from the parameters' files. A file may be a
     drop-in that does not exist yet.
     """
-    texts, unread = dict[str, str](), dict[str, str]()
+    text_by_path, unread_reasons = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
-        location = host.tree.resolve(path)
+        real_path = host.tree.resolve(path)
         try:
-            if location in host.tree.files or file.text is None:
-                texts[location] = host.tree.read_text(location)
+            if real_path in host.tree.files or file.text is None:
+                text_by_path[real_path] = host.tree.read_text(real_path)
             else:
-                texts[location] = ""
+                text_by_path[real_path] = ""
         except ConfigSyntaxError as error:
-            unread[location] = str(error)
+            unread_reasons[real_path] = str(error)
         except KeyError:
-            unread[location] = host.tree.explain_missing(path)
+            unread_reasons[real_path] = host.tree.explain_missing(path)
     directives = [
         PlacedDirective(path, directive)
         for parameter in spec.parameters.values()
-        if parameter.directive and (path := _find_path(host, spec, parameter)) in texts
-        for directive in _find_directives(texts[path], parameter)
+        if parameter.directive
+        and (path := _find_parameter_path(host, spec, parameter)) in text_by_path
+        for directive in _find_directives(text_by_path[path], parameter)
     ]
-    return Config(_find_path(host, spec), texts, tuple(directives), unread)
+    return Config(_find_parameter_path(host, spec), text_by_path, tuple(directives), unread_reasons)
 
 
-def _find_path(
+def _find_parameter_path(
     host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
 ) -> str:
     """Return the path of the parameter's file, or of the service's first file if no parameter is
@@ -247,13 +252,12 @@ def _find_path(
 
 
 def _build_directive_label(parameter: ServiceParameter) -> str:
-    """Return the name of a directive for messages and lookups."""
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
 
-def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
-    start, end = _find_section(text, parameter.section) or (0, 0)
-    for match in _compile_directive(parameter.directive or "").finditer(text, start, end):
+def _find_directives(file_text: str, parameter: ServiceParameter) -> Iterator[Directive]:
+    start, end = _find_section(file_text, parameter.section) or (0, 0)
+    for match in _compile_directive(parameter.directive or "").finditer(file_text, start, end):
         name = Word(_build_directive_label(parameter), match.start())
         yield Directive(name, (Word(match[1], match.start(1)),))
 
@@ -261,14 +265,16 @@ def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directi
 _VALUE_UNIT_PATTERN = re.compile(r"[A-Za-z%]{0,4}")
 
 
-def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]:
+def _parse_known_directives(spec: ServiceSpec, file_text: str) -> Iterator[Directive]:
     """Yield the directives of the declared parameters. The syntax of all other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
-            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
+            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", file_text):
                 yield Directive(Word(parameter.section, header.end()))
-        for placed in _find_directives(text, parameter) if parameter.directive else ():
-            yield from _parse_literals(text, parameter.directive or "", placed)
+        for placed_directive in (
+            _find_directives(file_text, parameter) if parameter.directive else ()
+        ):
+            yield from _parse_literals(file_text, parameter.directive or "", placed_directive)
 
 
 def _list_literals(spec: ServiceSpec) -> frozenset[str]:
@@ -285,49 +291,53 @@ def _get_literal_prefix(word: str) -> str:
     return "" if literal == "*" else literal
 
 
-def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
+def _parse_literals(
+    file_text: str, directive: str, placed_directive: Directive
+) -> Iterator[Directive]:
     """Yield each literal word of a directive at its position, then the directive's value with its
     unit.
     """
-    value, name = placed.arguments[0], Word("", placed.name.start)
+    value, name_word = placed_directive.arguments[0], Word("", placed_directive.name.start)
     for literal in filter(None, map(_get_literal_prefix, directive.split())):
-        literal_position = text.find(literal, name.end, value.start)
+        literal_position = file_text.find(literal, name_word.end, value.start)
         if literal_position >= 0:
-            name = Word(literal, literal_position)
-            yield Directive(name)
-    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # always matches
-    yield Directive(name, (Word(text[value.start : end], value.start),))
+            name_word = Word(literal, literal_position)
+            yield Directive(name_word)
+    end = _VALUE_UNIT_PATTERN.match(file_text, value.end).end()  # type: ignore[union-attr]  # always matches
+    yield Directive(name_word, (Word(file_text[value.start : end], value.start),))
 
 
-def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
+def _find_section(file_text: str, section_name: str | None) -> tuple[int, int] | None:
     """Return the range of the only section with this name, without its header line.
 
     The header is `[name]`, or `name` followed by indented lines.
     """
-    if name is None:
-        return 0, len(text)
-    header_matches = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
+    if section_name is None:
+        return 0, len(file_text)
+    header_matches = list(
+        re.finditer(rf"(?m)^(\[?){re.escape(section_name)}(?:\]|\b)[^\n]*", file_text)
+    )
     if len(header_matches) != 1:
         return None
     next_section_pattern = re.compile(r"(?m)^\[" if header_matches[0][1] else r"(?m)^[^\s#]")
-    next_section = next_section_pattern.search(text, header_matches[0].end())
-    return header_matches[0].end(), next_section.start() if next_section else len(text)
+    next_section = next_section_pattern.search(file_text, header_matches[0].end())
+    return header_matches[0].end(), next_section.start() if next_section else len(file_text)
 
 
 def _compile_directive(directive: str) -> re.Pattern[str]:
     """Return a pattern for a directive that allows any blanks between words and any unit after the
     value.
     """
-    text = ""
+    pattern_text = ""
     for word in directive.split():
-        before, value, after = word.partition("{}")
-        literal = re.escape(before) + (
-            _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", after, 1)) if value else ""
+        text_before, value, text_after = word.partition("{}")
+        literal = re.escape(text_before) + (
+            _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", text_after, 1)) if value else ""
         )
         word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal)
-        blanks = r"[ \t]*" if "=" in (word, text[-1:]) else r"[ \t]+"
-        text += (blanks if text else "") + word_pattern
-    return re.compile(rf"(?m)^[ \t]*{text}(?=$|[\s;,#])")
+        blank_pattern = r"[ \t]*" if "=" in (word, pattern_text[-1:]) else r"[ \t]+"
+        pattern_text += (blank_pattern if pattern_text else "") + word_pattern
+    return re.compile(rf"(?m)^[ \t]*{pattern_text}(?=$|[\s;,#])")
 
 
 def _select_notation(parameter: ServiceParameter) -> Notation:
@@ -336,7 +346,7 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
     """
     suffix_match = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
     suffix = suffix_match[0] if suffix_match else ""
-    numbers = (parameter.default, *(parameter.range or ()))
+    declared_numbers = (parameter.default, *(parameter.range or ()))
     if suffix:
         return Notation(
             lambda text: (
@@ -350,11 +360,15 @@ def _select_notation(parameter: ServiceParameter) -> Notation:
         return WORD
     if parameter.unit in ("ms", "s"):
         return Notation({"ms": MILLISECONDS, "s": SECONDS}[parameter.unit].parse)
-    return REAL_NUMBER if any(isinstance(value, float) for value in numbers) else SIGNED_NUMBER
+    return (
+        REAL_NUMBER
+        if any(isinstance(value, float) for value in declared_numbers)
+        else SIGNED_NUMBER
+    )
 
 
 def _tune_parameters(
-    spec: ServiceSpec, running: RunningService, accepts: ValueCheck
+    spec: ServiceSpec, running: RunningService, accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return edits that replace existing values, add lines and add files."""
     host, config = running.host, running.config
@@ -363,65 +377,72 @@ def _tune_parameters(
         for name, file in spec.files.items()
         if file.text and config.texts.get(path := host.tree.resolve(name)) == ""
     }
-    paths = {
-        name: _find_path(host, spec, parameter)
+    path_by_parameter = {
+        name: _find_parameter_path(host, spec, parameter)
         for name, parameter in spec.parameters.items()
         if parameter.directive
     }
     tunables = [
         _build_tunable(name, spec.parameters[name], path, config.texts.get(path))
-        for name, path in paths.items()
+        for name, path in path_by_parameter.items()
         if path not in new_files
     ]
     return merge_results(
-        map_directives(config, tunables, accepts),
-        *(_adopt_new_file(path, text, spec, accepts) for path, text in new_files.items()),
+        map_directives(config, tunables, accepts_value),
+        *(_adopt_new_file(path, text, spec, accepts_value) for path, text in new_files.items()),
     )
 
 
-def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str | None) -> Tunable:
-    notation, default = _select_notation(parameter), _build_parameter(name, parameter).stock
+def _build_tunable(
+    parameter_name: str, parameter: ServiceParameter, path: str, text: str | None
+) -> Tunable:
+    notation = _select_notation(parameter)
+    default = _build_parameter(parameter_name, parameter).stock
     position = None if text is None else _find_insertion(text, parameter)
     insertion = None
     # A template cannot compare a value with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
-        before, _, after = (parameter.directive or "").partition("{}")
+        text_before, _, directive_rest = (parameter.directive or "").partition("{}")
         line_start, line_end = ("\n    ", "") if parameter.section else ("", "\n")
         if not parameter.section and text and not text.endswith("\n"):
             line_start, line_end = "\n", ""
-        text_after = _SUFFIX_PATTERN.sub("", after, count=1) + line_end
-        insertion = DirectiveInsertion(default, [(path, position)], line_start + before, text_after)
-    return Tunable(name, _build_directive_label(parameter), notation, insertion=insertion)
+        text_after = _SUFFIX_PATTERN.sub("", directive_rest, count=1) + line_end
+        insertion = DirectiveInsertion(
+            default, [(path, position)], line_start + text_before, text_after
+        )
+    return Tunable(parameter_name, _build_directive_label(parameter), notation, insertion=insertion)
 
 
-def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
+def _find_insertion(file_text: str, parameter: ServiceParameter) -> int | None:
     """Return the position for a new line: after the header of its section, or at the end of the
     file.
     """
     if "*" in (parameter.directive or "").split():
         return None
     if parameter.section is None:
-        return len(text)
-    section = _find_section(text, parameter.section)
-    return section[0] if section else None
+        return len(file_text)
+    section_range = _find_section(file_text, parameter.section)
+    return section_range[0] if section_range else None
 
 
-def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
+def _adopt_new_file(
+    path: str, text: str, spec: ServiceSpec, accepts_value: ValueCheck
+) -> AdoptionResult:
     """Return the adoption of a file that does not exist on the host, with the parameters in its
     template.
     """
-    values = {
+    default_values = {
         name: _build_parameter(name, parameter).stock
         for name, parameter in spec.parameters.items()
         if re.search(rf"\b{name}\b", text)
     }
     if skip_reasons := {
         name: "its default is not a valid value on this host"
-        for name in values
-        if not accepts(name, values[name])
+        for name in default_values
+        if not accepts_value(name, default_values[name])
     }:
         return AdoptionResult(skipped=skip_reasons)
-    return add_new_file(path, text, values)
+    return add_new_file(path, text, default_values)
 
 
 # -- diagnosis -------------------------------------------------------------------------------------
@@ -432,19 +453,19 @@ def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
     target recommends.
     """
     return Diagnosis(
-        counter_query=_build_query(spec) if spec.counters else None,
+        counter_query=_build_counter_query(spec) if spec.counters else None,
         find_log=lambda _: spec.unit,
         recommended_changes={Resource(name): changes for name, changes in spec.helps.items()},
     )
 
 
-def _build_query(spec: ServiceSpec) -> CounterQuery:
+def _build_counter_query(spec: ServiceSpec) -> CounterQuery:
     counters = spec.counters
     assert counters is not None
 
-    def parse_counters(text: str) -> Mapping[str, float]:
+    def parse_counters(output: str) -> Mapping[str, float]:
         matches = {
-            name: re.search(pattern, text, re.MULTILINE)
+            name: re.search(pattern, output, re.MULTILINE)
             for name, pattern in counters.values.items()
         }
         return {
@@ -454,7 +475,7 @@ def _build_query(spec: ServiceSpec) -> CounterQuery:
         }
 
     level_names = frozenset(counters.levels)
-    return command_query(
+    return build_command_query(
         build_command=partial(_build_command, counters.command),
         level_names=level_names,
         parse_counters=parse_counters,

@@ -17,11 +17,11 @@ from autotune.services.base import Argv, Placement, Role, Settings
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
 # minimum share of socket samples with waiting connections; a smaller share is only a short burst
 MIN_QUEUED_FRACTION = 0.25
-# A CPU, a link or a pool counts as full if on average at least this share is in use. Bursts use the
-# rest.
+# A CPU, a link or a pool counts as full if on average at least this share of it is in use. Bursts use
+# the rest.
 FULL_FRACTION = 0.90
-# A pool of workers counts as full if at least this share is busy, because there is only one sample
-# per second.
+# A pool of workers counts as full if at least this share is busy. The share is low because there is
+# only one sample per second.
 BUSY_FRACTION = 0.75
 QUERIES_OUTSIDE_LOAD = 2  # each server is queried once before the load and once after it
 # Fewer waiting connections per worker delay a request by less than a tenth of its duration
@@ -114,11 +114,11 @@ class InstanceReading:
     errors_dominate: bool
     idle_fraction: float | None
 
-    def get_setting(self, name: str) -> int | None:
+    def get_setting(self, parameter_name: str) -> int | None:
         """Return the tuned or current value as an integer, or ``None`` if the value is not a
         number.
         """
-        value = self.settings.get(name)
+        value = self.settings.get(parameter_name)
         return int(value) if isinstance(value, int | float) else None
 
     @property
@@ -169,7 +169,7 @@ class CounterQuery:
 
 
 # For servers whose counters only a command can query, because their port serves only clients.
-command_query = partial(
+build_command_query = partial(
     CounterQuery,
     request=b"",
     is_complete=lambda _: True,
@@ -183,8 +183,9 @@ class ClientLimit:
     """The parameter that limits how many clients a server has.
 
     ``refused_counter`` counts rejected connections, and ``closed_counter`` counts pauses in accepting
-    connections. Both name a counter or a kind of log message. ``queues_excess`` is true if clients
-    beyond the limit wait. ``alternative_advice`` names other changes that help.
+    connections. ``refused_counter`` and ``closed_counter`` name a counter or a kind of log message.
+    ``queues_excess`` is true if clients beyond the limit wait. ``alternative_advice`` names other
+    changes that help.
     """
 
     parameter: str
@@ -213,15 +214,15 @@ class LookupCounters:
 class Diagnosis:
     """All data for the diagnosis of a service. ``None`` means that the data are not available.
 
-    ``find_log`` returns the path of the service's error log, or the systemd unit whose journal
-    contains it. ``complaint_patterns`` maps kinds of log messages to patterns, in addition to the
-    patterns for all services. ``recommended_changes`` maps resources to changes: a parameter with a
-    direction (``backlog+``), or with a value (``pm=static``). Changes to a host service help any
-    service on that host. Changes that reduce CPU work in one service help all services in its tier.
-    ``threads_parameter`` is the parameter for the number of threads that do all of the service's
-    work. ``accepts_early`` is true if the service accepts connections before one of its workers is
-    free, and the worker reads the request. ``refusal_rules`` detect rejected requests,
-    ``worker_rules`` detect busy workers, and ``cache_rules`` detect a cache that is too small.
+    ``find_log`` returns the path of the service's error log, or the systemd unit whose journal contains
+    the log. ``complaint_patterns`` maps kinds of log messages to patterns, in addition to the patterns
+    for all services. ``recommended_changes`` maps resources to changes: a parameter with a direction
+    (``backlog+``), or with a value (``pm=static``). Changes to a host service help any service on that
+    host. Changes that reduce CPU work in one service help all services in its tier.
+    ``threads_parameter`` is the parameter for the number of threads that do all of the service's work.
+    ``accepts_early`` is true if the service accepts connections before a worker is free to read the
+    requests. ``refusal_rules`` detect rejected requests, ``worker_rules`` detect busy workers, and
+    ``cache_rules`` detect a cache that is too small.
     """
 
     counter_query: CounterQuery | None
@@ -263,10 +264,10 @@ CounterValues = Mapping[str, float]  # counters and numeric settings; a missing 
 def build_evidence_rule(
     resource: Resource,
     confidence: float,
-    holds: Callable[[CounterValues], object],
-    evidence: Callable[[CounterValues], str],
+    is_exhausted: Callable[[CounterValues], object],
+    format_evidence: Callable[[CounterValues], str],
 ) -> DiagnosisRule:
-    """Return a rule that reports ``resource`` as exhausted if ``holds`` is true for the counters."""
+    """Return a rule that reports ``resource`` if ``is_exhausted`` is true for the counters."""
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
         numeric_settings = {
@@ -276,8 +277,8 @@ def build_evidence_rule(
         }
         counter_values = defaultdict(float, {**numeric_settings, **reading.activity.counters})
         return (
-            ResourceShortage(resource, evidence(counter_values), confidence)
-            if holds(counter_values)
+            ResourceShortage(resource, format_evidence(counter_values), confidence)
+            if is_exhausted(counter_values)
             else None
         )
 
@@ -290,7 +291,7 @@ def build_ratio_rule(
     min_share: float,
     min_count: int,
     resource: Resource,
-    event: str,
+    event_text: str,
     advice: str,
 ) -> DiagnosisRule:
     """Return a rule that applies if ``counter`` is at least ``min_count``, and its ratio to
@@ -301,7 +302,7 @@ def build_ratio_rule(
         INFERRED,
         lambda c: c[counter] >= max(min_count, min_share * c[reference_counter]),
         lambda c: (
-            f"{c[counter]:.0f} {event}, {reference_counter} {c[reference_counter]:.0f}: {advice}"
+            f"{c[counter]:.0f} {event_text}, {reference_counter} {c[reference_counter]:.0f}: {advice}"
         ),
     )
 

@@ -21,8 +21,8 @@ _MICROSECONDS_BY_UNIT = {
     **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
 }
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Matches text that the template engine would interpret as syntax, and carriage returns, which it
-# would drop.
+# Matches text that the template engine would interpret as syntax, and carriage returns, which the
+# engine would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
 _REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # suffixes of a number that stay in the file
@@ -40,28 +40,30 @@ class Notation:
     parse: Callable[[str], Value | None]
     build_expression: Callable[[str], str] = str
 
-    def build_replacement(self, variable: str, written: str, value: Value) -> tuple[int, str]:
-        """Return how many characters of ``written`` to replace, and the template text that replaces
+    def build_replacement(self, variable: str, written_text: str, value: Value) -> tuple[int, str]:
+        """Return how many characters of ``written_text`` to replace, and the template text that replaces
         them.
 
         For the current ``value``, the template text renders to the original text.
         """
-        digits = _DIGITS_PATTERN.match(written)
-        # The value 0 may lack a unit, but other numbers need one.
-        is_bare = value != 0 or self.build_expression(variable) == variable
+        digits = _DIGITS_PATTERN.match(written_text)
+        # The value 0 may lack a unit, but other numbers need a unit.
+        needs_no_unit = value != 0 or self.build_expression(variable) == variable
         if (
             digits
-            and is_bare
+            and needs_no_unit
             and digits[0] == str(value)
-            and written[digits.end() :] in _REUSABLE_SUFFIXES
+            and written_text[digits.end() :] in _REUSABLE_SUFFIXES
         ):
             return digits.end(), f"{{{{ {variable} }}}}"
-        if isinstance(value, str) and value in (written, written[1:-1]):
-            before, after = written.split(value, 1)  # the quotes around the value, if any
-            return len(written), f"{before}{{{{ {variable} }}}}{after}"
-        unchanged_expression = f'"{written}" if {variable} == {format_literal(value)}'
+        if isinstance(value, str) and value in (written_text, written_text[1:-1]):
+            text_before, text_after = written_text.split(
+                value, 1
+            )  # the quotes around the value, if any
+            return len(written_text), f"{text_before}{{{{ {variable} }}}}{text_after}"
+        unchanged_expression = f'"{written_text}" if {variable} == {format_literal(value)}'
         return len(
-            written
+            written_text
         ), f"{{{{ {unchanged_expression} else {self.build_expression(variable)} }}}}"
 
 
@@ -77,17 +79,19 @@ def _parse_number(text: str) -> Value | None:
 
 
 def _build_amount_parser(
-    units: Mapping[str, int], base_units: int = 1
+    factors_by_unit: Mapping[str, int], base_factor: int = 1
 ) -> Callable[[str], Value | None]:
-    """Return a parser that reads an amount in any of ``units``, and returns it as a multiple of
-    ``base_units``.
+    """Return a parser that reads an amount in any of ``factors_by_unit``, and returns it as a multiple of
+    ``base_factor``.
     """
 
     def parse_amount(text: str) -> Value | None:
-        amount = _AMOUNT_PATTERN.fullmatch(text)
-        if amount is None or amount[2] not in units:
+        amount_match = _AMOUNT_PATTERN.fullmatch(text)
+        if amount_match is None or amount_match[2] not in factors_by_unit:
             return None
-        number, remainder = divmod(int(amount[1]) * units[amount[2]], base_units)
+        number, remainder = divmod(
+            int(amount_match[1]) * factors_by_unit[amount_match[2]], base_factor
+        )
         return None if remainder else number
 
     return parse_amount
@@ -103,12 +107,12 @@ def build_size_notation(unit: str) -> Notation:
     )
 
 
-def build_switch_notation(on: str, off: str) -> Notation:
-    """Return the notation for a switch with these two words, in upper or lower case."""
-    value_by_word = {on: True, off: False}
+def build_switch_notation(on_word: str, off_word: str) -> Notation:
+    """Return the notation for a switch that is written as ``on_word`` or ``off_word``, in any case."""
+    value_by_word = {on_word: True, off_word: False}
     return Notation(
         lambda text: value_by_word.get(text.lower()),
-        lambda name: f'("{on}" if {name} else "{off}")',
+        lambda name: f'("{on_word}" if {name} else "{off_word}")',
     )
 
 
@@ -126,7 +130,7 @@ KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = build_switch_notation("on", "off")
-# a directive without a value, which is not tuned if a file contains it
+# A directive without a value, whose parameter is not tuned if a file already contains the directive.
 FLAG = Notation(lambda _: None, lambda _: "")
 CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
 YES_NO = build_switch_notation("yes", "no")
@@ -147,14 +151,14 @@ def select_notation(
     return WORD if has_words else unit_notations.get(parameter.unit, NUMBER)
 
 
-def build_auto_notation(value: int) -> Notation:
+def build_auto_notation(auto_value: int) -> Notation:
     """Return the notation for a number that may also be written as ``auto``, which means
-    ``value``.
+    ``auto_value``.
     """
-    return Notation(lambda text: value if text == "auto" else _parse_number(text))
+    return Notation(lambda text: auto_value if text == "auto" else _parse_number(text))
 
 
-# Returns true if the catalogue allows this value for the parameter with this name.
+# Returns true if the catalogue allows a value for the parameter with a given name.
 ValueCheck = Callable[[str, Value], bool]
 FilePosition = tuple[str, int]  # the path of a file, and an offset in its text
 
@@ -169,10 +173,10 @@ class Edit:
     text: str
 
     @classmethod
-    def replace_value(cls, placed: PlacedDirective, text: str) -> Edit:
-        """Return an edit that replaces a directive's value."""
-        word = placed.directive.arguments[0]
-        return cls(placed.path, word.start, word.end, text)
+    def replace_value(cls, placed_directive: PlacedDirective, text: str) -> Edit:
+        """Return an edit that replaces a directive's value with ``text``."""
+        word = placed_directive.directive.arguments[0]
+        return cls(placed_directive.path, word.start, word.end, text)
 
     @classmethod
     def insert_text(cls, position: FilePosition, text: str) -> Edit:
@@ -201,8 +205,8 @@ class DirectiveInsertion:
 class Tunable:
     """A parameter, and the directive that sets it.
 
-    Only occurrences of the directive directly inside ``blocks`` count. ``last_wins`` is true if the
-    last occurrence takes effect. ``skip_reason`` is the reason why the parameter is not tuned.
+    Only occurrences of the directive directly inside ``blocks`` are considered. ``last_wins`` is true
+    if the last occurrence takes effect. ``skip_reason`` is the reason why the parameter is not tuned.
     ``extra_edits`` returns further edits that are required to tune the parameter from its current
     value.
     """
@@ -220,8 +224,8 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """The edits that make parameters tunable. ``values`` are the current values of these
-    parameters, and ``skipped`` maps each other parameter to the reason why it is not tuned.
+    """The edits that make parameters tunable. ``values`` are the current values of the tunable
+    parameters, and ``skipped`` maps all other parameters to the reasons why they are not tuned.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -230,16 +234,16 @@ class AdoptionResult:
 
 
 def map_directives(
-    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck
+    config: Config, tunables: Iterable[Tunable], accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return the value and the edits for each parameter, or the reason why it is not tuned.
 
-    Only the outermost occurrences of a directive count. Their values must be equal, unless
-    `Tunable.last_wins` selects the last occurrence.
+    The outermost occurrences of a directive must have equal values, unless `Tunable.last_wins` selects
+    the last occurrence. Deeper occurrences are ignored.
     """
     adoption_result = AdoptionResult()
     for tunable in tunables:
-        tunable_result = _map_directive(config, tunable, accepts, adoption_result.values)
+        tunable_result = _map_directive(config, tunable, accepts_value, adoption_result.values)
         extra_edits = tuple(
             edit
             for value in tunable_result.values.values()
@@ -252,7 +256,7 @@ def map_directives(
 
 
 def _map_directive(
-    config: Config, tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
+    config: Config, tunable: Tunable, accepts_value: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
     if reason := tunable.skip_reason or config.explain_uncertain(tunable.directive):
         return AdoptionResult(skipped={tunable.parameter: reason})
@@ -270,9 +274,9 @@ def _map_directive(
         return _map_present(
             tunable,
             outermost_directives[-1:] if tunable.last_wins else outermost_directives,
-            accepts,
+            accepts_value,
         )
-    return _map_absent(tunable, accepts, adopted_values)
+    return _map_absent(tunable, accepts_value, adopted_values)
 
 
 def merge_results(*results: AdoptionResult) -> AdoptionResult:
@@ -285,78 +289,85 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, occurrences: list[PlacedDirective], accepts: ValueCheck
+    tunable: Tunable, occurrences: list[PlacedDirective], accepts_value: ValueCheck
 ) -> AdoptionResult:
-    name = tunable.parameter
-    values = {
-        _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
+    parameter_name = tunable.parameter
+    distinct_values = {
+        _parse_quoted_value(tunable.notation, placed.words[0] if placed.words else "")
         for placed in occurrences
     }
-    if len(values) > 1:
-        return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
-    value = values.pop()
-    if value is None or not accepts(name, value):
+    if len(distinct_values) > 1:
+        return AdoptionResult(
+            skipped={parameter_name: f"`{tunable.directive}` occurs with several values"}
+        )
+    value = distinct_values.pop()
+    if value is None or not accepts_value(parameter_name, value):
         written_value = " ".join(occurrences[0].words[:1])
         catalogue_note = "" if value is None else ": the catalogue allows other values"
         reason = (
             f"`{tunable.directive} {written_value}` is not a valid baseline value{catalogue_note}"
         )
-        return AdoptionResult(skipped={name: reason})
+        return AdoptionResult(skipped={parameter_name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in occurrences), {name: value}
+        tuple(_replace_value(tunable, placed, value) for placed in occurrences),
+        {parameter_name: value},
     )
 
 
-def _parse_quoted(notation: Notation, written: str) -> Value | None:
-    value = notation.parse(written)
-    is_quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
-    return notation.parse(written[1:-1]) if value is None and is_quoted else value
+def _parse_quoted_value(notation: Notation, written_text: str) -> Value | None:
+    value = notation.parse(written_text)
+    is_quoted = (
+        len(written_text) > 1 and written_text[0] == written_text[-1] and written_text[0] in "\"'"
+    )
+    return notation.parse(written_text[1:-1]) if value is None and is_quoted else value
 
 
-def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
-    word, notation = placed.directive.arguments[0], tunable.notation
+def _replace_value(tunable: Tunable, placed_directive: PlacedDirective, value: Value) -> Edit:
+    word, notation = placed_directive.directive.arguments[0], tunable.notation
     inside_quotes = notation.parse(word.text) is None
-    written, start = (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
-    length, text = notation.build_replacement(tunable.parameter, written, value)
-    return Edit(placed.path, start, start + length, text)
+    written_text, start = (
+        (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
+    )
+    length, template_text = notation.build_replacement(tunable.parameter, written_text, value)
+    return Edit(placed_directive.path, start, start + length, template_text)
 
 
 def _map_absent(
-    tunable: Tunable, accepts: ValueCheck, adopted_values: Mapping[str, Value]
+    tunable: Tunable, accepts_value: ValueCheck, adopted_values: Mapping[str, Value]
 ) -> AdoptionResult:
-    insertion, name = tunable.insertion, tunable.parameter
+    insertion, parameter_name = tunable.insertion, tunable.parameter
     if insertion is None or not insertion.positions:
-        return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
+        return AdoptionResult(skipped={parameter_name: f"`{tunable.directive}` is missing"})
     other_name = insertion.condition.partition(" ")[0]
     if other_name and other_name not in adopted_values:
-        return AdoptionResult(skipped={name: f"it depends on `{other_name}`, which is not tuned"})
-    if not accepts(name, insertion.default):
+        return AdoptionResult(
+            skipped={parameter_name: f"it depends on `{other_name}`, which is not tuned"}
+        )
+    if not accepts_value(parameter_name, insertion.default):
         reason = f"{insertion.default!r} is not a valid baseline value of `{tunable.directive}`"
-        return AdoptionResult(skipped={name: reason})
+        return AdoptionResult(skipped={parameter_name: reason})
     end_literal = insertion.text_after and format_literal(insertion.text_after)
     expressions = filter(
         None,
         (
             format_literal(insertion.text_before),
-            tunable.notation.build_expression(name),
+            tunable.notation.build_expression(parameter_name),
             end_literal,
         ),
     )
-    condition = insertion.condition or f"{name} != {format_literal(insertion.default)}"
+    condition = insertion.condition or f"{parameter_name} != {format_literal(insertion.default)}"
     return AdoptionResult(
         insert_expression(insertion.positions, " ~ ".join(expressions), condition),
-        {name: insertion.default},
+        {parameter_name: insertion.default},
     )
 
 
 def insert_expression(
-    locations: Iterable[FilePosition], text: str, condition: str
+    positions: Iterable[FilePosition], expression: str, condition: str
 ) -> tuple[Edit, ...]:
-    """Return edits that insert the value of the expression ``text`` at ``locations`` if
-    ``condition`` holds.
-    """
-    line = f'{{{{ {text} if {condition} else "" }}}}'
-    return tuple(Edit.insert_text(position, line) for position in locations)
+    """Return edits that insert the value of ``expression`` at ``positions`` if ``condition`` holds."""
+    template_text = f'{{{{ {expression} if {condition} else "" }}}}'
+    return tuple(Edit.insert_text(position, template_text) for position in positions)
 
 
 def add_new_file(
@@ -370,8 +381,10 @@ def add_new_file(
     change_condition = " or ".join(
         f"{name} != {format_literal(value)}" for name, value in values.items()
     )
-    block = f"{{% if {change_condition} %}}\n{text}{{% endif %}}" if change_condition else ""
-    return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
+    template_block = (
+        f"{{% if {change_condition} %}}\n{text}{{% endif %}}" if change_condition else ""
+    )
+    return AdoptionResult((Edit.insert_text((path, insert_at), template_block),), dict(values))
 
 
 def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str:
@@ -379,78 +392,78 @@ def render_edits(text: str, replacements: Iterable[tuple[int, int, str]]) -> str
 
     Replacements at the same position keep their order.
     """
-    fragments, location = [], 0
+    fragments, position = [], 0
     for start, end, template_text in sorted(replacements, key=lambda replacement: replacement[:2]):
-        literal = _escape_text(text[location:start])
+        literal = _escape_text(text[position:start])
         bare_literal = literal.rstrip("{")
         if braces := literal[len(bare_literal) :]:
             # Braces directly before a variable would become part of the variable's syntax, so an
-            # expression writes them.
+            # expression writes the braces.
             literal = f'{bare_literal}{{{{ "{braces}" }}}}'
         fragments += [literal, template_text]
-        location = end
-    return "".join([*fragments, _escape_text(text[location:])])
+        position = end
+    return "".join([*fragments, _escape_text(text[position:])])
 
 
-def _escape_text(text: str) -> str:
-    """Return a template text that renders to ``text``."""
+def _escape_text(literal_text: str) -> str:
+    """Return a template text that renders to ``literal_text``."""
     return _TEMPLATE_SYNTAX_PATTERN.sub(
-        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', text
+        lambda match: '{{ "' + match[0].replace("\r", "\\r") + '" }}', literal_text
     )
 
 
 # -- insertion points ------------------------------------------------------------------------------
 
 
-def find_block_start(config: Config, block: str) -> list[FilePosition]:
+def find_block_start(config: Config, block_name: str) -> list[FilePosition]:
     """Return the position after the opening brace of the first block with this name."""
-    for placed in config.find_all(block):
-        file_path, end = placed.end_position
-        brace = config.texts[file_path].find("{", end)
-        if brace >= 0 and not config.texts[file_path][end:brace].strip():
-            return [(file_path, brace + 1)]
+    for placed_directive in config.find_all(block_name):
+        file_path, name_end = placed_directive.end_position
+        brace_position = config.texts[file_path].find("{", name_end)
+        if brace_position >= 0 and not config.texts[file_path][name_end:brace_position].strip():
+            return [(file_path, brace_position + 1)]
     return []
 
 
-def find_value_end(config: Config, name: str) -> list[FilePosition]:
-    """Return the position after the value of the only directive with this name, or no position if
-    there is not exactly one.
+def find_value_end(config: Config, directive_name: str) -> list[FilePosition]:
+    """Return the position after the value of the only directive with this name, or no position unless
+    exactly one exists.
     """
-    match config.find_all(name):
+    match config.find_all(directive_name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
     return []
 
 
-def find_directive_start(config: Config, name: str) -> list[FilePosition]:
-    """Return the position before the only directive with this name, or no position if there is not
-    exactly one.
+def find_directive_start(config: Config, directive_name: str) -> list[FilePosition]:
+    """Return the position before the only directive with this name, or no position unless exactly one
+    exists.
     """
-    match config.find_all(name):
+    match config.find_all(directive_name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
     return []
 
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
-    """Return the end of the line with the first directive of any of these names. With
+    """Return the end of the line with the first directive whose name is in ``names``. With
     ``must_be_only``, the result is empty if there are several such directives.
     """
-    section_headers = [placed for name in names for placed in config.find_all(name)]
-    if not section_headers or (must_be_only and len(section_headers) > 1):
+    matching_directives = [placed for name in names for placed in config.find_all(name)]
+    if not matching_directives or (must_be_only and len(matching_directives) > 1):
         return []
-    path, location = section_headers[0].end_position
-    return [(path, location + len(config.texts[path][location:].partition("\n")[0]))]
+    path, position = matching_directives[0].end_position
+    return [(path, position + len(config.texts[path][position:].partition("\n")[0]))]
 
 
 def find_file_end(config: Config) -> list[FilePosition]:
-    """Return the end of the main file."""
-    text = config.texts.get(config.main_file)
-    return [] if text is None else [(config.main_file, len(text))]
+    """Return the position at the end of the main file."""
+    main_text = config.texts.get(config.main_file)
+    return [] if main_text is None else [(config.main_file, len(main_text))]
 
 
-def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
+def append_line(config: Config, default: Value, text_before: str) -> DirectiveInsertion:
     """Return an insertion of a separate line at the end of the main file."""
-    text = config.texts.get(config.main_file, "")
-    line_break, line_end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
-    return DirectiveInsertion(default, find_file_end(config), line_break + before, line_end)
+    main_text = config.texts.get(config.main_file, "")
+    line_break, line_end = ("", "\n") if main_text.endswith("\n") or not main_text else ("\n", "")
+    return DirectiveInsertion(default, find_file_end(config), line_break + text_before, line_end)

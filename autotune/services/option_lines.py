@@ -34,21 +34,26 @@ _JOINED_OPTION_PATTERN = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
-def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Return every option. A comment starts with `#` at the start of a line or after a space.
+def parse_directives(
+    file_text: str, aliases: Mapping[str, str] | None = None
+) -> tuple[Directive, ...]:
+    """Return every option in ``file_text``. A comment starts with `#` at the start of a line or after a
+    space.
 
-    Names are not case-sensitive, except for command options (`-x`), of which a line may contain
-    several. ``aliases`` maps other names of options to the names that autotune uses. A unique
-    prefix of a long name is also accepted.
+    Names are not case-sensitive, except for command options (`-x`). A line may contain several command
+    options. ``aliases`` maps other names of options to the names that autotune uses. A unique prefix of
+    a long name is also accepted.
     """
     directives: list[Directive] = []
-    for line in re.finditer(r"[^\n]+", text):
-        words: list[Word] = []
-        for match in _WORD_PATTERN.finditer(text, line.start(), line.end()):
+    for line in re.finditer(r"[^\n]+", file_text):
+        line_words: list[Word] = []
+        for match in _WORD_PATTERN.finditer(file_text, line.start(), line.end()):
             if match[0].startswith("#"):
                 break
-            words.append(Word(match[0], match.start()))
-        directives += (_build_directive(option, aliases or {}) for option in _split_line(words))
+            line_words.append(Word(match[0], match.start()))
+        directives += (
+            _build_directive(option, aliases or {}) for option in _split_line(line_words)
+        )
     return tuple(directives)
 
 
@@ -57,16 +62,18 @@ def _split_line(words: list[Word]) -> Iterator[list[Word]]:
     on Debian; only their first word is yielded.
     """
     if not words or not words[0].text.startswith("-") or words[0].text.startswith(("-d", "-h")):
-        yield from [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
+        yield from (
+            [words[:1] if words[0].text.startswith(("-d", "-h")) else words] if words else ()
+        )
         return
-    starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
-    for start, end in pairwise([*starts, len(words)]):
+    option_starts = [index for index, word in enumerate(words) if word.text.startswith("-")]
+    for start, end in pairwise([*option_starts, len(words)]):
         yield words[start:end]
 
 
-def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive:
-    name, *values = _split_option(words[0])
-    option_name = name.text if name.text.startswith("-") else name.text.lower()
+def _build_directive(line_words: list[Word], aliases: Mapping[str, str]) -> Directive:
+    name_word, *value_words = _split_option(line_words[0])
+    option_name = name_word.text if name_word.text.startswith("-") else name_word.text.lower()
     matching_names = (
         [option_name]
         if option_name in aliases
@@ -74,7 +81,7 @@ def _build_directive(words: list[Word], aliases: Mapping[str, str]) -> Directive
     )
     if option_name.startswith("--") and len(matching_names) == 1:
         option_name = aliases[matching_names[0]]
-    return Directive(Word(option_name, name.start), (*values, *words[1:]))
+    return Directive(Word(option_name, name_word.start), (*value_words, *line_words[1:]))
 
 
 def _split_option(word: Word) -> list[Word]:
@@ -145,14 +152,14 @@ class OptionFile:
             return
         service = self.service
         command = unit_environment.expand_command(host.tree, layout.unit)
-        main = _find_main_file(command, layout.main_file)
-        if not main:
+        main_file = _find_main_file(command, layout.main_file)
+        if not main_file:
             yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
             return
-        parse = partial(parse_directives, aliases=self.aliases)
-        config = read_config(host.tree, main, parse, self.find_include)
-        if reason := config.explain_missing_main():
-            yield f"{service.title} is not tuned: {reason}"
+        parse_file = partial(parse_directives, aliases=self.aliases)
+        config = read_config(host.tree, main_file, parse_file, self.find_include)
+        if missing_reason := config.explain_missing_main():
+            yield f"{service.title} is not tuned: {missing_reason}"
             return
         address = _find_address(config, self.address_option)
         option_values = unit_environment.find_option_values(command, f"--{self.port_option}")
@@ -173,12 +180,12 @@ class OptionFile:
             port=port,
             listen_address=_strip_port(address),
             restart_loss=self.describe_loss(config),
-            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+            unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
         )
 
     def _locate_port(self, config: Config, ports_in_command: list[str], address: str) -> int:
-        """Return the TCP port, or 0 if there is none."""
-        port_in_file = config.last_word(self.port_option, str(self.service.port))
+        """Return the service's TCP port, or 0 for a service without a TCP port."""
+        port_in_file = config.find_last_word(self.port_option, str(self.service.port))
         address_port = address.rpartition(":")[2] if _has_port(address) else ""
         port_text = next(filter(None, (*ports_in_command, address_port, port_in_file)))
         is_socket_only = bool(self.socket_option) and bool(config.find_all(self.socket_option))
@@ -191,13 +198,19 @@ class OptionFile:
         unit = running.unit or self.service.unit_name
         command = unit_environment.expand_command(running.host.tree, unit)
         parameters = {parameter.name: parameter for parameter in self.service.parameters}
-        for option, name in self.options.items():
-            stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
+        for option, parameter_name in self.options.items():
+            stock = parameters[parameter_name].stock
+            notation = select_notation(parameters[parameter_name], YES_NO)
             insertion = append_line(running.config, stock, f"{option} ")
             is_set_by_command = any(word.partition("=")[0] == f"--{option}" for word in command)
             skip_reason = f"the command of {unit} sets `--{option}`" if is_set_by_command else ""
             yield Tunable(
-                name, option, notation, insertion=insertion, last_wins=True, skip_reason=skip_reason
+                parameter_name,
+                option,
+                notation,
+                insertion=insertion,
+                last_wins=True,
+                skip_reason=skip_reason,
             )
 
 
@@ -208,12 +221,14 @@ def _explain_port(configured_port: int, listening_ports: set[int]) -> str:
     return f"its files set port {configured_port}, but it listens on {actual_ports}"
 
 
-def _find_main_file(command: tuple[str, ...], default_file: str) -> str:
-    """Return the configuration file in a command's arguments, or an empty string if there is not
-    exactly one. If the command is unknown, ``default_file`` is returned.
+def _find_main_file(command_words: tuple[str, ...], default_file: str) -> str:
+    """Return the only configuration file in a command's arguments, or an empty string. If the command
+    is unknown, ``default_file`` is returned.
     """
-    named_files = [word for word in command[1:] if word.startswith("/") and word.endswith(".conf")]
-    if not command or default_file in command:
+    named_files = [
+        word for word in command_words[1:] if word.startswith("/") and word.endswith(".conf")
+    ]
+    if not command_words or default_file in command_words:
         return default_file
     return named_files[0] if len(named_files) == 1 else ""
 
@@ -230,5 +245,5 @@ def _strip_port(address: str) -> str:
 
 def _find_address(config: Config, option: str) -> str:
     """Return the first listening address; empty if the server listens on all addresses."""
-    first_address = config.last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
+    first_address = config.find_last_word(option).strip("\"'").partition(",")[0].removeprefix("-")
     return "" if first_address in ("", "*", "0.0.0.0", "::") else first_address  # noqa: S104  # only read, never bound

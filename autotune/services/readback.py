@@ -10,7 +10,7 @@ from autotune.services.base import Parameter, Placement, Readback, Settings, Val
 from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser
 from autotune.target.quantities import SIZE_UNITS
 
-Parser = Callable[[str], Settings]
+OutputParser = Callable[[str], Settings]
 
 _NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
 
@@ -24,72 +24,76 @@ def parse_number(text: str) -> Value:
 
 def build_config_parser(
     parse_directives: DirectiveParser,
-    names: Mapping[str, str],
+    parameters_by_directive: Mapping[str, str],
     parse_value: Callable[[str, str], Value | None] = lambda _, word: parse_number(word),
-) -> Parser:
+) -> OutputParser:
     """Return a parser for a configuration that a program prints.
 
-    ``names`` maps directives to parameters. If a directive occurs several times, the first of its
-    outermost occurrences counts. ``parse_value`` converts the directive's argument, without quotes,
-    to a value, or to ``None`` if that is impossible.
+    If a directive occurs several times, the first of its outermost occurrences takes effect.
+    ``parse_value`` converts the directive's argument, without quotes, to a value, or to ``None`` if the
+    argument is invalid.
     """
 
-    def parse(text: str) -> Settings:
+    def parse(output: str) -> Settings:
         outermost_directives: dict[str, Directive] = {}
         with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
-            for directive in parse_directives(text):
-                name = names.get(directive.name.text, "")
+            for directive in parse_directives(output):
+                parameter_name = parameters_by_directive.get(directive.name.text, "")
                 is_inner = (
-                    name in outermost_directives
-                    and directive.depth >= outermost_directives[name].depth
+                    parameter_name in outermost_directives
+                    and directive.depth >= outermost_directives[parameter_name].depth
                 )
-                if name and directive.arguments and not is_inner:
-                    outermost_directives[name] = directive
-        words = {
+                if parameter_name and directive.arguments and not is_inner:
+                    outermost_directives[parameter_name] = directive
+        first_arguments = {
             name: directive.arguments[0].text.strip("\"'")
             for name, directive in outermost_directives.items()
         }
-        values = {name: parse_value(name, word) for name, word in words.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        parsed_values = {name: parse_value(name, word) for name, word in first_arguments.items()}
+        return {name: value for name, value in parsed_values.items() if value is not None}
 
     return parse
 
 
-def convert_unit(parameter: Parameter, printed: str) -> Value:
-    """Return the parameter's value, in its own unit, for printed text such as `ON`, `OFF` or a size
-    in bytes.
+def convert_unit(parameter: Parameter, printed_text: str) -> Value:
+    """Return the value of printed text, such as `ON`, `OFF` or a size in bytes, in the parameter's
+    unit.
     """
-    value = parse_number(printed)
+    printed_value = parse_number(printed_text)
     if isinstance(parameter.stock, bool):
-        return value == "ON"
-    has_size = parameter.unit and isinstance(value, int)
-    return parse_number(f"{int(value) / SIZE_UNITS[parameter.unit]:.10g}") if has_size else value
+        return printed_value == "ON"
+    has_size = parameter.unit and isinstance(printed_value, int)
+    return (
+        parse_number(f"{int(printed_value) / SIZE_UNITS[parameter.unit]:.10g}")
+        if has_size
+        else printed_value
+    )
 
 
-def build_backlog_parser(name: str = "backlog") -> Parser:
+def build_backlog_parser(parameter_name: str = "backlog") -> OutputParser:
     """Return a parser for the output of ``ss -ltnH`` or ``ss -lxH``, in which the Send-Q of a
     listening socket is its backlog.
 
-    If there are several sockets (per worker or address family), the shortest queue counts, because
-    it overflows first.
+    If there are several sockets (per worker or address family), the parser returns the smallest
+    backlog, because the shortest queue overflows first.
     """
 
-    def parse(text: str) -> Settings:
-        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+[0-9]+\s+([0-9]{1,9})\s", text)
-        return {name: min(int(backlog) for backlog in backlogs)} if backlogs else {}
+    def parse(output: str) -> Settings:
+        backlogs = re.findall(r"(?m)^(?:\S+\s+)?LISTEN\s+[0-9]+\s+([0-9]{1,9})\s", output)
+        return {parameter_name: min(int(backlog) for backlog in backlogs)} if backlogs else {}
 
     return parse
 
 
 def build_backlog_readback(
-    placement: Placement, name: str = "backlog", socket: str = ""
+    placement: Placement, parameter_name: str = "backlog", socket: str = ""
 ) -> Readback:
     """Return the command that reads the backlog that the kernel granted to a listening socket.
 
-    The readback uses the Unix socket ``socket`` if it is given, or else the socket on the service's
-    port.
+    The socket is the Unix socket ``socket``, or the socket on the service's port if ``socket`` is
+    empty.
     """
     ss_options = (
         ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")
     )
-    return Readback(("ss", *ss_options), build_backlog_parser(name))
+    return Readback(("ss", *ss_options), build_backlog_parser(parameter_name))

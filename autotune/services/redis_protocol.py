@@ -20,7 +20,7 @@ from autotune.services.base import (
     on_restart,
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
-from autotune.services.readback import Parser, build_backlog_readback, parse_number
+from autotune.services.readback import OutputParser, build_backlog_readback, parse_number
 from autotune.strict_parsing import is_uint, split_lines
 
 DATA_SET_KEY = "autotune:data-set"
@@ -58,11 +58,11 @@ TOTAL_COUNTERS = frozenset(
 
 def _is_bulk_complete(reply: bytes) -> bool:
     r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
-    head, end, rest = reply.partition(b"\r\n")
-    length = head[1:].decode(errors="replace")
-    if not end or not head.startswith(b"$") or not is_uint(length):
-        return bool(end)
-    return len(rest) >= int(length) + 2
+    header, line_end, body = reply.partition(b"\r\n")
+    length_text = header[1:].decode(errors="replace")
+    if not line_end or not header.startswith(b"$") or not is_uint(length_text):
+        return bool(line_end)
+    return len(body) >= int(length_text) + 2
 
 
 # Passes redis-cli the password that the host's own files set. The password never leaves the host.
@@ -77,8 +77,8 @@ shift
 _PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 # If the files define users, they also contain the users' passwords, so a restart loses nothing.
-# Otherwise, the script queries the server with the password in the files. The server refuses that
-# password if its own password differs.
+# Otherwise, the script queries the server with the password in the files. A server with a different
+# password refuses the password in the files.
 _UNPERSISTED_SCRIPT = (
     _AUTH_SCRIPT
     + r"""
@@ -102,12 +102,12 @@ done
 )
 
 
-def _get_main_file(placement: Placement, default: str) -> str:
+def _get_main_file(placement: Placement, default_path: str) -> str:
     """Return the path of the file that a server reads first."""
     return (
         placement.adopted.files[0].path
         if placement.adopted and placement.adopted.files
-        else default
+        else default_path
     )
 
 
@@ -162,14 +162,12 @@ class RedisProtocolServer(Service):
     def build_unpersisted_check(
         self, placement: Placement, files: Mapping[str, bytes]
     ) -> Argv | None:
-        """Return a check for passwords that are not in any file.
+        """Return a check for passwords that a restart would lose.
 
         A password may have been set with `CONFIG SET`, or may be only in a file that autotune replaces.
         """
-        main_file, client_program = (
-            _get_main_file(placement, self.config_path(placement)),
-            placement.programs["redis-cli"],
-        )
+        main_file = _get_main_file(placement, self.config_path(placement))
+        client_program = placement.programs["redis-cli"]
         is_unprotected = placement.adopted is None and not any(
             map(_PROTECTED_PATTERN.search, files.values())
         )
@@ -199,19 +197,25 @@ class RedisProtocolServer(Service):
         )
 
 
-def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
+def build_pair_parser(
+    parameters_by_option: Mapping[str, str], switches: Collection[str] = ()
+) -> OutputParser:
     """Return a parser for lines that alternate between names and values (``redis-cli CONFIG GET``).
 
     ``switches`` are the parameters whose values are yes and no.
     """
 
-    def parse(text: str) -> Settings:
-        lines = [line.strip() for line in split_lines(text)]
-        name_value_pairs = zip(lines[::2], lines[1::2], strict=False)
-        values = {names[name]: value for name, value in name_value_pairs if name in names}
+    def parse(output: str) -> Settings:
+        output_lines = [line.strip() for line in split_lines(output)]
+        name_value_pairs = zip(output_lines[::2], output_lines[1::2], strict=False)
+        printed_values = {
+            parameters_by_option[name]: value
+            for name, value in name_value_pairs
+            if name in parameters_by_option
+        }
         return {
             name: value == "yes" if name in switches else parse_number(value)
-            for name, value in values.items()
+            for name, value in printed_values.items()
         }
 
     return parse

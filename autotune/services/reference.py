@@ -15,8 +15,7 @@ class UntunedReason:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceReference:
-    """Facts for a service's reference page, in Markdown, that none of the service's other data
-    contains.
+    """Facts for a service's reference page, in Markdown, which the service's other data do not contain.
 
     ``recognised``: how a running instance is recognised. ``edited``: the file to which a change is
     written.

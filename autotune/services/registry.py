@@ -31,13 +31,14 @@ Deployment = tuple[tuple[str, Role], ...]
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """All available services, sorted by role in the order in which a request passes the roles.
+    """All available services, sorted by role, in the order in which a request passes through the roles.
 
     - ``deployable``: services that can form deployments, by key.
     - ``applications``: names that can appear under a tier's ``app``.
-    - ``deployments``: names that can appear under a tier's ``service``, with the role of each service
-      in start order.
-    - ``deployment_ports``: the default port of each deployment with its distribution's units.
+    - ``deployments``: names that can appear under a tier's ``service``, with the services of the
+      deployment and their roles, in start order.
+    - ``deployment_ports``: the default port of each deployment that consists of the distribution's
+      units.
     """
 
     services: tuple[Service, ...]
@@ -70,7 +71,7 @@ class Catalogue:
             {name: port for name, port, _ in deployments},
         )
 
-    def suggest_deployment(self, name: str) -> str:
+    def suggest_deployment(self, written_name: str) -> str:
         """Return a hint for an unknown name under ``service:``, with the deployment that was
         probably meant.
         """
@@ -80,9 +81,11 @@ class Catalogue:
             for service in self.deployable.values()
             for alias in service.other_names
         }
-        meant_deployment = "+".join(aliases.get(part, part) for part in name.lower().split("+"))
-        if meant_deployment == name and find_nearest_name(name, deployments):
-            return suggest_name(name, deployments)
+        meant_deployment = "+".join(
+            aliases.get(part, part) for part in written_name.lower().split("+")
+        )
+        if meant_deployment == written_name and find_nearest_name(written_name, deployments):
+            return suggest_name(written_name, deployments)
         hint = (
             f"did you mean {meant_deployment!r}?"
             if meant_deployment in deployments
@@ -98,19 +101,19 @@ class Catalogue:
         """Return the services with this role."""
         return tuple(service for service in self.services if service.role is role)
 
-    def list_by_name(self, name: str) -> tuple[Service, ...]:
+    def list_by_name(self, service_name: str) -> tuple[Service, ...]:
         """Return the services with this name. A program with several functions has several services
         with the same name.
         """
-        return tuple(service for service in self.services if service.name == name)
+        return tuple(service for service in self.services if service.name == service_name)
 
-    def loses_cache(self, instance: str) -> bool:
+    def loses_cache(self, instance_name: str) -> bool:
         """True if a restart empties the cache of the service instance with this name."""
-        services = self.list_by_name(instance.rpartition(".")[2])
+        services = self.list_by_name(instance_name.rpartition(".")[2])
         return any(service.forgets_on_restart for service in services)
 
     def any_speaks_protocol(self, deployments: Iterable[str], protocol: str) -> bool:
-        """True if load generators for ``protocol`` can test one of these deployments."""
+        """True if load generators for ``protocol`` can test one of ``deployments``."""
         return any(
             service.load_protocol == protocol
             for deployment in deployments
@@ -129,9 +132,9 @@ class Catalogue:
         adoptions = self.map_adoptions().values()
         return tuple({adoption.find_services: adoption for adoption in adoptions}.values())
 
-    def find_diagnosis(self, name: str) -> Diagnosis:
+    def find_diagnosis(self, service_name: str) -> Diagnosis:
         """Return the diagnosis of the services with this name, or an empty diagnosis."""
-        return self._diagnoses.get(name, EMPTY_DIAGNOSIS)
+        return self._diagnoses.get(service_name, EMPTY_DIAGNOSIS)
 
     @cached_property
     def _diagnoses(self) -> Mapping[str, Diagnosis]:
@@ -142,7 +145,7 @@ class Catalogue:
             name: diagnosis for name, diagnosis in own_diagnoses if diagnosis is not EMPTY_DIAGNOSIS
         }
 
-    def list_tier_services(self, name: str, tier: TierLike) -> tuple[TierService, ...]:
+    def list_tier_services(self, tier_name: str, tier: TierLike) -> tuple[TierService, ...]:
         """Return the services in a tier: kernel settings, application files, then the services of
         each deployment.
 
@@ -152,17 +155,19 @@ class Catalogue:
         """
         deployments_by_service: dict[tuple[Service, Role], tuple[str, ...]] = {}
         for service, role, deployment in self._iterate_services(tier):
-            other_deployments = deployments_by_service.get((service, role), ())
+            earlier_deployments = deployments_by_service.get((service, role), ())
             deployments_by_service[service, role] = (
-                (*other_deployments, deployment) if deployment else ()
+                (*earlier_deployments, deployment) if deployment else ()
             )
         is_choice = len(tier.service) > 1
         return tuple(
             TierService(
-                name,
+                tier_name,
                 service,
                 role,
-                ((choice_name(name), own_deployments),) if own_deployments and is_choice else (),
+                ((choice_name(tier_name), own_deployments),)
+                if own_deployments and is_choice
+                else (),
             )
             for (service, role), own_deployments in deployments_by_service.items()
         )
@@ -195,14 +200,17 @@ class Catalogue:
 
 
 def _list_deployments(services: Collection[Service]) -> Iterator[tuple[str, int, Deployment]]:
-    """Yield the name, port and services of each deployment. The services are in start order."""
+    """Yield the name and port of each deployment, and its services in start order."""
     for service in services:
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
-        for server in services:
-            if server.gateway_protocol in service.gateway_protocols:
-                role_pairs = ((server.key, server.role), (service.key, Role.WEB))
-                yield f"{service.key}+{server.key}", service.port, role_pairs
+        for application_server in services:
+            if application_server.gateway_protocol in service.gateway_protocols:
+                role_pairs = (
+                    (application_server.key, application_server.role),
+                    (service.key, Role.WEB),
+                )
+                yield f"{service.key}+{application_server.key}", service.port, role_pairs
 
 
 def _load_shipped_services() -> Iterator[Service]:
@@ -213,11 +221,11 @@ def _load_shipped_services() -> Iterator[Service]:
 
 def _load_plugin_services(shipped_services: Sequence[Service]) -> Iterator[Service]:
     """Yield the services from plug-ins. Raises AutotuneError."""
-    keys = {service.key for service in shipped_services}
+    used_keys = {service.key for service in shipped_services}
     for plugin, plugin_services in plugins.iterate_plugins("services"):
         for service in plugin_services:
-            plugins.check_name_free(plugin, "services", service.key, keys)
-            keys.add(service.key)
+            plugins.check_name_free(plugin, "services", service.key, used_keys)
+            used_keys.add(service.key)
             yield service
 
 
@@ -238,7 +246,7 @@ def extend_catalogue(specs: Mapping[str, ServiceSpec]) -> Catalogue:
     """Return the shipped catalogue, extended by the services in ``specs`` whose names no shipped
     service uses.
     """
-    return _extend_catalogue(_Specs(specs)) if specs else SHIPPED
+    return _extend_catalogue(_CacheableSpecs(specs)) if specs else SHIPPED
 
 
 def catalogue_of(target: Target) -> Catalogue:
@@ -246,21 +254,21 @@ def catalogue_of(target: Target) -> Catalogue:
     return extend_catalogue(target.services)
 
 
-class _Specs:
-    """Declared services as a hashable cache key: equal texts declare equal services."""
+class _CacheableSpecs:
+    """Declared services as a hashable cache key. Specs with equal text declare equal services."""
 
     def __init__(self, specs: Mapping[str, ServiceSpec]) -> None:
         self.specs, self._text = specs, repr(specs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Specs) and self._text == other._text
+        return isinstance(other, _CacheableSpecs) and self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)
 
 
 @lru_cache(maxsize=8)
-def _extend_catalogue(specs: _Specs) -> Catalogue:
+def _extend_catalogue(specs: _CacheableSpecs) -> Catalogue:
     declared_services = (
         declared.build_service(name, spec)
         for name, spec in specs.specs.items()
@@ -270,18 +278,22 @@ def _extend_catalogue(specs: _Specs) -> Catalogue:
 
 
 def list_target_services(target: Target) -> Iterator[TierService]:
-    """Yield the services of all tiers."""
+    """Yield the services of all tiers in a target."""
     catalogue = catalogue_of(target)
-    for name, tier in target.tiers.items():
-        yield from catalogue.list_tier_services(name, tier)
+    for tier_name, tier in target.tiers.items():
+        yield from catalogue.list_tier_services(tier_name, tier)
 
 
 def expected_body(target: Target) -> bytes | None:
     """Return the body of a correct response if the application is autotune's own, or else None."""
-    applications = SHIPPED.applications
-    names = (tier.app for tier in target.tiers.values() if tier.app)
-    apps = (applications[name] for name in names if name in applications)
-    return next((body for app in apps if (body := app.expected_body(target.data))), None)
+    shipped_applications = SHIPPED.applications
+    application_names = (tier.app for tier in target.tiers.values() if tier.app)
+    application_services = (
+        shipped_applications[name] for name in application_names if name in shipped_applications
+    )
+    return next(
+        (body for app in application_services if (body := app.expected_body(target.data))), None
+    )
 
 
 def select_companions(
@@ -295,22 +307,26 @@ def select_companions(
             yield companion
 
 
-def find_declaration(service: Service, name: str) -> object:
+def find_declaration(service: Service, declaration_name: str) -> object:
     """Return the ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
     The service's own attribute takes precedence over its folder's module (``adoption.py``, for
-    example), and the module over its ``service.py``.
+    example), and this module takes precedence over ``service.py``.
     """
-    if (own_declaration := getattr(service, name.lower(), None)) is not None:
+    if (own_declaration := getattr(service, declaration_name.lower(), None)) is not None:
         return own_declaration
-    return _find_in_folder(type(service).__module__, name)
+    return _find_in_folder(type(service).__module__, declaration_name)
 
 
 @cache
-def _find_in_folder(own_module: str, name: str) -> object:
-    module = f"{own_module.rpartition('.')[0]}.{name.lower()}"
-    declaring_module = module if module[0] != "." and find_spec(module) else own_module
-    return getattr(import_module(declaring_module), name, None)
+def _find_in_folder(own_module: str, declaration_name: str) -> object:
+    declaration_module = f"{own_module.rpartition('.')[0]}.{declaration_name.lower()}"
+    declaring_module = (
+        declaration_module
+        if declaration_module[0] != "." and find_spec(declaration_module)
+        else own_module
+    )
+    return getattr(import_module(declaring_module), declaration_name, None)
 
 
 def find_adoption(service: Service) -> Adoption | None:
@@ -326,7 +342,9 @@ def find_own_diagnosis(service: Service) -> Diagnosis:
 
 
 def find_visible_directives(service: Service) -> VisibleDirectives | None:
-    """Return the rules for showing a service's files, or None if autotune adopts none of them."""
+    """Return the rules for showing a service's files, or None if autotune adopts no file of the
+    service.
+    """
     adoption = find_adoption(service)
     return adoption.visible if adoption else None
 
@@ -339,7 +357,7 @@ def find_outliner(service: Service, path: str) -> Outliner | None:
     return visible_directives.build_outliner(path) if visible_directives else None
 
 
-def references() -> dict[str, ServiceReference]:
+def load_references() -> dict[str, ServiceReference]:
     """Return the texts for reference pages by service name. Services without a reference page are
     omitted.
     """
@@ -396,8 +414,8 @@ class TierService:
         """Return the conditions under which the service runs: those in ``when``, and those on the
         service's own parameters.
 
-        The service's own parameters in these conditions are active even while the service is
-        stopped, because they decide whether it runs.
+        The service's own parameters in its conditions are active even while the service is stopped,
+        because they decide whether the service runs.
         """
         own_conditions = (
             (f"{self.name}.{name}", values) for name, values in self.service.runs_when

@@ -45,7 +45,9 @@ _PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
 @dataclass(frozen=True)
 class UnitVariable:
-    """An environment variable. ``position`` is the offset of its value in the file at ``path``."""
+    """An environment variable. ``position`` is the offset of the variable's value in the file at
+    ``path``.
+    """
 
     value: str
     path: str
@@ -63,12 +65,14 @@ class UnitEnvironment:
     variables: Mapping[str, UnitVariable]
     unread_files: tuple[str, ...] = ()
 
-    def get_value(self, name: str) -> str:
+    def get_value(self, variable_name: str) -> str:
         """Return the value of a variable, or an empty string."""
-        return self.variables[name].value if name in self.variables else ""
+        return self.variables[variable_name].value if variable_name in self.variables else ""
 
-    def get_number(self, name: str) -> int | None:
-        return int(self.get_value(name)) if is_uint(self.get_value(name)) else None
+    def get_number(self, variable_name: str) -> int | None:
+        return (
+            int(self.get_value(variable_name)) if is_uint(self.get_value(variable_name)) else None
+        )
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -76,13 +80,13 @@ class UnitEnvironment:
 
     @property
     def drop_in_path(self) -> str:
-        return unit_files.drop_in_path(self.unit)
+        return unit_files.get_drop_in_path(self.unit)
 
 
 @dataclass(frozen=True)
 class EnvironmentSetting:
-    """A parameter whose value is that of an environment variable, or a number after ``option=`` in
-    the variable.
+    """A parameter that an environment variable sets: with its whole value, or with a number after
+    ``option=`` in its value.
 
     ``default`` is the parameter's value if the variable does not set the parameter. Without a
     default, the parameter is tuned only if the variable sets it.
@@ -94,151 +98,174 @@ class EnvironmentSetting:
     option: str = ""
 
 
-def read_environment(tree: FileTree, unit: str) -> UnitEnvironment:
+def read_environment(file_tree: FileTree, unit: str) -> UnitEnvironment:
     """Return the environment of a unit, including its drop-ins. `EnvironmentFile=` overrides
     `Environment=`.
     """
-    texts = {path: tree.read_text(path) for path in unit_files.list_unit_files(tree, unit)}
+    unit_texts = {
+        path: file_tree.read_text(path) for path in unit_files.list_unit_files(file_tree, unit)
+    }
     variables: dict[str, UnitVariable] = {}
     environment_paths: list[str] = []
-    for path, text in texts.items():
-        for line in unit_files.parse_directives(text):
-            words = [unquote_word(word) for word in line.arguments]
+    for path, unit_text in unit_texts.items():
+        for line in unit_files.parse_directives(unit_text):
+            unquoted_words = [unquote_word(word) for word in line.arguments]
             if line.name.text == "Environment":
-                variables = {**variables, **dict(_parse_assignments(path, words))} if words else {}
+                variables = (
+                    {**variables, **dict(_parse_assignments(path, unquoted_words))}
+                    if unquoted_words
+                    else {}
+                )
             elif line.name.text == "EnvironmentFile":
                 environment_paths = (
-                    [*environment_paths, *(word.text.lstrip("-") for word in words)]
-                    if words
+                    [*environment_paths, *(word.text.lstrip("-") for word in unquoted_words)]
+                    if unquoted_words
                     else []
                 )
     for path in environment_paths:
-        content = tree.read_or_empty(path)
+        file_text = file_tree.read_text_or_empty(path)
         variables |= {
             line["name"]: UnitVariable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
-            for line in _LINE_PATTERN.finditer(content)
+            for line in _LINE_PATTERN.finditer(file_text)
         }
     unread_paths = (
-        *(path for path in environment_paths if tree.resolve(path) not in tree.files),
-        *unit_files.find_unreadable_links(tree, unit),
+        *(path for path in environment_paths if file_tree.resolve(path) not in file_tree.files),
+        *unit_files.find_unreadable_links(file_tree, unit),
     )
-    return UnitEnvironment(unit, texts, variables, unread_paths)
+    return UnitEnvironment(unit, unit_texts, variables, unread_paths)
 
 
-def expand_command(tree: FileTree, unit: str) -> tuple[str, ...]:
+def expand_command(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return the words of a unit's command with variables expanded; empty if the command was not
     read.
     """
-    exec_start = unit_files.find_exec_start(tree, unit)
+    exec_start = unit_files.find_exec_start(file_tree, unit)
     arguments_text = " ".join(word.text for word in exec_start[1].arguments) if exec_start else ""
-    environment = read_environment(tree, unit)
-    values = _VARIABLE_PATTERN.sub(lambda name: environment.get_value(name[1]), arguments_text)
-    return tuple(word.strip("\"'") for word in values.split())
+    environment = read_environment(file_tree, unit)
+    expanded_text = _VARIABLE_PATTERN.sub(
+        lambda name: environment.get_value(name[1]), arguments_text
+    )
+    return tuple(word.strip("\"'") for word in expanded_text.split())
 
 
-def find_option_values(words: Sequence[str], *options: str) -> list[str]:
-    """Return the values that follow any of these options in a command."""
-    return [value for option, value in pairwise(words) if option in options]
+def find_option_values(command_words: Sequence[str], *options: str) -> list[str]:
+    """Return the values in a command that follow any of ``options``."""
+    return [value for option, value in pairwise(command_words) if option in options]
 
 
 def _parse_assignments(path: str, words: Iterable[Word]) -> Iterator[tuple[str, UnitVariable]]:
     for word in words:
-        name, sign, text = word.text.partition("=")
-        value = unquote_word(Word(text, word.start + len(name) + 1))
-        if sign:
-            yield name, UnitVariable(value.text, path, value.start)
+        variable_name, equals_sign, value_text = word.text.partition("=")
+        value = unquote_word(Word(value_text, word.start + len(variable_name) + 1))
+        if equals_sign:
+            yield variable_name, UnitVariable(value.text, path, value.start)
 
 
-def list_assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
-    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``files``.
+def list_assignments(content_by_path: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
+    """Return the ``NAME=value`` assignments that match ``pattern`` in a unit's ``content_by_path``.
 
     If a name is assigned several times, only its last assignment is returned.
     """
-    lines = (
+    environment_lines = (
         line
-        for path, content in files.items()
+        for path, content in content_by_path.items()
         if path.startswith(unit_files.UNIT_DIRECTORIES)
         for line in unit_files.parse_directives(config_text.decode(content))
         if line.name.text == "Environment"
     )
-    words = (unquote_word(word).text for line in lines for word in line.arguments)
-    return tuple(word for word in words if re.fullmatch(pattern, word))
+    assignments = (unquote_word(word).text for line in environment_lines for word in line.arguments)
+    return tuple(word for word in assignments if re.fullmatch(pattern, word))
 
 
-def build_config(environment: UnitEnvironment, main: str) -> Config:
+def build_config(environment: UnitEnvironment, main_file: str) -> Config:
     """Return the files of a unit as a configuration, including the drop-in that tuning may add."""
-    return Config(main, {environment.drop_in_path: "", **environment.texts})
+    return Config(main_file, {environment.drop_in_path: "", **environment.texts})
 
 
 def tune_variables(
-    environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
+    environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts_value: ValueCheck
 ) -> AdoptionResult:
     """Return edits that tune variables in the host's own unit files, or else in a drop-in."""
     results: list[AdoptionResult] = []
-    assignment_lines, values = "", dict[str, Value]()
+    assignment_lines, drop_in_values = "", dict[str, Value]()
     sorted_settings = sorted(settings, key=lambda setting: setting.variable)
-    for name, variable_settings in groupby(sorted_settings, key=lambda setting: setting.variable):
-        adoption_result, pieces = _build_pieces(environment, name, [*variable_settings], accepts)
-        variable = environment.variables.get(name)
+    for variable_name, variable_settings in groupby(
+        sorted_settings, key=lambda setting: setting.variable
+    ):
+        adoption_result, replacements = _build_replacements(
+            environment, variable_name, [*variable_settings], accepts_value
+        )
+        variable = environment.variables.get(variable_name)
         if variable and variable.path.startswith(f"{unit_files.ADMIN_DIRECTORY}/"):
             variable_start = variable.position
             edits = (
                 Edit(variable.path, variable_start + start, variable_start + end, text)
-                for start, end, text in pieces
+                for start, end, text in replacements
             )
             adoption_result = AdoptionResult(
                 tuple(edits), adoption_result.values, adoption_result.skipped
             )
-        elif pieces:
-            assignment_lines += (
-                f'Environment="{name}={render_edits(environment.get_value(name), pieces)}"\n'
-            )
-            values |= adoption_result.values
+        elif replacements:
+            value_template = render_edits(environment.get_value(variable_name), replacements)
+            assignment_lines += f'Environment="{variable_name}={value_template}"\n'
+            drop_in_values |= adoption_result.values
         results.append(adoption_result)
-    if values:
-        text = environment.texts.get(environment.drop_in_path, "")
-        header = "" if text else "[Service]\n"
+    if drop_in_values:
+        drop_in_text = environment.texts.get(environment.drop_in_path, "")
+        header = "" if drop_in_text else "[Service]\n"
         results.append(
-            add_new_file(environment.drop_in_path, header + assignment_lines, values, len(text))
+            add_new_file(
+                environment.drop_in_path,
+                header + assignment_lines,
+                drop_in_values,
+                len(drop_in_text),
+            )
         )
     return merge_results(*results)
 
 
-_TemplatePieces = list[tuple[int, int, str]]
+_Replacements = list[tuple[int, int, str]]
 
 
-def _build_pieces(
-    environment: UnitEnvironment, name: str, settings: list[EnvironmentSetting], accepts: ValueCheck
-) -> tuple[AdoptionResult, _TemplatePieces]:
-    """Return the values, the reasons for settings that are not tuned, and the replacements in a
-    variable's value.
+def _build_replacements(
+    environment: UnitEnvironment,
+    variable_name: str,
+    settings: list[EnvironmentSetting],
+    accepts_value: ValueCheck,
+) -> tuple[AdoptionResult, _Replacements]:
+    """Return the adoption result of a variable's settings, and the replacements in the variable's
+    value.
     """
-    adoption_result, pieces = AdoptionResult(), _TemplatePieces()
+    adoption_result, replacements = AdoptionResult(), _Replacements()
     for setting in settings:
-        value, piece = _build_piece(environment, setting)
+        value, replacement = _build_replacement(environment, setting)
         if reason := _find_skip_reason(environment, setting, value):
             adoption_result.skipped[setting.parameter] = reason
-        elif value is None or not accepts(setting.parameter, value):
-            adoption_result.skipped[setting.parameter] = f"`{name}` has no valid baseline value"
+        elif value is None or not accepts_value(setting.parameter, value):
+            adoption_result.skipped[setting.parameter] = (
+                f"`{variable_name}` has no valid baseline value"
+            )
         else:
             adoption_result.values[setting.parameter] = value
-            pieces.append(piece)
-    return adoption_result, pieces
+            replacements.append(replacement)
+    return adoption_result, replacements
 
 
-def _build_piece(
+def _build_replacement(
     environment: UnitEnvironment, setting: EnvironmentSetting
 ) -> tuple[Value | None, tuple[int, int, str]]:
     """Return the current value, and the part of the variable's text that the parameter determines.
 
     The part consists of a start, an end and the template text.
     """
-    text, parameter = environment.get_value(setting.variable), setting.parameter
-    option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent
-    option_matches = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
-    last_match = option_matches[-1] if option_matches else None  # the last one takes effect
+    variable_text, parameter = environment.get_value(setting.variable), setting.parameter
+    option = setting.option.replace("-", "[-_]")  # `-` and `_` are equivalent in names of options
+    option_matches = (
+        list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", variable_text)) if option else []
+    )
+    last_match = option_matches[-1] if option_matches else None  # the last match takes effect
     start = last_match.start(1) if last_match else 0
-    written_value = last_match[1] if last_match else "" if setting.option else text
+    written_value = last_match[1] if last_match else "" if setting.option else variable_text
     if written_value:
         value = NUMBER.parse(written_value)
         if value is None:
@@ -248,12 +275,12 @@ def _build_piece(
     if not setting.option:
         default = None if setting.variable in environment.variables else setting.default
         return default, (0, 0, f"{{{{ {parameter} }}}}")
-    separator = " " if text else ""
+    separator = " " if variable_text else ""
     option_expression = f'"{separator}{setting.option}=" ~ {parameter}'
     condition = f"{parameter} != {format_literal(setting.default or 0)}"
     return setting.default, (
-        len(text),
-        len(text),
+        len(variable_text),
+        len(variable_text),
         f'{{{{ {option_expression} if {condition} else "" }}}}',
     )
 
@@ -261,14 +288,13 @@ def _build_piece(
 def _find_skip_reason(
     environment: UnitEnvironment, setting: EnvironmentSetting, value: Value | None
 ) -> str:
-    """Return the reason why a setting is not tuned, or an empty string."""
-    name, variable = setting.variable, environment.variables.get(setting.variable)
+    variable_name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread_files:
-        return f"{environment.unread_files[0]} was not read, but may set `{name}`"
+        return f"{environment.unread_files[0]} was not read, but may set `{variable_name}`"
     if variable and variable.path not in environment.texts:
-        return f"{variable.path} sets `{name}`: move it to `Environment=` in the unit to tune it"
+        return f"{variable.path} sets `{variable_name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN_TEXT_PATTERN.fullmatch(variable.value):
-        return f"`{name}` is not plain text"
+        return f"`{variable_name}` is not plain text"
     if value is None and not (variable and not setting.option):
-        return f"`{setting.option or name}` is missing"
+        return f"`{setting.option or variable_name}` is missing"
     return ""

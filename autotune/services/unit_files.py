@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
-# Directories of unit files, the one with the highest precedence first (systemd.unit(5)).
+# Directories of unit files, in descending order of precedence (systemd.unit(5)).
 UNIT_DIRECTORIES = (
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -22,7 +22,7 @@ UNIT_DIRECTORIES = (
     "/lib/systemd/system",
     "/run/systemd/generator.late",
 )
-ADMIN_DIRECTORY = "/etc/systemd/system"  # contains the administrator's own units and drop-ins
+ADMIN_DIRECTORY = "/etc/systemd/system"  # directory of the administrator's own units and drop-ins
 _LINE_PATTERN = re.compile(r"[^\n]+")
 _WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # Arguments: unit, option, argv… Runs argv with the option under the unit's account, in the unit's
@@ -70,7 +70,7 @@ UNIT_COMMAND_SCRIPT = (
     r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 )
 # Prints the words on the command line of $unit's main process, each followed by NUL. A process that
-# changed its title no longer shows them, so the unit's command is used instead.
+# changed its title no longer shows its command line, so the unit's command is used instead.
 PROCESS_COMMAND_SCRIPT = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
@@ -82,8 +82,8 @@ esac
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a systemd unit and of its drop-ins, relative to ``/``."""
-    names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
-    return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in names)
+    file_names = (*_list_unit_names(unit), *(f"{name}.d" for name in _list_drop_in_names(unit)))
+    return tuple(f"{location[1:]}/{name}" for location in UNIT_DIRECTORIES for name in file_names)
 
 
 # The paths of all units, for a program whose unit may have any name.
@@ -105,109 +105,112 @@ def _list_unit_names(unit: str) -> tuple[str, ...]:
 
 def _list_drop_in_names(unit: str) -> tuple[str, ...]:
     """Return the names whose drop-ins apply to a unit, starting with the most specific."""
-    stem, _, suffix = unit.rpartition(".")
-    words = stem.partition("@")[0].split("-")
-    prefixes = ("-".join(words[:number]) + f"-.{suffix}" for number in range(len(words) - 1, 0, -1))
+    unit_stem, _, suffix = unit.rpartition(".")
+    stem_parts = unit_stem.partition("@")[0].split("-")
+    prefixes = (
+        "-".join(stem_parts[:number]) + f"-.{suffix}"
+        for number in range(len(stem_parts) - 1, 0, -1)
+    )
     return (*_list_unit_names(unit), *prefixes, suffix)
 
 
-def drop_in_path(unit: str) -> str:
+def get_drop_in_path(unit: str) -> str:
     """Return the path of autotune's drop-in, which overrides drop-ins from packages."""
     return f"{ADMIN_DIRECTORY}/{unit}.d/zz-autotune.conf"
 
 
-def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
+def find_exec_start(file_tree: FileTree, unit: str) -> tuple[str, Directive] | None:
     """Return the file that contains a unit's effective command, and this command. The file is the last
     drop-in with a command, or else the unit's own file.
     """
-    for path in reversed(list_unit_files(tree, unit)):
-        if line := parse_exec_start(tree.read_text(path)):
+    for path in reversed(list_unit_files(file_tree, unit)):
+        if line := parse_exec_start(file_tree.read_text(path)):
             return path, line
     return None
 
 
-def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
+def list_unit_files(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in the order in which systemd reads them."""
     unit_paths = [
         path
         for name in _list_unit_names(unit)
         for location in UNIT_DIRECTORIES
-        if (path := tree.resolve(f"{location}/{name}")) in tree.files
+        if (path := file_tree.resolve(f"{location}/{name}")) in file_tree.files
     ]
     drop_ins = {
         basename(path): real_path
         for name in reversed(_list_drop_in_names(unit))
         for location in reversed(UNIT_DIRECTORIES)
-        for path, real_path in tree.match(f"{location}/{name}.d/*.conf").items()
+        for path, real_path in file_tree.match(f"{location}/{name}.d/*.conf").items()
     }
     # A link to /dev/null masks drop-ins with the same name.
     ordered_drop_ins = (drop_ins[name] for name in sorted(drop_ins))
-    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in tree.files))
+    return (*unit_paths[:1], *(path for path in ordered_drop_ins if path in file_tree.files))
 
 
-def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
+def find_unreadable_links(file_tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return those drop-ins of a unit that are links and could not be read."""
     links = (
         path
         for location in UNIT_DIRECTORIES
         for name in _list_drop_in_names(unit)
-        for path in tree.find_broken_links(f"{location}/{name}.d/*.conf")
+        for path in file_tree.find_broken_links(f"{location}/{name}.d/*.conf")
     )
     return tuple(dict.fromkeys(links))
 
 
-def find_option(tree: FileTree, unit: str, name: str) -> str:
+def find_option(file_tree: FileTree, unit: str, option_name: str) -> str:
     """Return the first word of the last value of an option in a unit, or an empty string."""
-    lines = [
+    option_lines = [
         line
-        for path in list_unit_files(tree, unit)
-        for line in parse_directives(tree.read_text(path))
-        if line.name.text == name and line.arguments
+        for path in list_unit_files(file_tree, unit)
+        for line in parse_directives(file_tree.read_text(path))
+        if line.name.text == option_name and line.arguments
     ]
-    return lines[-1].arguments[0].text if lines else ""
+    return option_lines[-1].arguments[0].text if option_lines else ""
 
 
-def find_socket_address(tree: FileTree, unit: str) -> str:
+def find_socket_address(file_tree: FileTree, unit: str) -> str:
     """Return the address on which the unit's socket unit listens, or an empty string if there is
     none.
     """
-    return find_option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
+    return find_option(file_tree, f"{unit.removesuffix('service')}socket", "ListenStream")
 
 
-def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
+def find_units_mentioning(file_tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units whose file or drop-ins mention a program."""
-    files = (
+    mentioning_files = (
         path
         for location in UNIT_DIRECTORIES
         for pattern in ("*.service", "*.service.d/*.conf")
-        for path in tree.glob(f"{location}/{pattern}")
+        for path in file_tree.glob(f"{location}/{pattern}")
     )
-    units = (
+    unit_paths = (
         path if path.endswith(".service") else dirname(path).removesuffix(".d")
-        for path in files
-        if program.encode() in tree.files[path]
+        for path in mentioning_files
+        if program.encode() in file_tree.files[path]
     )
-    return tuple(dict.fromkeys(basename(path) for path in units))
+    return tuple(dict.fromkeys(basename(path) for path in unit_paths))
 
 
-def parse_exec_start(text: str) -> Directive | None:
-    """Return the last ``ExecStart`` of a unit, or None if it is empty. An empty ``ExecStart``
-    resets the command.
+def parse_exec_start(unit_text: str) -> Directive | None:
+    """Return the last ``ExecStart`` of a unit, or None for an empty ``ExecStart``, which resets the
+    command.
     """
-    commands = [
+    exec_starts = [
         line
-        for line in parse_directives(text)
+        for line in parse_directives(unit_text)
         if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)
     ]
-    return commands[-1] if commands and commands[-1].arguments else None
+    return exec_starts[-1] if exec_starts and exec_starts[-1].arguments else None
 
 
 @lru_cache(maxsize=64)  # adoption parses the same few units for each parameter of a service
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(unit_text: str) -> tuple[Directive, ...]:
     """Return every assignment with its words as arguments, including words on continuation lines."""
     assignments: list[Directive] = []
-    section, words, is_continued = "", list[Word](), False
-    for line in _LINE_PATTERN.finditer(text):
+    section, assignment_words, is_continued = "", list[Word](), False
+    for line in _LINE_PATTERN.finditer(unit_text):
         stripped_line, start = line[0].strip(), line.start()
         if stripped_line.startswith(("#", ";")):
             continue  # comments may be between continuation lines, too
@@ -215,14 +218,16 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             section = stripped_line
             continue
         if not is_continued:
-            name, equals_sign, _ = line[0].partition("=")
-            words = [strip_word(name, start)]
-            start += len(name) + len(equals_sign)
+            option_name, equals_sign, _ = line[0].partition("=")
+            assignment_words = [strip_word(option_name, start)]
+            start += len(option_name) + len(equals_sign)
         is_continued = line[0].endswith("\\")
-        words += [
+        assignment_words += [
             Word(word[0], word.start())
-            for word in _WORD_PATTERN.finditer(text, start, line.end() - is_continued)
+            for word in _WORD_PATTERN.finditer(unit_text, start, line.end() - is_continued)
         ]
         if not is_continued:
-            assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
+            assignments.append(
+                Directive(assignment_words[0], tuple(assignment_words[1:]), ((section,),))
+            )
     return tuple(assignments)

@@ -17,8 +17,8 @@ from autotune.services.config_files import ConfigSyntaxError, Directive, Directi
 
 # Parses the words of a command in a unit.
 OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
-# Matches the name of a directive. A name with digits is shown only if arguments follow, because it
-# may be a key in a table.
+# Matches the name of a directive. A name with digits is shown only if arguments follow, because such a
+# name may be a key in a table.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
 )
@@ -47,8 +47,8 @@ class VisibleDirectives:
 
     ``parse_directives`` parses the service's files. ``names`` are the visible directives, and
     ``is_visible`` accepts further directives. ``blocks`` are the blocks that contain directives; if
-    it is empty, all blocks do. Any other block contains a table, whose keys are data and stay
-    hidden. If ``ignores_case`` is true, names are compared without regard to case. If
+    ``blocks`` is empty, all blocks contain directives. Any other block contains a table, whose keys are
+    data and stay hidden. If ``ignores_case`` is true, names are compared without regard to case. If
     ``hides_unknown_names`` is true, the names of other directives are hidden too, because the file
     contains code or its syntax is unknown. ``reads`` are directives that are read but never edited,
     such as addresses. ``writes`` are names and whole lines that edits of other directives add. In
@@ -73,41 +73,45 @@ class VisibleDirectives:
             self, is_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )
 
-    def build_outline(self, text: str, *, is_unit: bool) -> TextOutline:
+    def build_outline(self, file_text: str, *, is_unit: bool) -> TextOutline:
         """Return the parts of a text that need no masking, or an empty result if the text cannot be
         parsed.
         """
         try:
-            directives = [*(self._parse_unit(text) if is_unit else self.parse_directives(text))]
+            directives = [
+                *(self._parse_unit(file_text) if is_unit else self.parse_directives(file_text))
+            ]
         except (ConfigSyntaxError, UnicodeError, RecursionError):
             return TextOutline()
         visible_spans, hidden_spans = list[Span](), list[Span]()
         for directive in directives:
-            is_known = self._is_known(directive)
+            is_known = self._is_visible_directive(directive)
             if self._is_in_table(directive):
-                hidden_spans += _find_word_spans(text, (directive.name, *directive.arguments))
+                hidden_spans += _find_word_spans(file_text, (directive.name, *directive.arguments))
                 continue
             name_spans = (
                 []
                 if self.hides_unknown_names and not is_unit and not is_known
-                else _find_name_spans(text, directive, is_known=is_known)
+                else _find_name_spans(file_text, directive, is_known=is_known)
             )
             visible_spans += name_spans
             if not name_spans:
-                hidden_spans += _find_word_spans(text, (directive.name,))
+                hidden_spans += _find_word_spans(file_text, (directive.name,))
             if is_known:
                 visible_spans += (
                     _get_span(word)
                     for word in directive.arguments
                     if len(word.text) <= MAX_VISIBLE_LENGTH
                 )
-            hidden_spans += _find_word_spans(text, directive.arguments)
+            hidden_spans += _find_word_spans(file_text, directive.arguments)
         return TextOutline(tuple(visible_spans), tuple(hidden_spans), _find_owners(directives))
 
-    def _is_known(self, directive: Directive) -> bool:
-        name = directive.name.text
-        names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
-        return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
+    def _is_visible_directive(self, directive: Directive) -> bool:
+        directive_name = directive.name.text
+        visible_names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
+        return (
+            directive_name.lower() if self.ignores_case else directive_name
+        ) in visible_names or self.is_visible(directive)
 
     def _is_in_table(self, directive: Directive) -> bool:
         block_names = (block[0] if block else "" for block in directive.blocks)
@@ -116,9 +120,9 @@ class VisibleDirectives:
             for block_name in block_names
         )
 
-    def _parse_unit(self, text: str) -> Iterator[Directive]:
+    def _parse_unit(self, file_text: str) -> Iterator[Directive]:
         """Yield the lines of a unit, the options in its commands, and visible variables."""
-        for line in unit_files.parse_directives(text):
+        for line in unit_files.parse_directives(file_text):
             yield Directive(line.name, line.arguments)
             if line.name.text.startswith("Exec"):
                 yield from self._parse_command(line.arguments)
@@ -126,35 +130,41 @@ class VisibleDirectives:
                 for word in line.arguments:
                     yield from self._parse_variable(word)
 
-    def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
+    def _parse_command(self, command_words: tuple[Word, ...]) -> Iterator[Directive]:
         """Yield the program name and the options in a command. The program name is visible, because
         the masked command could not be parsed without it.
         """
-        starts = {word.start: word for word in words}
-        for option in self.parse_options(words):
-            program = starts.get(option.name.start)
-            if program and not option.arguments and _PROGRAM_PATTERN.fullmatch(program.text):
-                yield Directive(Word(_PROGRAM_DIRECTIVE, program.start), (program,))
+        words_by_start = {word.start: word for word in command_words}
+        for option in self.parse_options(command_words):
+            program_word = words_by_start.get(option.name.start)
+            if (
+                program_word
+                and not option.arguments
+                and _PROGRAM_PATTERN.fullmatch(program_word.text)
+            ):
+                yield Directive(Word(_PROGRAM_DIRECTIVE, program_word.start), (program_word,))
             else:
                 yield option
 
     def _parse_variable(self, word: Word) -> Iterator[Directive]:
         if not (assignment := _ASSIGNMENT_PATTERN.match(word.text)):
             return
-        name = Word(assignment["name"], word.start + assignment.start("name"))
-        value = word.text[assignment.end() :].rstrip("\"'")
-        location = word.start + assignment.end()
-        yield Directive(name, ())
-        if not self.visible_variables.fullmatch(name.text):
+        name_word = Word(assignment["name"], word.start + assignment.start("name"))
+        value_text = word.text[assignment.end() :].rstrip("\"'")
+        value_start = word.start + assignment.end()
+        yield Directive(name_word, ())
+        if not self.visible_variables.fullmatch(name_word.text):
             return
-        location += word.text[assignment.end() :].startswith(("'", '"'))
-        value = value.lstrip("\"'")
-        if value.isdecimal():
-            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, location),))
-        for option in _OPTION_PATTERN.finditer(value):
+        value_start += word.text[assignment.end() :].startswith(("'", '"'))
+        value_text = value_text.lstrip("\"'")
+        if value_text.isdecimal():
+            yield Directive(
+                Word(_VARIABLE_DIRECTIVE, name_word.start), (Word(value_text, value_start),)
+            )
+        for option in _OPTION_PATTERN.finditer(value_text):
             if (option_name := option["option"].replace("_", "-")) in self.names:
-                number = Word(option["number"], location + option.start("number"))
-                yield Directive(Word(option_name, location + option.start()), (number,))
+                number_word = Word(option["number"], value_start + option.start("number"))
+                yield Directive(Word(option_name, value_start + option.start()), (number_word,))
 
 
 @lru_cache(maxsize=256)
@@ -166,28 +176,28 @@ def _get_span(word: Word) -> Span:
     return word.start, word.end
 
 
-def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
+def _find_name_spans(file_text: str, directive: Directive, *, is_known: bool) -> list[Span]:
     """Return the positions of the words in a directive's name, even if the parser renamed the
     directive.
     """
     spans, search_start = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
-    for number, word in enumerate(words):
-        search_start = _SEPARATOR_PATTERN.match(text, search_start).end()  # type: ignore[union-attr]  # always matches
-        if text[search_start : search_start + len(word)].lower() == word.lower() and word:
+    for word_number, word in enumerate(words):
+        search_start = _SEPARATOR_PATTERN.match(file_text, search_start).end()  # type: ignore[union-attr]  # always matches
+        if file_text[search_start : search_start + len(word)].lower() == word.lower() and word:
             end = search_start + len(word)
-        elif number == len(words) - 1 or len(words) == 1:
-            word_match = _WORD_PATTERN.match(text, search_start)
+        elif word_number == len(words) - 1 or len(words) == 1:
+            word_match = _WORD_PATTERN.match(file_text, search_start)
             end = word_match.end() if word_match else search_start
             if directive.arguments and directive.arguments[0].start >= search_start:
                 end = min(end, directive.arguments[0].start)
         else:
-            if number == 0 and not is_known:
+            if word_number == 0 and not is_known:
                 return []  # this word is also an argument
             continue
-        is_name = is_known or _NAME_PATTERN.fullmatch(text, search_start, end)
+        is_name = is_known or _NAME_PATTERN.fullmatch(file_text, search_start, end)
         is_ordinary = (
-            is_known or directive.arguments or not re.search(r"\d", text[search_start:end])
+            is_known or directive.arguments or not re.search(r"\d", file_text[search_start:end])
         )
         if not (is_name and is_ordinary):
             return []
@@ -196,15 +206,15 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
     return spans
 
 
-def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """Yield the positions of words without quotes. Adjacent unquoted words share one position."""
+def _find_word_spans(file_text: str, words: Iterable[Word]) -> Iterator[Span]:
+    """Yield the start and end of each word, without quotes. Adjacent unquoted words are joined."""
     joined_span: Span | None = None
     for word in words:
-        start, end = word.start, min(word.end, len(text))
-        word_text = text[start:end]
+        start, end = word.start, min(word.end, len(file_text))
+        word_text = file_text[start:end]
         is_quoted = len(word_text) > 1 and word_text[0] == word_text[-1] and word_text[0] in "\"'"
         is_plain = not is_quoted and "\n" not in word_text
-        if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(text, joined_span[1], start):
+        if joined_span and is_plain and _BLANKS_PATTERN.fullmatch(file_text, joined_span[1], start):
             joined_span = (joined_span[0], end)
             continue
         if joined_span:
@@ -222,9 +232,9 @@ def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str],
     """Return the start, end and lower-case name of each outermost directive, from its name to its
     last word.
     """
-    owners: list[tuple[int, int, str]] = []
+    owner_spans: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):
         end = max(word.end for word in (directive.name, *directive.arguments))
-        if not owners or directive.name.start >= owners[-1][1]:
-            owners.append((directive.name.start, end, directive.name.text.lower()))
-    return tuple(owners)
+        if not owner_spans or directive.name.start >= owner_spans[-1][1]:
+            owner_spans.append((directive.name.start, end, directive.name.text.lower()))
+    return tuple(owner_spans)

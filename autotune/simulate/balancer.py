@@ -2,8 +2,8 @@
 
 The balancer's configuration has two effects. The configuration determines the CPU time on the
 balancer's own hosts, and how evenly the web tier gets requests. Too few connections leave web workers
-idle between two requests, and too many make the workers contend. ``BalancerModel.evenness_share`` is
-the share of the web tier's capacity that remains.
+idle between two requests, and too many connections make the workers contend.
+``BalancerModel.evenness_share`` is the share of the web tier's capacity that can be used.
 
 The model follows the measured curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
 doi:10.1109/IGCC.2017.8323580), which fall on both sides of an optimum. The optimum results from the
@@ -22,15 +22,15 @@ from autotune.simulate.topology import TierHosts
 NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
 APACHE_CPU_SECONDS = 0.00115
 
-# Number of connections that bursts need, and the factor on this number if the web tier uses epoll. With
-# epoll, the web tier accepts all waiting connections at once, so the balancer keeps more connections
-# open.
+# Number of connections that bursts need, multiplied by EPOLL_CONNECTION_FACTOR if the web tier uses
+# epoll. With epoll, the web tier accepts all waiting connections at once, so the balancer keeps more
+# connections open.
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 # relative increase of the CPU time per entry in a worker's table of connections
 NGINX_SLOT_COST = 6e-5
-# Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this one,
-# so that ``evenness_share`` is 1 there.
+# Share of the web tier's capacity that is left at 1500 connections. All shares are divided by this
+# share, so ``evenness_share`` is 1 at 1500 connections.
 NGINX_REFERENCE_SHARE = 0.8915
 # Relative increase of the CPU time per thousand idle connections, by event method.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
@@ -40,17 +40,17 @@ APACHE_NEEDED_WORKERS = 1512.0
 APACHE_PROCESS_COST = 0.08 / 240.0  # relative increase of the CPU time per process
 APACHE_THREAD_COST = 0.08 / 15.0  # relative increase of the CPU time per thread
 APACHE_REFERENCE_SHARE = 0.842  # share of the capacity left with 240 processes of 15 threads
-APACHE_EVENNESS = 0.91  # share of the capacity that the scheduling of mod_proxy leaves
+APACHE_EVENNESS = 0.91  # share of the web tier's capacity left by mod_proxy's scheduling
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
 
 @dataclass(frozen=True)
 class BalancerModel:
-    """The balancer's station, and the share of the web tier's capacity that it leaves.
+    """The balancer's station, and the share of the web tier's capacity that the balancer can use.
 
-    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst-case memory in
-    bytes. ``refusal_reason`` is the reason why the software would not start.
+    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the balancer's worst-case
+    memory in bytes. ``refusal_reason`` is the reason why the software would not start.
     """
 
     station: QueueStation
@@ -72,7 +72,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
     event_method = hosts.read_text(settings, "nginx.use", "epoll")
     # A request needs two connections: one to the client and one to the web tier.
-    slots = workers * min(connections, hosts.nofile) / 2.0
+    available_slots = workers * min(connections, hosts.nofile) / 2.0
     needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0)
@@ -83,7 +83,7 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
         1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[event_method] * connections / 1000.0
     )
     evenness_share = (
-        compute_served_share(needed_connections, slots)
+        compute_served_share(needed_connections, available_slots)
         / table_cost
         / NGINX_REFERENCE_SHARE
         * _compute_minor_effects(hosts, settings)
@@ -109,10 +109,10 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
 
 
 def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
-    """Return the combined factor of parameters with an effect of about 1 % each."""
+    """Return the combined factor of parameters that each change the capacity by about 1 %."""
 
-    def read_switch(name: str, *, stock: bool = False) -> bool:
-        return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
+    def read_switch(switch_name: str, *, stock_value: bool = False) -> bool:
+        return bool(settings.get(f"{hosts.tier}.nginx.{switch_name}", stock_value))
 
     idle_connections = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
     reuse_effect = 0.03 * (1.0 - exp(-idle_connections / 16.0)) - 0.02 * (idle_connections / 512.0)
@@ -130,7 +130,7 @@ def _compute_minor_effects(hosts: TierHosts, settings: Settings) -> float:
 def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
     processes = hosts.read_number(settings, "apache.ServerLimit", 6)
     threads = hosts.read_number(settings, "apache.ThreadsPerChild", 25)
-    slots = min(
+    available_slots = min(
         processes * threads,
         hosts.read_number(settings, "apache.MaxRequestWorkers", processes * threads),
         hosts.nofile * processes / 2.0,
@@ -145,7 +145,7 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
             hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / cpu_seconds, cpu_seconds
         ),
         APACHE_EVENNESS
-        * compute_served_share(needed_workers, slots)
+        * compute_served_share(needed_workers, available_slots)
         / cost_factor
         / APACHE_REFERENCE_SHARE,
         _compute_backlog_size(hosts, settings, "apache.ListenBacklog"),
@@ -153,6 +153,6 @@ def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
     )
 
 
-def _compute_backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
+def _compute_backlog_size(hosts: TierHosts, settings: Settings, backlog_parameter: str) -> float:
     somaxconn = hosts.read_number(settings, "sysctl.net.core.somaxconn", 4096)
-    return min(somaxconn, hosts.read_number(settings, name, 511))
+    return min(somaxconn, hosts.read_number(settings, backlog_parameter, 511))

@@ -31,17 +31,17 @@ Array = NDArray[np.float64]
 HOP_SECONDS = 0.0004  # seconds on the network between two tiers
 TIME_POINTS = 16  # number of times at which a growing queue is sampled
 MAX_CACHE_SHARE = 0.8  # share of a cache host's memory that can hold items
-BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
+BURST_SECONDS = 0.004  # a burst delivers the requests of this many seconds at once
 
 
 @dataclass(frozen=True)
 class StationChain:
-    """Stations in a row; a request visits each once.
+    """Stations in a row; a request visits each station once.
 
     - ``fixed_seconds``: seconds of a request that do not depend on the load.
     - ``backlog_size``: number of connections that can wait to be accepted.
     - ``missed_keys``: number of a request's keys that are not cached.
-    - ``lost_shares``: shares of the requests that fail at any rate, by kind.
+    - ``lost_shares``: shares of the requests that fail at any rate, by kind of failure.
     - ``refusal_reason``: why the configuration would not start.
     """
 
@@ -57,7 +57,7 @@ class StationChain:
         return min(self.stations, key=lambda station: station.max_rate)
 
     def compute_error_shares(self, rate: float) -> dict[str, float]:
-        """Return the fractions of requests that fail outright, by kind."""
+        """Return the fractions of requests that fail outright, by kind of failure."""
         dropped_share = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
         return (
             {**self.lost_shares, "connection refused": dropped_share}
@@ -68,8 +68,7 @@ class StationChain:
     def compute_request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return mean and variance of a request's time, without the growth of unstable queues.
 
-        ``seconds`` is the time since an idle start. This time limits the queues of stations close to
-        saturation.
+        ``seconds`` is the time under load, which limits the queues of stations close to saturation.
         """
         mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
@@ -83,17 +82,15 @@ class StationChain:
         return TimeMoments(mean, variance)
 
     def compute_late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
-        """Return the fraction of a reading's responses that take longer than each of ``limits``
-        (seconds).
+        """Return, for each of ``limits`` (seconds), the fraction of a reading's responses that take
+        longer.
 
         The total time is modelled as a gamma distribution with the computed mean and variance. If the
-        slowest station gets more load than it can serve, its queue grows as long as the reading lasts.
+        slowest station gets more load than it can serve, its queue grows until the reading ends.
         """
         time_moments = self.compute_request_time(rate, seconds)
-        gamma_shape, gamma_scale = (
-            time_moments.mean**2 / time_moments.variance,
-            time_moments.variance / time_moments.mean,
-        )
+        gamma_shape = time_moments.mean**2 / time_moments.variance
+        gamma_scale = time_moments.variance / time_moments.mean
         excess_utilisation = self.slowest_station.compute_utilisation(rate) - 1.0
         if excess_utilisation <= 0.0:
             return _compute_gamma_tail(gamma_shape, limits / gamma_scale)
@@ -118,7 +115,7 @@ class StationChain:
     def compute_peak(self, slo: Slo) -> float:
         """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
-        The peak is 0.0 if no rate meets the objective, so that the configuration is infeasible.
+        An infeasible configuration, with which no rate meets the objective, has a peak of 0.0.
         """
         if self.refusal_reason or self._compute_log_violation_ratio(1.0, slo) > 0.0:
             return 0.0
@@ -129,8 +126,8 @@ class StationChain:
         )
 
     def _compute_log_violation_ratio(self, rate: float, slo: Slo) -> float:
-        """Return the logarithm of the ratio of violations to their limit: 0 at the peak, rising with
-        the rate.
+        """Return the logarithm of the ratio of violations to their limit, which is 0 at the peak and
+        rises with the rate.
         """
         failed_share = sum(self.compute_error_shares(rate).values())
         log_violation = log(
@@ -140,30 +137,30 @@ class StationChain:
 
 
 def _compute_gamma_tail(gamma_shape: float, limits: Array) -> Array:
-    """Return the probability that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
+    """Return the probability that a gamma variable with scale 1 exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
     return np.asarray(gammaincc(gamma_shape, limits))
 
 
-def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of an increasing ``function``, with a relative error of 1e-4 (regula falsi,
-    Illinois variant).
+def _find_root(increasing_function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the root of ``increasing_function``, with a relative error of 1e-4 (regula falsi, Illinois
+    variant).
     """
-    lower_value, upper_value = function(low), function(high)
+    lower_value, upper_value = increasing_function(low), increasing_function(high)
     while high - low > 1e-4 * high:
         middle = (low * upper_value - high * lower_value) / (upper_value - lower_value)
         middle = min(max(middle, low + 1e-5 * high), high - 1e-5 * high)
-        value = function(middle)
-        if value <= 0.0:
-            low, lower_value, upper_value = middle, min(value, -1e-9), upper_value / 2.0
+        function_value = increasing_function(middle)
+        if function_value <= 0.0:
+            low, lower_value, upper_value = middle, min(function_value, -1e-9), upper_value / 2.0
         else:
-            high, upper_value, lower_value = middle, value, lower_value / 2.0
+            high, upper_value, lower_value = middle, function_value, lower_value / 2.0
     return low
 
 
 def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
-    """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
+    """Return the chain of ``topology`` with ``settings``, whose keys are names from the catalogue."""
     missed_keys = count_missed_keys(topology.cache, topology.data, settings)
     balancer = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
     cache_count, evenness = topology.cache.count, balancer.evenness_share
@@ -175,9 +172,9 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
         evenness=evenness,
         wait_seconds=min(1.0, missed_keys) * topology.data.store_latency,
     )
-    processes = web_model.process_count * topology.web.count
+    process_count = web_model.process_count * topology.web.count
     backing_model = build_cache_and_store(
-        topology, settings, processes=processes, missed_keys=missed_keys
+        topology, settings, process_count=process_count, missed_keys=missed_keys
     )
     killed_share = 1.0 - compute_memory_success_share(
         topology.web, web_model.memory_bytes
@@ -196,7 +193,7 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     )
 
 
-# Failures other than slowness: index of the station, exhausted resource, and evidence.
+# Index of the station, exhausted resource, and evidence, by kind of failure.
 LOSS_BOTTLENECKS = {
     "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
@@ -215,7 +212,9 @@ LOSS_BOTTLENECKS = {
 def diagnose_search(
     topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """Return the bottleneck at the lowest rate that failed in a search, or else at the highest rate."""
+    """Return the bottleneck at the lowest rate that failed in a search, or at the highest rate if no
+    rate failed.
+    """
     failed_by_rate = {
         reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid
     }
@@ -230,32 +229,32 @@ def diagnose_search(
 def find_cache_cause(
     topology: ChainTopology, settings: Settings, chain: StationChain, shortage: Bottleneck
 ) -> Bottleneck:
-    """Return the shortage of a cache that is too small, if more memory would raise the capacity; else
-    ``shortage``.
+    """Return the cache's shortage if more memory for the cache would raise the capacity; otherwise
+    return ``shortage``.
     """
-    cache = topology.cache
-    needed_bytes = topology.data.pairs * ITEM_BYTES / cache.count
-    megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache.memory) / 2**20
+    cache_hosts = topology.cache
+    needed_bytes = topology.data.pairs * ITEM_BYTES / cache_hosts.count
+    megabytes = min(needed_bytes, MAX_CACHE_SHARE * cache_hosts.memory) / 2**20
     relieved_chain = build_chain(
-        topology, {**settings, f"{cache.tier}.memcached.memory": megabytes}
+        topology, {**settings, f"{cache_hosts.tier}.memcached.memory": megabytes}
     )
-    gain = relieved_chain.slowest_station.max_rate / chain.slowest_station.max_rate
-    if relieved_chain.missed_keys >= chain.missed_keys or gain < MIN_GAIN:
+    capacity_gain = relieved_chain.slowest_station.max_rate / chain.slowest_station.max_rate
+    if relieved_chain.missed_keys >= chain.missed_keys or capacity_gain < MIN_GAIN:
         return shortage
     evidence = (
         f"{chain.missed_keys:.1f} keys per request miss, and {shortage.tier}.{shortage.service} waits"
-        f" for them: with more memory, the stack would serve about {gain:.1f} × as many requests"
+        f" for them: with more memory, the stack would serve about {capacity_gain:.1f} × as many requests"
         " (modelled): raise memory"
     )
     waiting_shortage = RelatedShortage(shortage.tier, shortage.service, shortage.resource)
     return Bottleneck(
-        cache.tier,
+        cache_hosts.tier,
         "memcached",
-        cache.host_names[0],
+        cache_hosts.host_names[0],
         Resource.CACHE,
         evidence,
         shortage.confidence,
-        gain=round(gain, 2),
+        gain=round(capacity_gain, 2),
         related=(waiting_shortage,),
     )
 
@@ -265,22 +264,22 @@ def find_bottleneck(
 ) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
     error_shares = chain.compute_error_shares(rate)
-    tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    all_tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(error_shares.values()) > slo.errors:
         loss_kind = max(error_shares, key=lambda name: error_shares[name])
-        station_index, resource, reason = LOSS_BOTTLENECKS[loss_kind]
-        hosts, station = tiers[station_index], chain.stations[station_index]
+        station_index, resource, loss_reason = LOSS_BOTTLENECKS[loss_kind]
+        tier_hosts, station = all_tiers[station_index], chain.stations[station_index]
         evidence = (
-            f"{reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
+            f"{loss_reason}: {100 * error_shares[loss_kind]:.1f} % of the requests fail (modelled)"
         )
-        service = hosts.service if hosts is topology.web else station.service
+        service = tier_hosts.service if tier_hosts is topology.web else station.service
     else:
         station = chain.slowest_station
-        hosts = next(tier for tier in tiers if tier.tier == station.tier)
+        tier_hosts = next(tier for tier in all_tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
             f"{station.limit_reason}: {100 * min(1.0, station.compute_utilisation(rate)):.0f} % at "
             f"{rate:,.0f} requests/s, "
             f"100 % at {station.max_rate:,.0f} (modelled)"
         )
-    return Bottleneck(hosts.tier, service, hosts.host_names[0], resource, evidence, 1.0)
+    return Bottleneck(tier_hosts.tier, service, tier_hosts.host_names[0], resource, evidence, 1.0)

@@ -1,7 +1,7 @@
 """Noise that makes two readings of the same configuration differ, as on real machines.
 
 The noise is a function of the seed, the virtual time and the number of the reading. A resumed study
-therefore gets the same noise again.
+therefore gets the same noise as an uninterrupted study.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # correlation time of the half of the noise that varies slowly
 SWING_SECONDS = 2400.0  # period of the slow swing
-# Limits of the share of the capacity that is left during a disturbed reading.
+# Range of the share of the capacity that is left during a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80
 
 
@@ -35,17 +35,15 @@ class NoiseModel:
     outlier_share: float = 0.03
     level: float = 1.0
 
-    def draw_capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor by which noise changes the capacity in a reading at ``seconds`` into the
-        study.
+    def draw_capacity_factor(self, study_seconds: float, rng: np.random.Generator) -> float:
+        """Return the factor by which noise changes the capacity in a reading ``study_seconds`` seconds
+        after the start of the study.
         """
-        independent_noise, correlated_noise = (
-            self.reading_sd / sqrt(2.0) * rng.standard_normal(),
-            self._draw_correlated_normal(seconds),
-        )
+        independent_noise = self.reading_sd / sqrt(2.0) * rng.standard_normal()
+        correlated_noise = self._draw_correlated_normal(study_seconds)
         is_disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
-        swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)
+        swing = self.drift_sd * sin(2.0 * pi * study_seconds / SWING_SECONDS + 2.4 * self.seed)
         log_factor = (
             independent_noise
             + self.reading_sd / sqrt(2.0) * correlated_noise
@@ -55,16 +53,16 @@ class NoiseModel:
             np.exp(log_factor + (log(disturbed_share) if is_disturbed else 0.0))
         )
 
-    def create_reading_rng(self, number: int) -> np.random.Generator:
-        """Return the random generator of one reading."""
-        return np.random.default_rng((self.seed, 1, number))
+    def create_reading_rng(self, reading_number: int) -> np.random.Generator:
+        """Return the random generator for the reading with this number."""
+        return np.random.default_rng((self.seed, 1, reading_number))
 
-    def _draw_correlated_normal(self, seconds: float) -> float:
-        """Return a standard normal value that is similar at moments close in time."""
-        interval, fraction = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
-        before, after = (
-            np.random.default_rng((self.seed, 2, int(interval) + k)).standard_normal()
+    def _draw_correlated_normal(self, study_seconds: float) -> float:
+        """Return a standard normal value. Values at moments close in time are similar."""
+        interval_number, fraction = divmod(max(0.0, study_seconds) / CORRELATION_SECONDS, 1.0)
+        value_before, value_after = (
+            np.random.default_rng((self.seed, 2, int(interval_number) + k)).standard_normal()
             for k in (0, 1)
         )
         angle = fraction * pi / 2.0
-        return float(before * np.cos(angle) + after * np.sin(angle))
+        return float(value_before * np.cos(angle) + value_after * np.sin(angle))

@@ -22,9 +22,9 @@ from autotune.target.runtimes import DEFAULT_RUNTIME
 from autotune.target.slo import Slo
 
 RAMP_SECONDS = 0.5  # seconds of load before a reading counts, as with real generators
-# a reading is cut short if more than this share of its ramp-up's requests are late
+# a reading ends early if more than this share of the requests in its ramp-up are late
 RUNAWAY_VIOLATION_SHARE = 0.7
-# The histogram's bins are 1 ms wide up to the first limit, as in httperf's output, and wider above.
+# The histogram's bins are 1 ms wide up to FINE_BINS_SECONDS, as in httperf's output, and wider above.
 FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 
 
@@ -33,8 +33,8 @@ class SimulatedStack:
     """A chain that is deployed, loaded and observed in virtual time.
 
     ``virtual_seconds`` is the virtual time in seconds, and ``reading_count`` the number of readings. A
-    resumed study continues from the last values of both. Requests time out after ``timeout`` seconds.
-    ``cache_hits`` and ``cache_misses`` are the cache's counters.
+    resumed study continues from the last ``virtual_seconds`` and ``reading_count``. Requests time out
+    after ``timeout`` seconds. ``cache_hits`` and ``cache_misses`` are the cache's counters.
     """
 
     topology: ChainTopology
@@ -48,20 +48,24 @@ class SimulatedStack:
 
     def __post_init__(self) -> None:
         self._chain: StationChain | None = None
-        edges = {
+        bin_edges = {
             *np.arange(1, round(FINE_BINS_SECONDS * 1000) + 1) / 1000.0,
             self.slo.limit,
             self.timeout,
         }
-        edges |= set(
+        bin_edges |= set(
             np.arange(FINE_BINS_SECONDS + COARSE_BIN_SECONDS, self.timeout, COARSE_BIN_SECONDS)
             .round(6)
             .tolist()
         )
-        self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
+        self._edges: Array = np.array(
+            sorted(e for e in bin_edges if e <= self.timeout), dtype=float
+        )
 
     def deploy(self, settings: Settings) -> str | None:
-        """Apply ``settings``; return the reason if the software refuses them, or ``None``."""
+        """Apply ``settings``, and return ``None``. If the software refuses the settings, return the
+        reason.
+        """
         deployed_chain = build_chain(self.topology, settings)
         if deployed_chain.refusal_reason is None:
             self._chain = deployed_chain
@@ -70,11 +74,11 @@ class SimulatedStack:
     def take_reading(
         self, rate: float, seconds: float, ramp_seconds: float = RAMP_SECONDS
     ) -> tuple[Reading, dict[str, HostUsage]]:
-        """Return one reading after ``ramp_seconds`` seconds of load, and the usage of the hosts."""
+        """Return one reading after ``ramp_seconds`` seconds of load, and each host's usage."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.create_reading_rng(self.reading_count)
         self.reading_count += 1
-        # Lower capacity is equivalent to more load on the full capacity.
+        # Load on a reduced capacity is equivalent to more load on the full capacity.
         offered_rate = rate / self.noise.draw_capacity_factor(self.virtual_seconds, rng)
         is_truncated = ramp_seconds > 0 and bool(
             self._compute_late_shares(offered_rate, ramp_seconds)[self._limit_bin]
@@ -127,18 +131,22 @@ class SimulatedStack:
         outcome_shares = np.concatenate(
             [answered_shares, failed_shares, [(1.0 - lost_share) * late_shares[-1]]]
         ).clip(0.0)
-        counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
+        outcome_counts = rng.multinomial(intended_requests, outcome_shares / outcome_shares.sum())
         bin_count = len(self._edges)
         error_kinds = [*error_shares, "timeout"]
-        errors = {k: int(n) for k, n in zip(error_kinds, counts[bin_count:], strict=True) if n}
-        histogram = {float(e): int(n) for e, n in zip(self._edges, counts, strict=False) if n}
-        late_count = int(counts[self._limit_bin + 1 : bin_count].sum())
+        error_counts = {
+            k: int(n) for k, n in zip(error_kinds, outcome_counts[bin_count:], strict=True) if n
+        }
+        histogram = {
+            float(e): int(n) for e, n in zip(self._edges, outcome_counts, strict=False) if n
+        }
+        late_count = int(outcome_counts[self._limit_bin + 1 : bin_count].sum())
         return Reading(
             rate=rate,
             seconds=seconds,
             intended=intended_requests,
-            violations=late_count + sum(errors.values()),
-            errors=errors,
+            violations=late_count + sum(error_counts.values()),
+            errors=error_counts,
             histogram=histogram,
             truncated=truncated,
         )
@@ -148,16 +156,16 @@ def _compute_host_usages(
     topology: ChainTopology, chain: StationChain, offered_rate: float, seconds: float
 ) -> dict[str, HostUsage]:
     """Return each host's usage during a reading, as the host's counters would show it."""
-    usages: dict[str, HostUsage] = {}
-    tiers = (topology.lb, topology.web, topology.cache, topology.store)
-    for hosts, station in zip(tiers, chain.stations, strict=True):
+    usage_by_host: dict[str, HostUsage] = {}
+    all_tiers = (topology.lb, topology.web, topology.cache, topology.store)
+    for hosts, station in zip(all_tiers, chain.stations, strict=True):
         queue_length = (
             max(0.0, station.compute_utilisation(offered_rate) - 1.0)
             * station.max_rate
             * seconds
             / 2.0
         )
-        requests_inside = (
+        requests_at_station = (
             min(offered_rate, station.max_rate)
             * station.compute_time_spent(offered_rate, 0.995).mean
         )
@@ -166,7 +174,7 @@ def _compute_host_usages(
             offered_rate * station.service_seconds / hosts.total_cpus,
             station.compute_utilisation(offered_rate),
         )
-        load_average = (requests_inside + queue_length) / hosts.count
+        load_average = (requests_at_station + queue_length) / hosts.count
         host_usage = HostUsage(
             cpu=round(busy_share, 4),
             steal=0.0,
@@ -177,8 +185,8 @@ def _compute_host_usages(
             time_wait=0,
             network=0.0,
         )
-        usages |= dict.fromkeys(hosts.host_names, host_usage)
-    return usages
+        usage_by_host |= dict.fromkeys(hosts.host_names, host_usage)
+    return usage_by_host
 
 
 # Virtual seconds of a reload, and of a restart until the tier responds again.
@@ -200,7 +208,9 @@ class SimulatedFleet(Fleet):
         self._deployed_settings: Settings | None = None
 
     def deploy(self, settings: Settings) -> DeployResult:
-        """Deploy ``settings``. Raises DeployFailed without any change if the software refuses them."""
+        """Deploy ``settings``. If the software refuses the settings, change nothing and raise
+        DeployFailed.
+        """
         desired_state = build_desired_state(
             settings,
             self._service_stack,
@@ -231,5 +241,5 @@ class SimulatedFleet(Fleet):
             self._deployed_settings
         ):
             return Action.RESTART
-        changed = list_changed_parameters(instance, self._deployed_settings, settings)
-        return max((parameter.action for parameter in changed), default=Action.NONE)
+        changed_parameters = list_changed_parameters(instance, self._deployed_settings, settings)
+        return max((parameter.action for parameter in changed_parameters), default=Action.NONE)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 in the G/G/c formula by Allen and Cunneen: arrivals and PHP jobs are burstier than
-# exponential ones. This value determines how far below saturation the tail exceeds the objective.
+# exponentially distributed ones. BURSTINESS determines how far below saturation the latency's tail
+# exceeds the objective.
 BURSTINESS = 4.0
 
 
@@ -22,11 +23,11 @@ class TimeMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueStation:
-    """A queue with ``servers`` that serve at most ``max_rate`` requests/s together.
+    """A queue with ``servers`` servers, which together serve at most ``max_rate`` requests/s.
 
-    A request takes ``service_seconds`` seconds. ``max_rate`` is lower than the servers alone would
-    allow if another resource is short. ``resource`` is the resource that is exhausted at ``max_rate``,
-    and ``limit_reason`` describes the shortage.
+    Serving a request takes ``service_seconds`` seconds. ``max_rate`` is lower than the servers alone
+    would allow if another resource is short. ``resource`` is the resource that is exhausted at
+    ``max_rate``, and ``limit_reason`` describes the shortage.
     """
 
     tier: str
@@ -42,8 +43,8 @@ class QueueStation:
         return offered_rate / self.max_rate
 
     def compute_time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
-        """Return the time that a request spends at the station; ``max_utilisation`` limits the
-        utilisation.
+        """Return the time that a request spends at the station, at a utilisation of at most
+        ``max_utilisation``.
 
         The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request
         waits with probability ``waiting_share``, and then for an exponentially distributed time.
@@ -63,9 +64,10 @@ def compute_served_share(
 ) -> float:
     """Return the share of a capacity that the available slots (workers, connections) allow.
 
-    The share is 1 with far more slots than needed, and ``available_slots / needed_slots`` with far fewer.
-    In between, the share is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no free slot
-    long before the average use reaches the limit.
+    The share is 1 with far more slots than needed, and ``available_slots / needed_slots`` with far
+    fewer. In between, the share is ``(1 + x**s)**(-1/s)`` with ``x = needed_slots / available_slots``
+    and ``s = sharpness``. Requests come in bursts, so some find no free slot long before all slots are
+    in use on average.
     """
     return float(
         (1.0 + (needed_slots / max(available_slots, 1e-9)) ** sharpness) ** (-1.0 / sharpness)

@@ -17,10 +17,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class TierHosts:
-    """The hosts of one tier, all identical.
+    """The identical hosts of one tier.
 
     ``tier`` is the tier's name in settings. ``service`` is the tier's deployment unless the settings
-    choose a different one (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
+    choose a different deployment (``lb.service``). ``memory`` is each host's memory in bytes.
+    ``nofile`` is the number of files that a process may open.
     """
 
     tier: str
@@ -33,7 +34,7 @@ class TierHosts:
 
     @property
     def host_names(self) -> tuple[str, ...]:
-        """Return the names of the hosts, generated if the target lists none."""
+        """Return the hosts' names from the target, or else generated names."""
         return self.given_names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property
@@ -41,15 +42,15 @@ class TierHosts:
         return self.count * self.cpus
 
     def find_deployment(self, settings: Settings) -> str:
-        """Return the deployment under ``settings``."""
+        """Return the deployment that the tier uses with ``settings``."""
         return str(settings.get(f"{self.tier}.service", self.service))
 
-    def read_number(self, settings: Settings, name: str, default: float) -> float:
-        """Return a parameter of this tier; ``name`` does not include the tier's name."""
-        return float(settings.get(f"{self.tier}.{name}", default))
+    def read_number(self, settings: Settings, parameter: str, default: float) -> float:
+        """Return a parameter's value in ``settings``; ``parameter`` does not include the tier's name."""
+        return float(settings.get(f"{self.tier}.{parameter}", default))
 
-    def read_text(self, settings: Settings, name: str, default: str) -> str:
-        return str(settings.get(f"{self.tier}.{name}", default))
+    def read_text(self, settings: Settings, parameter: str, default: str) -> str:
+        return str(settings.get(f"{self.tier}.{parameter}", default))
 
 
 @dataclass(frozen=True)
@@ -63,33 +64,33 @@ class ChainTopology:
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
 
 
-# Role in a tier's first deployment → field of the topology.
+# Field of ChainTopology, by role in a tier's first deployment.
 ROLE_FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
 TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 
 
 def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
     """Return the chain of a target. Raises TargetError if a kind of tier is missing or occurs twice."""
-    tiers: dict[str, TierHosts] = {}
+    hosts_by_field: dict[str, TierHosts] = {}
     deployments = catalogue_of(target_file.target).deployments
-    for name, tier in target_file.target.tiers.items():
+    for tier_name, tier in target_file.target.tiers.items():
         roles = {role for _, role in deployments[tier.service[0]]}
         tier_field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
-        if tier_field is None or tier_field in tiers:
+        if tier_field is None or tier_field in hosts_by_field:
             problem = (
                 "it is the second of its kind"
                 if tier_field
                 else "the model does not cover its kind"
             )
             raise target_file.document.build_error(
-                ["tiers", name],
-                f"tier {name} cannot be simulated: {problem}",
+                ["tiers", tier_name],
+                f"tier {tier_name} cannot be simulated: {problem}",
                 hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
                 "Remove `simulated:` to use other hosts",
             )
         host_facts = [facts[host] for host in tier.hosts]
-        tiers[tier_field] = TierHosts(
-            tier=name,
+        hosts_by_field[tier_field] = TierHosts(
+            tier=tier_name,
             service=tier.service[0],
             count=len(tier.hosts),
             cpus=min(machine.cpus for machine in host_facts),
@@ -98,12 +99,12 @@ def build_topology(target_file: TargetFile, facts: Mapping[str, HostFacts]) -> C
             given_names=tier.hosts,
         )
     if missing_tiers := [
-        title for tier_field, title in TIER_TITLES.items() if tier_field not in tiers
+        title for tier_field, title in TIER_TITLES.items() if tier_field not in hosts_by_field
     ]:
         raise target_file.document.build_error(
             ["tiers"], f"a simulated stack needs a tier of each kind: {missing_tiers[0]} is missing"
         )
-    return ChainTopology(**tiers, data=target_file.target.data)
+    return ChainTopology(**hosts_by_field, data=target_file.target.data)
 
 
 MODELLED_PARAMETERS = {
@@ -150,9 +151,9 @@ MODELLED_PARAMETERS = {
 }
 
 
-def has_effect(topology: ChainTopology, name: str) -> bool:
-    """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
-    parameter_name = ParameterName.parse(name)
+def is_modelled(topology: ChainTopology, full_name: str) -> bool:
+    """True if the model covers the parameter ``full_name`` (``tier.service.parameter``)."""
+    parameter_name = ParameterName.parse(full_name)
     return any(
         parameter_name.tier == getattr(topology, field).tier
         and parameter_name.name_within_tier in names

@@ -14,8 +14,8 @@ from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
 # One host reaches 3.5 K requests/s according to the published maxima; each additional host adds 1 K.
-# The cause of this difference is unknown. In the model, n hosts have (SINGLE_HOST_ADVANTAGE + n) /
-# (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
+# Why an additional host serves less than the first host is unknown. In the model, n hosts have
+# (SINGLE_HOST_ADVANTAGE + n) / (SINGLE_HOST_ADVANTAGE + 1) times the capacity of one host.
 SINGLE_HOST_ADVANTAGE = 2.6
 
 # The balancer keeps connections open, and each open connection occupies a process.
@@ -24,9 +24,8 @@ PREFORK_SHARPNESS = 6.0
 FPM_SOCKET_COST = 0.055  # relative increase of the CPU time because of the hop over the unix socket
 FPM_REFERENCE_SHARE = 0.83  # share of the capacity left with 75 children and 1800 connections
 FPM_NEEDED_CHILDREN = 34.8
-FPM_SWITCH_COST = (
-    0.115 / 75.0
-)  # relative increase of the CPU time per child, because of context switches
+# relative increase of the CPU time per child, because of context switches
+FPM_SWITCH_COST = 0.115 / 75.0
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
 # Share of the capacity left after the cost of forking, by process manager.
@@ -38,8 +37,8 @@ PROCESS_MANAGER_SHARES = {
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, as a number of requests
 CHILD_BYTES = 15 * 2**20
 
-# Relative increase of a request's CPU time for each additional cache host that its 100 keys are spread
-# over.
+# Relative increase of a request's CPU time for each additional cache host over which the request's 100
+# keys are spread.
 FAN_OUT_COST = 0.025
 # Relative increase of a request's CPU time with a thousand connections between web processes and caches.
 # The increase grows with the square of the number of connections, because each wake-up searches all
@@ -49,7 +48,7 @@ CONNECTION_COST = 0.012
 
 @dataclass(frozen=True)
 class WebModel:
-    """The web tier's station, and its use of other tiers and of memory.
+    """The web tier's station, processes and memory use.
 
     On each host, ``process_count`` processes can hold a connection to each cache host. ``memory_bytes``
     is the worst-case memory per host in bytes. ``refusal_reason`` is the reason why the software would
@@ -63,7 +62,7 @@ class WebModel:
 
 
 def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
-    """True if the tier waits for events with epoll; prefork processes do not."""
+    """True if the tier waits for events with epoll; prefork processes do not use epoll."""
     return (
         hosts.find_deployment(settings).startswith("nginx")
         and hosts.read_text(settings, "nginx.use", "epoll") == "epoll"
@@ -82,9 +81,9 @@ def build_web_model(
     """Return the model of the web tier.
 
     ``cache_count`` is the number of cache hosts. ``missed_keys`` is the number of a request's keys that
-    come from the store. A request occupies a process while it waits ``wait_seconds`` for these keys.
-    ``evenness`` is the fraction of the capacity that remains if the balancer distributes requests
-    unevenly.
+    come from the store. A request occupies a process while it waits ``wait_seconds`` seconds for the
+    missed keys. ``evenness`` is the fraction of the capacity that remains if the balancer
+    distributes requests unevenly.
     """
     is_apache = hosts.find_deployment(settings).startswith("apache")
     build_model = _build_prefork if is_apache else _build_fpm
@@ -96,27 +95,29 @@ def _limit_to_processes(hosts: TierHosts, web_model: WebModel, wait_seconds: flo
     """Return the station with its rate limited by processes that wait for the store (Little's law)."""
     station = web_model.station
     occupied_seconds = wait_seconds + station.service_seconds
-    rate = web_model.process_count * hosts.count / occupied_seconds
-    if wait_seconds <= 0.0 or rate >= station.max_rate:
+    process_rate = web_model.process_count * hosts.count / occupied_seconds
+    if wait_seconds <= 0.0 or process_rate >= station.max_rate:
         return station
     return replace(
         station,
-        max_rate=rate,
+        max_rate=process_rate,
         resource=Resource.WORKERS,
         limit_reason="processes in use, waiting for the store",
     )
 
 
 def _build_station(
-    hosts: TierHosts, service: str, rate: float, cpu_seconds: float, limit_reason: str | None
+    hosts: TierHosts, service: str, max_rate: float, cpu_seconds: float, limit_reason: str | None
 ) -> QueueStation:
-    """Return the station; ``limit_reason`` is the exhausted resource as text, ``None`` for CPU."""
+    """Return the station; ``limit_reason`` describes the exhausted resource, and is ``None`` for
+    CPU.
+    """
     resource = Resource.WORKERS if limit_reason else Resource.CPU
     return QueueStation(
         hosts.tier,
         service,
         hosts.total_cpus,
-        rate,
+        max_rate,
         cpu_seconds,
         resource,
         limit_reason or "CPUs busy",
@@ -124,15 +125,15 @@ def _build_station(
 
 
 def _compute_request_cpu_seconds(
-    hosts: TierHosts, cache_count: int, processes: float, missed_keys: float
+    hosts: TierHosts, cache_count: int, process_count: float, missed_keys: float
 ) -> float:
     """Return the CPU seconds of one request, including the contention between hosts."""
     host_factor = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
-    connections = processes * hosts.count * cache_count / 1000.0
+    thousand_connections = process_count * hosts.count * cache_count / 1000.0
     cpu_seconds = PHP_CPU_SECONDS * (
         1.0
         + FAN_OUT_COST * (cache_count - 1)
-        + CONNECTION_COST * connections**2
+        + CONNECTION_COST * thousand_connections**2
         + 0.001 * missed_keys
     )
     return cpu_seconds * hosts.count / host_factor
@@ -141,18 +142,18 @@ def _compute_request_cpu_seconds(
 def _build_prefork(
     hosts: TierHosts, settings: Settings, cache_count: int, missed_keys: float, evenness: float
 ) -> WebModel:
-    processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
+    process_count = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     max_requests = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
     process_share = compute_served_share(
-        PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS
+        PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, process_count, PREFORK_SHARPNESS
     )
     cpu_seconds = _compute_request_cpu_seconds(
-        hosts, cache_count, processes, missed_keys
+        hosts, cache_count, process_count, missed_keys
     ) * _compute_replacement_factor(max_requests)
-    rate = hosts.total_cpus * process_share / cpu_seconds * evenness
+    max_rate = hosts.total_cpus * process_share / cpu_seconds * evenness
     limit_reason = "prefork processes in use" if process_share < 0.9 else None
-    station = _build_station(hosts, "apache", rate, cpu_seconds, limit_reason)
-    return WebModel(station, processes, processes * CHILD_BYTES)
+    station = _build_station(hosts, "apache", max_rate, cpu_seconds, limit_reason)
+    return WebModel(station, process_count, process_count * CHILD_BYTES)
 
 
 def _build_fpm(
@@ -164,7 +165,7 @@ def _build_fpm(
     event_method = hosts.read_text(settings, "nginx.use", "epoll")
     host_size = hosts.cpus / 4.0
     children_share = compute_served_share(FPM_NEEDED_CHILDREN * host_size, children)
-    # More children leave fewer connections waiting.
+    # With more children, fewer connections wait.
     needed_connections = (
         NGINX_NEEDED_CONNECTIONS
         * host_size
@@ -186,10 +187,10 @@ def _build_fpm(
     scarcest_name = min(share_by_limit, key=lambda name: share_by_limit[name])
     limit_reason = scarcest_name if share_by_limit[scarcest_name] < 0.9 else None
     served_cpus = hosts.total_cpus * children_share * connection_share * manager_share
-    rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
+    max_rate = served_cpus / cpu_seconds / FPM_REFERENCE_SHARE * evenness
     is_refused = event_method == "select" and connections > SELECT_LIMIT
     return WebModel(
-        _build_station(hosts, "php_fpm", rate, cpu_seconds, limit_reason),
+        _build_station(hosts, "php_fpm", max_rate, cpu_seconds, limit_reason),
         children,
         children * CHILD_BYTES + workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}"
@@ -199,8 +200,8 @@ def _build_fpm(
 
 
 def _compute_replacement_factor(max_requests: float) -> float:
-    """Return the factor by which replacing processes after ``max_requests`` requests (0: never)
-    increases their work.
+    """Return the factor on CPU time that results from replacing each process after ``max_requests``
+    requests (0: never).
     """
     return 1.0 + REPLACEMENT_REQUESTS / max_requests if max_requests else 1.0
 
@@ -208,17 +209,17 @@ def _compute_replacement_factor(max_requests: float) -> float:
 def compute_memory_success_share(hosts: TierHosts, needed_bytes: float) -> float:
     """Return the share of requests that succeed if the processes need more memory than the host has.
 
-    The kernel kills one process after the other, and their current requests are lost.
+    The kernel kills one process after another, and the current requests of killed processes are lost.
     """
     return min(1.0, exp(-4.0 * max(0.0, needed_bytes / (0.95 * hosts.memory) - 1.0)))
 
 
-# On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580). That is 10.5
-# K multi-gets of 100 keys.
+# On its own, memcached sustains 1.05 M ops/s on two CPUs (doi:10.1109/IGCC.2017.8323580), or 10.5 K
+# multi-gets/s of 100 keys.
 GET_CPU_SECONDS = 2.0 / 10_500.0
 GET_FIXED_SHARE = 0.4  # share of GET_CPU_SECONDS that does not depend on the number of keys
 CACHE_CONNECTION_COST = 0.02  # relative increase of the CPU time per thousand connections
-# relative loss of capacity per thread beyond the number of CPUs, because it only waits for locks
+# relative loss of capacity per thread beyond the number of CPUs; such a thread only waits for locks
 LOCK_WAIT_COST = 0.04
 ITEM_BYTES = 90  # bytes of a key, its value and memcached's header
 STORE_REQUEST_SECONDS = 0.00002  # seconds of Redis' single thread per request
@@ -229,7 +230,7 @@ STORE_KEY_SECONDS = 0.000008  # seconds of Redis' single thread per key that the
 class BackingModel:
     """The cache and the store. Each request reads ``missed_keys`` keys from the store.
 
-    ``unconnected_share`` is the share of web processes without a connection.
+    ``unconnected_share`` is the share of web processes without a connection to the cache.
     """
 
     cache: QueueStation
@@ -238,47 +239,51 @@ class BackingModel:
     unconnected_share: float = 0.0
 
 
-def count_missed_keys(cache: TierHosts, data_set: Data, settings: Settings) -> float:
+def count_missed_keys(cache_hosts: TierHosts, data_set: Data, settings: Settings) -> float:
     """Return the number of a request's keys that are not cached.
 
-    Popularity is proportional to rank ** −skew. The most popular fraction f of all keys therefore gets
-    f ** (1 − skew) of the requests.
+    A key's popularity is proportional to rank ** −skew. The most popular fraction f of all keys
+    therefore gets f ** (1 − skew) of the requests.
     """
-    megabytes = cache.read_number(settings, "memcached.memory", 64)
-    cached_share = min(1.0, cache.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
+    megabytes = cache_hosts.read_number(settings, "memcached.memory", 64)
+    cached_share = min(1.0, cache_hosts.count * megabytes * 2**20 / (ITEM_BYTES * data_set.pairs))
     return float(data_set.keys_per_request * (1.0 - cached_share ** (1.0 - data_set.skew)))
 
 
 def build_cache_and_store(
-    topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
+    topology: ChainTopology, settings: Settings, *, process_count: float, missed_keys: float
 ) -> BackingModel:
-    """Return the models of cache and store for ``processes`` web processes, each with a connection to
+    """Return the models of cache and store for ``process_count`` web processes, each with a connection to
     every cache host.
     """
-    cache, store, data_set = topology.cache, topology.store, topology.data
+    cache_hosts, store_hosts, data_set = topology.cache, topology.store, topology.data
     allowed_connections = min(
-        cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0
+        cache_hosts.read_number(settings, "memcached.connections", 1024), cache_hosts.nofile - 100.0
     )
-    cpu_per_request = GET_CPU_SECONDS * (GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache.count)
+    cpu_per_request = GET_CPU_SECONDS * (
+        GET_FIXED_SHARE + (1.0 - GET_FIXED_SHARE) / cache_hosts.count
+    )
     cpu_per_request *= data_set.keys_per_request / 100.0
-    threads = cache.read_number(settings, "memcached.threads", 4)
-    busy_threads = min(threads, cache.cpus) / (
-        1.0 + LOCK_WAIT_COST * max(0.0, threads - cache.cpus)
+    threads = cache_hosts.read_number(settings, "memcached.threads", 4)
+    busy_threads = min(threads, cache_hosts.cpus) / (
+        1.0 + LOCK_WAIT_COST * max(0.0, threads - cache_hosts.cpus)
     )
     cpu_seconds = cpu_per_request * (
-        1.0 + CACHE_CONNECTION_COST * min(processes, allowed_connections) / 1000.0
+        1.0 + CACHE_CONNECTION_COST * min(process_count, allowed_connections) / 1000.0
     )
-    store_speed = min(1.0, store.cpus)
+    store_speed = min(1.0, store_hosts.cpus)
     batch_seconds = (STORE_REQUEST_SECONDS + STORE_KEY_SECONDS * missed_keys) / store_speed
     return BackingModel(
         QueueStation(
-            cache.tier,
+            cache_hosts.tier,
             "memcached",
-            busy_threads * cache.count,
+            busy_threads * cache_hosts.count,
             busy_threads / cpu_seconds,
             cpu_seconds,
         ),
-        QueueStation(store.tier, "redis", 1.0, store.count / batch_seconds, batch_seconds),
+        QueueStation(
+            store_hosts.tier, "redis", 1.0, store_hosts.count / batch_seconds, batch_seconds
+        ),
         missed_keys,
-        max(0.0, 1.0 - allowed_connections / processes) if processes else 0.0,
+        max(0.0, 1.0 - allowed_connections / process_count) if process_count else 0.0,
     )

@@ -51,15 +51,16 @@ class _PlottedQuantity:
 def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
-    The horizontal axis is the first numeric parameter. If only services and host counts vary, this axis
-    is the throughput. Each combination of host counts then gets a diagram, as in the reference figures.
+    The horizontal axis is the first numeric parameter. If only services and host counts vary, the
+    horizontal axis is the throughput. Each combination of host counts then gets its own diagram, as in
+    the reference figures.
     """
-    combinations = sweep.plan.host_combinations
-    is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(combinations) > 1
+    host_combinations = sweep.plan.host_combinations
+    is_split_by_hosts = find_horizontal_parameter(sweep) is None and len(host_combinations) > 1
     diagrams = [
         _build_diagram(sweep, quantity, hosts)
         for quantity in _list_quantities(sweep)
-        for hosts in (combinations if is_split_by_hosts else (None,))
+        for hosts in (host_combinations if is_split_by_hosts else (None,))
     ]
     return tuple(diagram for diagram in diagrams if any(series.points for series in diagram.series))
 
@@ -79,18 +80,20 @@ def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best result of the sweep.
 
     Without fixed rates, the highest capacity is best. With a parameter on the horizontal axis, the
-    lowest mean response time at the highest rate of any point is best. With the throughput on this
-    axis, the highest rate within the SLO is best, and among equal rates the lowest mean response time.
+    lowest mean response time at the highest rate is best. With the throughput on the horizontal axis,
+    the highest rate within the SLO is best, and equal rates are ranked by mean response time.
     """
     if not sweep.plan.rates:
-        peaks = [r for r in sweep.results if r.peak and not r.failure]
-        return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
+        capacity_results = [r for r in sweep.results if r.peak and not r.failure]
+        return max(capacity_results, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
     timed_results = [r for r in sweep.results if r.response and not r.failure]
     if find_horizontal_parameter(sweep) is None:
         timed_results = [r for r in timed_results if r.met]
     top_rate = max((r.rate for r in timed_results if r.rate is not None), default=None)
-    highest_results = [r for r in timed_results if r.rate == top_rate]
-    return min(highest_results, key=lambda r: r.response.value if r.response else 0.0, default=None)
+    results_at_top_rate = [r for r in timed_results if r.rate == top_rate]
+    return min(
+        results_at_top_rate, key=lambda r: r.response.value if r.response else 0.0, default=None
+    )
 
 
 def _list_quantities(sweep: SweepResults) -> Iterator[_PlottedQuantity]:
@@ -118,13 +121,16 @@ def _build_diagram(
     for result in sweep.results:
         if host_counts is not None and result.point.hosts != host_counts:
             continue
-        series = points_by_series.setdefault(
-            format_series_name(sweep, result, horizontal_name, is_only_series=bool(host_counts)), []
+        series_points = points_by_series.setdefault(
+            format_series_name(sweep, result, horizontal_name, title_shows_hosts=bool(host_counts)),
+            [],
         )
         if (
-            point := _build_series_point(sweep, result, horizontal_name, quantity.read_mean(result))
+            series_point := _build_series_point(
+                sweep, result, horizontal_name, quantity.read_mean(result)
+            )
         ) is not None:
-            series.append(point)
+            series_points.append(series_point)
     x_label = horizontal_name or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
     title = (
         f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}"
@@ -141,8 +147,8 @@ def _build_series_point(
     if mean is None or result.failure:
         return None
     if horizontal_name is not None:
-        label = result.point.labels.get(horizontal_name, _format_host_counts(result.point.hosts))
-        return SeriesPoint(label, mean.value, mean.low, mean.high)
+        x_value = result.point.labels.get(horizontal_name, _format_host_counts(result.point.hosts))
+        return SeriesPoint(x_value, mean.value, mean.low, mean.high)
     # A curve plotted against throughput ends where the stack no longer serves the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
@@ -154,24 +160,24 @@ def format_series_name(
     result: Result,
     horizontal_name: str | None,
     *,
-    is_only_series: bool = False,
+    title_shows_hosts: bool = False,
 ) -> str:
-    """Return the short names and values of all varied settings, except the setting on the horizontal
-    axis.
+    """Return the name of a series: the short names and values of all varied settings, except the
+    setting on the horizontal axis.
 
-    With ``is_only_series``, the diagram's title already shows the host counts.
+    With ``title_shows_hosts``, the diagram's title already shows the host counts.
     """
-    labels = [
+    name_parts = [
         str(label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {label}"
         for name, label in result.point.labels.items()
         if name != horizontal_name
     ]
     varied_tiers = _select_varied_tiers(sweep, result.point.hosts)
-    if varied_tiers and horizontal_name != "hosts" and not is_only_series:
-        labels.append(_format_host_counts(varied_tiers))
+    if varied_tiers and horizontal_name != "hosts" and not title_shows_hosts:
+        name_parts.append(_format_host_counts(varied_tiers))
     if horizontal_name is not None and len(sweep.plan.rates) > 1:
-        labels.append(f"{result.rate:g}/s")
-    return " · ".join(labels) or sweep.plan.title
+        name_parts.append(f"{result.rate:g}/s")
+    return " · ".join(name_parts) or sweep.plan.title
 
 
 def _select_varied_tiers(sweep: SweepResults, host_counts: Mapping[str, int]) -> dict[str, int]:

@@ -19,7 +19,8 @@ SCHEMA_VERSION = 1
 MAX_SERIES_COLUMNS = 12  # maximum number of series per table on a terminal
 # Maximum number of diagrams below one another; more are drawn side by side.
 MAX_STACKED_DIAGRAMS = 6
-LOG_AXIS_RATIO = 15.0  # minimum ratio of the largest to the smallest value of a logarithmic axis
+# An axis is logarithmic if its largest value exceeds its smallest value by more than this factor.
+LOG_AXIS_RATIO = 15.0
 
 
 def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
@@ -42,9 +43,9 @@ def build_sweep_json(sweep: SweepResults) -> dict[str, Any]:
 
 
 def _build_result_json(result: Result) -> dict[str, Any]:
-    fields = asdict(result)
-    point = fields.pop("point")
-    return {"at": point["labels"], "hosts": point["hosts"], **fields}
+    result_fields = asdict(result)
+    grid_point = result_fields.pop("point")
+    return {"at": grid_point["labels"], "hosts": grid_point["hosts"], **result_fields}
 
 
 def format_sweep(sweep: SweepResults) -> str:
@@ -53,27 +54,26 @@ def format_sweep(sweep: SweepResults) -> str:
 
 
 def format_headline(sweep: SweepResults) -> str:
-    """Return the best point in one line."""
+    """Return one line with the best point, or with the number of measurements that remain."""
     if sweep.remaining_measurements:
         count_text = format_count(sweep.remaining_measurements, "measurement")
         verb = "remains" if sweep.remaining_measurements == 1 else "remain"
         return f"unfinished: {count_text} {verb}"
-    best = figures.find_best_result(sweep)
-    if best is None:
+    best_result = figures.find_best_result(sweep)
+    if best_result is None:
         return "no measurement succeeded"
-    labels = [f"{name} {label}" for name, label in best.point.labels.items()]
-    labels += [f"{count} {tier}" for tier, count in best.point.hosts.items()]
-    settings_text = f"with {', '.join(labels)}"
-    if best.peak:
-        bound_text = "at least " if best.limit else ""
-        limit_text = f" (limited by {best.limit})" if best.limit else ""
-        interval = _format_interval(best.peak, fmt.format_rate)
-        capacity_text = (
-            f"{bound_text}{fmt.format_rate(best.peak.value)} requests/s{interval}{limit_text}"
-        )
+    point_labels = [f"{name} {label}" for name, label in best_result.point.labels.items()]
+    point_labels += [f"{count} {tier}" for tier, count in best_result.point.hosts.items()]
+    settings_text = f"with {', '.join(point_labels)}"
+    if best_result.peak:
+        bound_text = "at least " if best_result.limit else ""
+        limit_text = f" (limited by {best_result.limit})" if best_result.limit else ""
+        interval = _format_interval(best_result.peak, fmt.format_rate)
+        rate_text = f"{fmt.format_rate(best_result.peak.value)} requests/s"
+        capacity_text = f"{bound_text}{rate_text}{interval}{limit_text}"
         return f"highest capacity: {capacity_text}, {settings_text}"
-    assert best.response is not None
-    response, rate = best.response.scale_by(1000.0), fmt.format_rate(best.rate)
+    assert best_result.response is not None
+    response, rate = best_result.response.scale_by(1000.0), fmt.format_rate(best_result.rate)
     interval = _format_interval(response, lambda milliseconds: f"{milliseconds:.2f}")
     time_text = f"{response.value:.2f} ms{interval}"
     if figures.find_horizontal_parameter(sweep) is None:
@@ -81,11 +81,11 @@ def format_headline(sweep: SweepResults) -> str:
     return f"lowest response time at {rate} requests/s: {time_text}, {settings_text}"
 
 
-def _format_interval(mean: Mean, format_end: Callable[[float], str]) -> str:
+def _format_interval(mean: Mean, format_bound: Callable[[float], str]) -> str:
     """Return the 90 % interval of a mean as text, `` [990, 1,010]``; empty for a single repeat."""
     if mean.low is None or mean.high is None:
         return ""
-    return f" [{format_end(mean.low)}, {format_end(mean.high)}]"
+    return f" [{format_bound(mean.low)}, {format_bound(mean.high)}]"
 
 
 def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
@@ -95,51 +95,57 @@ def _format_sweep_lines(sweep: SweepResults) -> Iterator[str]:
         yield "The stack is simulated; no host was touched."
     # Load averages are shown only on the page and in the JSON.
     count_text = format_count(sweep.plan.repeat, "reading" if sweep.plan.rates else "measurement")
-    for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
+    for diagram in (diagram for diagram in figures.build_diagrams(sweep) if diagram.is_main):
         yield ""
-        yield f"{panel.title} ({panel.y_label}), mean of {count_text}"
+        yield f"{diagram.title} ({diagram.y_label}), mean of {count_text}"
         yield from (
-            _format_curves(panel)
+            _format_curves(diagram)
             if figures.find_horizontal_parameter(sweep) is None
-            else _format_grid(panel)
+            else _format_grid(diagram)
         )
-    failures = [result.failure for result in sweep.results if result.failure]
-    if failures:
+    failure_texts = [result.failure for result in sweep.results if result.failure]
+    if failure_texts:
         yield ""
         yield "Points without values:"
-        for failure in sorted(set(failures)):
-            yield f"  {failures.count(failure)} × {failure}"
+        for failure in sorted(set(failure_texts)):
+            yield f"  {failure_texts.count(failure)} × {failure}"
 
 
 def _format_grid(diagram: Diagram) -> Iterator[str]:
     """Yield a row for each value on the horizontal axis, with one column per series."""
-    rows: list[Value] = list(dict.fromkeys(point.x for s in diagram.series for point in s.points))
-    rows.sort(key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0))
-    for start in range(0, len(diagram.series), MAX_SERIES_COLUMNS):
-        series = diagram.series[start : start + MAX_SERIES_COLUMNS]
-        cells = [
+    x_values: list[Value] = list(
+        dict.fromkeys(point.x for s in diagram.series for point in s.points)
+    )
+    x_values.sort(key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0))
+    for series_start in range(0, len(diagram.series), MAX_SERIES_COLUMNS):
+        series = diagram.series[series_start : series_start + MAX_SERIES_COLUMNS]
+        cells_by_series = [
             {point.x: _format_cell(point) for point in one_series.points} for one_series in series
         ]
-        table = [[diagram.x_label, *(one_series.name for one_series in series)]]
-        table += [[str(row), *(cell.get(row, "–") for cell in cells)] for row in rows]
-        yield from _align_columns(table)
+        table_rows = [[diagram.x_label, *(one_series.name for one_series in series)]]
+        table_rows += [
+            [str(row), *(cell.get(row, "–") for cell in cells_by_series)] for row in x_values
+        ]
+        yield from _align_columns(table_rows)
 
 
 def _format_curves(diagram: Diagram) -> Iterator[str]:
     """Yield a row for each point, because the series do not share their horizontal values."""
-    table = [["", diagram.x_label, diagram.y_label]]
+    table_rows = [["", diagram.x_label, diagram.y_label]]
     for series in diagram.series:
-        for number, point in enumerate(series.points):
+        for point_number, point in enumerate(series.points):
             assert not isinstance(point.x, str)
-            table.append(["" if number else series.name, f"{point.x:,.0f}", _format_cell(point)])
-    yield from _align_columns(table)
+            table_rows.append(
+                ["" if point_number else series.name, f"{point.x:,.0f}", _format_cell(point)]
+            )
+    yield from _align_columns(table_rows)
 
 
 def _align_columns(rows: list[list[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        yield "  " + "  ".join(cells)
+        padded_cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        yield "  " + "  ".join(padded_cells)
 
 
 def _format_cell(point: SeriesPoint) -> str:
@@ -152,16 +158,16 @@ def _format_cell(point: SeriesPoint) -> str:
 
 def render_page(sweep: SweepResults) -> str:
     """Return one self-contained HTML document, drawn with Plotly like a study's report."""
-    panels = figures.build_diagrams(sweep)
+    diagrams = figures.build_diagrams(sweep)
     template = load_templates().get_template("sweep.html.j2")
     return template.render(
         sweep=sweep,
         plan=sweep.plan,
         headline=format_headline(sweep),
-        panels=panels,
-        data=encode_json({"panels": [build_diagram_data(panel) for panel in panels]}),
+        panels=diagrams,
+        data=encode_json({"panels": [build_diagram_data(panel) for panel in diagrams]}),
         plotly=encode_plotly(),
-        many=len(panels) > MAX_STACKED_DIAGRAMS,
+        many=len(diagrams) > MAX_STACKED_DIAGRAMS,
         table=format_sweep(sweep),
         simulated=sweep.target.simulated is not None,
     )
@@ -171,23 +177,23 @@ def build_diagram_data(diagram: Diagram) -> dict[str, Any]:
     """Return the data for the page's script: axes, and series with their intervals."""
     points = [point for series in diagram.series for point in series.points]
     has_text_axis = any(isinstance(point.x, str | bool) for point in points)
-    values = [value for point in points for value in (point.y, point.high) if value is not None]
+    y_values = [value for point in points for value in (point.y, point.high) if value is not None]
     return {
         "x": diagram.x_label,
         "y": diagram.y_label,
         "words": has_text_axis,
-        "log": min(values) > 0 and max(values) / min(values) > LOG_AXIS_RATIO,
+        "log": min(y_values) > 0 and max(y_values) / min(y_values) > LOG_AXIS_RATIO,
         "series": [
-            _build_series_data(series, has_word_axis=has_text_axis) for series in diagram.series
+            _build_series_data(series, has_text_axis=has_text_axis) for series in diagram.series
         ],
     }
 
 
-def _build_series_data(series: Series, *, has_word_axis: bool) -> dict[str, Any]:
+def _build_series_data(series: Series, *, has_text_axis: bool) -> dict[str, Any]:
     points = series.points
     return {
         "name": series.name,
-        "x": [str(point.x) if has_word_axis else point.x for point in points],
+        "x": [str(point.x) if has_text_axis else point.x for point in points],
         "y": [point.y for point in points],
         "above": [None if point.high is None else point.high - point.y for point in points],
         "below": [None if point.low is None else point.y - point.low for point in points],
@@ -195,5 +201,5 @@ def _build_series_data(series: Series, *, has_word_axis: bool) -> dict[str, Any]
 
 
 def write_page(sweep: SweepResults, path: Path) -> Path:
-    """Write the page atomically."""
+    """Write the sweep's HTML page to ``path`` atomically."""
     return write_atomically(path, render_page(sweep))

@@ -15,7 +15,7 @@ from autotune.study import journal
 
 HostCounts = Mapping[str, int]
 SERVICE_AXIS = "service"  # name of the axis whose values are deployments of all tiers
-SWEEP_PURPOSE = "sweep"  # purpose of the readings that enter the results
+SWEEP_PURPOSE = "sweep"  # purpose of the readings that count in the results
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class SweepPlan:
     """The grid of a sweep. ``settings`` apply to every point.
 
     Every point gets load at each of ``rates`` (in requests/s). Without rates, autotune measures the
-    point's capacity. ``hosts`` lists the numbers of hosts to use, by tier. Every point is measured
-    ``repeat`` times; a reading lasts ``seconds``. Each request looks up ``keys`` keys.
+    capacity of every point. ``hosts`` lists the numbers of hosts to use, by tier. Every point is
+    measured ``repeat`` times; a reading lasts ``seconds`` seconds. Each request looks up ``keys`` keys.
     """
 
     title: str
@@ -63,7 +63,7 @@ class SweepPlan:
 
     @property
     def points(self) -> tuple[GridPoint, ...]:
-        """Return every combination; the last axis varies fastest, host counts slowest."""
+        """Return every point of the grid; the last axis varies fastest, host counts slowest."""
         value_combinations = itertools.product(*(axis.choices for axis in self.axes))
         grid = itertools.product(self.host_combinations, value_combinations)
         return tuple(
@@ -105,7 +105,7 @@ class PointMeasurement:
     repeat: int
 
 
-def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
+def parse_plan_record(record: Mapping[str, Any]) -> SweepPlan:
     """Return the plan from its JSON record."""
     axes = tuple(
         SweepAxis(
@@ -113,11 +113,11 @@ def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
         )
         for axis in record["axes"]
     )
-    fields = {
+    plain_fields = {
         key: record[key] for key in ("title", "settings", "repeat", "seconds", "seed", "keys")
     }
-    hosts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
-    return SweepPlan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
+    host_counts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
+    return SweepPlan(axes=axes, hosts=host_counts, rates=tuple(record["rates"]), **plain_fields)
 
 
 def order_measurements(
@@ -132,17 +132,19 @@ def order_measurements(
     rng = random.Random(plan.seed)  # noqa: S311 # a random order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
-        for hosts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
-            numbers = [point.number for point in points if point.hosts == hosts]
-            point_order = rng.sample(numbers, len(numbers))
-            yield hosts, tuple(PointMeasurement(number, repeat) for number in point_order)
+        for host_counts in rng.sample(plan.host_combinations, len(plan.host_combinations)):
+            point_numbers = [point.number for point in points if point.hosts == host_counts]
+            point_order = rng.sample(point_numbers, len(point_numbers))
+            yield host_counts, tuple(PointMeasurement(number, repeat) for number in point_order)
 
 
 def read_plan(directory: Path) -> SweepPlan:
-    """Return the plan of the sweep in ``directory``. Raises AutotuneError for a study."""
+    """Return the plan of the sweep in ``directory``. Raises AutotuneError if the directory contains a
+    study.
+    """
     for record in journal.read_records(directory / "events.jsonl"):
         if record["event"] == "sweep":
-            return plan_from_record(record["plan"])
+            return parse_plan_record(record["plan"])
     raise AutotuneError(f"{directory.name} is a study, not a sweep")
 
 
@@ -152,7 +154,7 @@ def is_sweep(directory: Path) -> bool:
 
 
 def read_finished_measurements(directory: Path) -> frozenset[PointMeasurement]:
-    """Return every finished measurement."""
+    """Return the finished measurements of the sweep in ``directory``."""
     return frozenset(
         PointMeasurement(record["point"], record["turn"])
         for record in journal.read_records(directory / "events.jsonl")

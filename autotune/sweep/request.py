@@ -109,29 +109,31 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     )
 
 
-def _wrap_in_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+def _wrap_in_list(scalar_or_list: Any) -> list[Any]:
+    return scalar_or_list if isinstance(scalar_or_list, list) else [scalar_or_list]
 
 
-def _parse_values(document: YamlDocument, name: str, values: object) -> tuple[object, ...]:
-    items = values if isinstance(values, list) else [values]
-    if invalid := [item for item in items if item is None or isinstance(item, list | dict)]:
-        message = f"{name}: {format_value(invalid[0])} is not a value"
+def _parse_values(document: YamlDocument, axis_name: str, values: object) -> tuple[object, ...]:
+    value_items = values if isinstance(values, list) else [values]
+    if invalid_items := [
+        item for item in value_items if item is None or isinstance(item, list | dict)
+    ]:
+        message = f"{axis_name}: {format_value(invalid_items[0])} is not a value"
         hint = f"such as `{ENTRY_EXAMPLES['over']}`"
-        raise document.build_error(["over", name], message, hint=hint)
+        raise document.build_error(["over", axis_name], message, hint=hint)
     try:
         return tuple(values) if isinstance(values, list) else tuple(expand_values(str(values)))
     except AutotuneError as error:
-        raise document.build_error(["over", name], error.message, hint=error.hint) from None
+        raise document.build_error(["over", axis_name], error.message, hint=error.hint) from None
 
 
 def _parse_counts(document: YamlDocument, tier: str, values: object) -> tuple[int, ...]:
-    counts = _wrap_in_list(values)
-    if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
+    host_counts = _wrap_in_list(values)
+    if any(isinstance(count, bool) or not isinstance(count, int) for count in host_counts):
         raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
         )
-    return tuple(counts)
+    return tuple(host_counts)
 
 
 def _parse_reading_seconds(text: object) -> float:
@@ -141,10 +143,10 @@ def _parse_reading_seconds(text: object) -> float:
     return seconds
 
 
-def _parse_repeat(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
+def _parse_repeat(repeat: object) -> int:
+    if isinstance(repeat, bool) or not isinstance(repeat, int) or not 1 <= repeat <= 100:
         raise ValueError("expected a whole number from 1 to 100")
-    return value
+    return repeat
 
 
 def build_request(
@@ -159,19 +161,19 @@ def build_request(
 ) -> tuple[TargetFile, SweepRequest]:
     """Return the target and the request; options override entries of the same name in the file.
 
-    Raises TargetError for the file and UsageError for invalid options.
+    Raises TargetError for an invalid file and UsageError for invalid options.
     """
     target_file, file_request = read_sweep_file(path)
     base_request = file_request or SweepRequest()
     range_form = "NAME=LOW:HIGH:STEP or NAME=A,B,C"
-    ranges = _split_assignments("--over", over, "missing values", range_form)
-    values_by_name = {name: tuple(expand_values(values)) for name, values in ranges}
-    assignments = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
+    range_assignments = _split_assignments("--over", over, "missing values", range_form)
+    values_by_name = {name: tuple(expand_values(values)) for name, values in range_assignments}
+    setting_assignments = _split_assignments("--set", fixed_settings, "missing value", "NAME=VALUE")
     request = replace(
         base_request,
         over={**base_request.over, **values_by_name},
         hosts={**base_request.hosts, **dict(map(_parse_host_counts, hosts or ()))},
-        settings={**base_request.settings, **dict(assignments)},
+        settings={**base_request.settings, **dict(setting_assignments)},
         rates=tuple(rates) if rates else base_request.rates,
         repeat=repeat or base_request.repeat,
     )
@@ -186,35 +188,39 @@ def build_request(
         )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise UsageError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
-    if reason := explain_excess_rate(request.rates, target_file):
+    if excess_reason := explain_excess_rate(request.rates, target_file):
         if rates:
-            raise UsageError(f"--rate: {reason}", hint=MAX_RATE_HINT)
-        raise load_yaml(path).build_error(["rates"], f"rates: {reason}", hint=MAX_RATE_HINT)
+            raise UsageError(f"--rate: {excess_reason}", hint=MAX_RATE_HINT)
+        raise load_yaml(path).build_error(["rates"], f"rates: {excess_reason}", hint=MAX_RATE_HINT)
     return target_file, request if request.title else replace(request, title=_build_title(request))
 
 
 def explain_excess_rate(rates: Iterable[float], target_file: TargetFile) -> str | None:
-    """Return an explanation if the highest of these rates exceeds the target's limit; else ``None``."""
+    """Return an explanation if the highest of ``rates`` exceeds the target's limit; else ``None``."""
     return find_excess_rate(max(rates, default=0.0), target_file.target.load.max_rate)
 
 
 def _split_assignments(
-    option: str, texts: Iterable[str] | None, missing_text: str, expected_form: str
+    option: str, assignment_texts: Iterable[str] | None, missing_text: str, expected_form: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each ``NAME=VALUE``. Raises UsageError for a missing value."""
-    for text in texts or ():
-        name, _, value = text.partition("=")
-        if not value:
-            raise UsageError(f"{option} {text}: {missing_text}", hint=f"write {expected_form}")
-        yield name, value
+    for assignment_text in assignment_texts or ():
+        setting_name, _, value_text = assignment_text.partition("=")
+        if not value_text:
+            raise UsageError(
+                f"{option} {assignment_text}: {missing_text}", hint=f"write {expected_form}"
+            )
+        yield setting_name, value_text
 
 
-def _parse_host_counts(text: str) -> tuple[str, tuple[int, ...]]:
-    tier, _, numbers = text.partition("=")
+def _parse_host_counts(assignment_text: str) -> tuple[str, tuple[int, ...]]:
+    tier, _, count_texts = assignment_text.partition("=")
     try:
-        return tier, tuple(parse_uint(number.strip()) for number in numbers.split(","))
+        return tier, tuple(parse_uint(number.strip()) for number in count_texts.split(","))
     except ValueError:
-        raise UsageError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
+        raise UsageError(
+            f"--hosts {assignment_text}: expected numbers", hint="write TIER=1,2,3"
+        ) from None
 
 
 def _build_title(request: SweepRequest) -> str:
@@ -222,27 +228,31 @@ def _build_title(request: SweepRequest) -> str:
     return f"{'Response time' if request.rates else 'Capacity'} over {' and '.join(varied_names)}"
 
 
-def expand_values(text: str) -> list[str]:
-    """Return the values of ``low:high:step`` or of a comma-separated list."""
-    low, *further_parts = text.split(":")
+def expand_values(values_text: str) -> list[str]:
+    """Return the values in a range ``low:high:step`` or in a comma-separated list. Raises
+    UsageError.
+    """
+    low_text, *further_parts = values_text.split(":")
     if not further_parts:
-        values = [value_text.strip() for value_text in text.split(",") if value_text.strip()]
-        if not values:
-            raise UsageError(f"{text!r} contains no value", hint="write the values as A,B,C")
-        return values
+        listed_values = [
+            value_text.strip() for value_text in values_text.split(",") if value_text.strip()
+        ]
+        if not listed_values:
+            raise UsageError(f"{values_text!r} contains no value", hint="write the values as A,B,C")
+        return listed_values
     try:
         start, (end, step) = (
-            parse_decimal(low.strip()),
+            parse_decimal(low_text.strip()),
             (parse_decimal(word.strip()) for word in further_parts),
         )
     except ValueError:
-        raise UsageError(f"{text!r} is not a range", hint=RANGE_HINT) from None
+        raise UsageError(f"{values_text!r} is not a range", hint=RANGE_HINT) from None
     if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
         raise UsageError(
-            f"range {text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
+            f"range {values_text} must contain 1 to {MAX_AXIS_VALUES} values", hint=RANGE_HINT
         )
-    count = int((end - start) / step + 1e-9) + 1
-    return [f"{start + index * step:.12g}" for index in range(count)]
+    value_count = int((end - start) / step + 1e-9) + 1
+    return [f"{start + index * step:.12g}" for index in range(value_count)]
 
 
 def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
@@ -282,25 +292,25 @@ def build_plan(target_file: TargetFile, request: SweepRequest, space: SearchSpac
 
 def _build_axes(
     request: SweepRequest,
-    key: str,
+    file_key: str,
     values_by_name: Mapping[str, Sequence[object]],
     space: SearchSpace,
 ) -> Iterator[SweepAxis]:
-    for name, values in values_by_name.items():
-        with request.locate_errors(key, name):
-            yield build_axis(name, values, space)
+    for axis_name, axis_values in values_by_name.items():
+        with request.locate_errors(file_key, axis_name):
+            yield build_axis(axis_name, axis_values, space)
 
 
-def _check_host_counts(file: TargetFile, tier: str, counts: Sequence[int]) -> None:
-    """Raise UsageError for an unknown tier, and for counts that its hosts do not allow."""
-    tiers = file.target.tiers
+def _check_host_counts(target_file: TargetFile, tier: str, counts: Sequence[int]) -> None:
+    """Raise UsageError for an unknown tier, and for counts that the tier's hosts do not allow."""
+    tiers = target_file.target.tiers
     if tier not in tiers:
         raise UsageError(f"unknown tier {tier!r}", hint=suggest_name(tier, tiers))
-    maximum = len(tiers[tier].hosts)
-    if not counts or min(counts) < 1 or max(counts) > maximum:
+    host_count = len(tiers[tier].hosts)
+    if not counts or min(counts) < 1 or max(counts) > host_count:
         raise UsageError(
-            f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
-            f"{format_count(maximum, 'host')})"
+            f"tier {tier}: expected numbers from 1 to {host_count} (the tier lists "
+            f"{format_count(host_count, 'host')})"
         )
 
 
@@ -312,65 +322,79 @@ def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
         if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
     conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
-    settings = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
+    required_settings = ", ".join(
+        f"{name}={'|'.join(map(str, values))}" for name, values in conditions
+    )
     raise UsageError(
-        f"{axis.name} has no effect under these settings", hint=f"add --set {settings}"
+        f"{axis.name} has no effect under these settings", hint=f"add --set {required_settings}"
     )
 
 
-def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
-    """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
+def build_axis(axis_name: str, axis_values: Sequence[object], space: SearchSpace) -> SweepAxis:
+    """Return the axis of the parameter ``axis_name``; on the axis ``service``, the value ``all``
+    selects all deployments.
 
     Raises UsageError for a name that is not in the target, and for invalid values.
     """
-    if name == SERVICE_AXIS:
-        return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
-    dimensions = {dimension.name: dimension for dimension in space.dimensions}
-    if name not in dimensions:
+    if axis_name == SERVICE_AXIS:
+        return SweepAxis(SERVICE_AXIS, _select_deployments(axis_values, space))
+    dimensions_by_name = {dimension.name: dimension for dimension in space.dimensions}
+    if axis_name not in dimensions_by_name:
         raise UsageError(
-            f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions)
+            f"the target has no parameter {axis_name!r}",
+            hint=suggest_name(axis_name, dimensions_by_name),
         )
-    typed_values = [parse_value(dimensions[name], value) for value in values]
-    return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed_values))
+    typed_values = [parse_value(dimensions_by_name[axis_name], value) for value in axis_values]
+    return SweepAxis(
+        axis_name, tuple(AxisValue(value, {axis_name: value}) for value in typed_values)
+    )
 
 
-def parse_value(dimension: Dimension, text: object) -> Value:
-    """Return ``text`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
+def parse_value(dimension: Dimension, written_value: object) -> Value:
+    """Return ``written_value`` (text or a YAML scalar) as a parameter's value. Raises UsageError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
             is_switch_word = (
-                isinstance(choice, bool) and SWITCH_WORDS.get(str(text).lower()) is choice
+                isinstance(choice, bool) and SWITCH_WORDS.get(str(written_value).lower()) is choice
             )
-            if is_switch_word or str(choice) == str(text):
+            if is_switch_word or str(choice) == str(written_value):
                 return choice
         allowed_text = f"expected one of: {', '.join(map(str, choices))}"
-        raise UsageError(f"{dimension.name} cannot be {text}", hint=allowed_text)
+        raise UsageError(f"{dimension.name} cannot be {written_value}", hint=allowed_text)
     try:
-        number = parse_decimal(str(convert_to_unit(text, dimension.parameter.unit)).strip())
+        number = parse_decimal(
+            str(convert_to_unit(written_value, dimension.parameter.unit)).strip()
+        )
     except ValueError:
-        raise UsageError(f"{dimension.name}: {text!r} is not a number") from None
+        raise UsageError(f"{dimension.name}: {written_value!r} is not a number") from None
     try:
         return dimension.convert_value(number)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[AxisValue, ...]:
-    by_label = {", ".join(map(str, services.values())): services for services in space.deployments}
-    if len(by_label) < 2:
+def _select_deployments(
+    requested_labels: Sequence[object], space: SearchSpace
+) -> tuple[AxisValue, ...]:
+    services_by_label = {
+        ", ".join(map(str, services.values())): services for services in space.deployments
+    }
+    if len(services_by_label) < 2:
         raise UsageError(
             "the target offers no choice of services",
             hint="list several services in the target: `service: [nginx, apache]`",
         )
-    is_all = list(values) == ["all"]
-    labels = list(by_label) if is_all else [str(v).replace("/", ", ") for v in values]
-    if unknown_labels := [label for label in labels if label not in by_label]:
-        choices = ", ".join(label.replace(", ", "/") for label in by_label)
+    is_all = list(requested_labels) == ["all"]
+    labels = (
+        list(services_by_label) if is_all else [str(v).replace("/", ", ") for v in requested_labels]
+    )
+    if unknown_labels := [label for label in labels if label not in services_by_label]:
+        choices = ", ".join(label.replace(", ", "/") for label in services_by_label)
         raise UsageError(
             f"unknown deployment {unknown_labels[0]!r}", hint=f"expected one of: {choices}"
         )
-    return tuple(AxisValue(label, by_label[label]) for label in labels)
+    return tuple(AxisValue(label, services_by_label[label]) for label in labels)
 
 
 def choose_directory_name(path: Path, target_file: TargetFile) -> str:
@@ -387,9 +411,9 @@ def format_sweep_size(plan: SweepPlan) -> str:
     readings_text = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     load_text = readings_text if plan.rates else "a capacity search"
     measurement_count = len(plan.points) * plan.repeat
-    seconds = measurement_count * len(plan.rates) * plan.seconds
+    load_seconds = measurement_count * len(plan.rates) * plan.seconds
     points_text = format_count(len(plan.points), "point")
-    duration_text = f", {fmt.format_duration(seconds)} under load" if seconds else ""
+    duration_text = f", {fmt.format_duration(load_seconds)} under load" if load_seconds else ""
     repeats_text = format_count(plan.repeat, "time")
     measurements_text = f"each measured {repeats_text}: {measurement_count} × {load_text}"
     return f"{points_text}, {measurements_text}{duration_text}."

@@ -48,12 +48,12 @@ class Result:
 
     - ``response``: mean time of correct responses in seconds. ``throughput``: correct responses per
       second.
-    - ``p50``, ``p99``: percentiles in seconds, over all repeats together.
+    - ``p50``, ``p99``: percentiles of the response time in seconds, over all repeats together.
     - ``violations``: share of the requests that were late or failed. ``met``: true if the requests met
       the SLO.
-    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of these hosts.
-    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
-      reading is cut short before its queues reach their full length.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of the CPUs of each tier's hosts.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. A reading
+      under overload ends before the queues reach their full length.
     - ``limit``: the reason why the load stayed below the capacity; ``peak`` is then a lower bound.
     """
 
@@ -92,21 +92,29 @@ def load_results(directory: Path) -> SweepResults:
     for record in records:
         if record["event"] == "swept":
             trials_by_point[record["point"]].append(record["trial"])
-    failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
+    failures_by_trial = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
-        readings: dict[int, list[RecordedReading]] = defaultdict(list)
+        readings_by_trial: dict[int, list[RecordedReading]] = defaultdict(list)
         for reading in load_readings(directory):
             if reading.purpose == SWEEP_PURPOSE:
-                readings[reading.trial].append(reading)
+                readings_by_trial[reading.trial].append(reading)
         results = [
-            _summarize_rate(point, rate, trials_by_point[point.number], readings, failures, target)
+            _summarize_rate(
+                point,
+                rate,
+                trials_by_point[point.number],
+                readings_by_trial,
+                failures_by_trial,
+                target,
+            )
             for point in plan.points
             for rate in plan.rates
         ]
     else:
-        peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
+        peak_records = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [
-            _summarize_capacity(p, trials_by_point[p.number], peaks, failures) for p in plan.points
+            _summarize_capacity(p, trials_by_point[p.number], peak_records, failures_by_trial)
+            for p in plan.points
         ]
     remaining_count = len(plan.points) * plan.repeat - sum(map(len, trials_by_point.values()))
     return SweepResults(directory.name, plan, target, tuple(results), remaining_count)
@@ -118,37 +126,38 @@ def compute_mean_with_interval(values: Sequence[float]) -> Mean | None:
         return Mean(values[0]) if values else None
     mean, count = fmean(values), len(values)
     half_width = (
-        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
+        float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(repeat_values) / sqrt(count)
     )
-    return Mean(mean, mean - half_width, mean + half_width, count)
+    return Mean(mean_value, mean_value - half_width, mean_value + half_width, count)
 
 
 def _summarize_rate(
     point: GridPoint,
     rate: float,
-    trials: Sequence[int],
-    readings: Mapping[int, Sequence[RecordedReading]],
-    failures: Mapping[int, str],
+    trial_numbers: Sequence[int],
+    readings_by_trial: Mapping[int, Sequence[RecordedReading]],
+    failures_by_trial: Mapping[int, str],
     target: Target,
 ) -> Result:
-    samples = [r for trial in trials for r in readings.get(trial, ()) if r.rate == rate]
-    # A reading whose load could not be generated is not evidence about the servers.
-    records_at_rate = [record for record in samples if record.reading.is_valid]
-    unmeasured_trials = [t for t in trials if not any(record.trial == t for record in samples)]
-    failure = _describe_failed_repeats(
-        [failures[trial] for trial in unmeasured_trials if trial in failures], len(trials)
-    )
-    if not records_at_rate:
-        reasons = (record.limited or record.disturbed for record in samples)
-        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
-    responses = [
-        mean for record in records_at_rate if (mean := compute_mean_seconds(record)) is not None
+    readings_at_rate = [
+        r for trial in trial_numbers for r in readings_by_trial.get(trial, ()) if r.rate == rate
     ]
-    if failure is None and not responses:
+    # A reading whose load could not be generated is not evidence about the servers.
+    valid_readings = [record for record in readings_at_rate if record.reading.is_valid]
+    unmeasured_trials = [n for n in trial_numbers if all(r.trial != n for r in readings_at_rate)]
+    failure = _describe_failed_repeats(
+        [failures_by_trial[trial] for trial in unmeasured_trials if trial in failures_by_trial],
+        len(trial_numbers),
+    )
+    if not valid_readings:
+        reasons = (record.limited or record.disturbed for record in readings_at_rate)
+        return Result(point, rate, failure=failure or next(filter(None, reasons), None))
+    response_times = [mean for r in valid_readings if (mean := compute_mean_seconds(r)) is not None]
+    if failure is None and not response_times:
         failure = "no request got a correct response"
-    elif failure is None and any(record.truncated for record in records_at_rate):
+    elif failure is None and any(record.truncated for record in valid_readings):
         failure = "overloaded: readings were cut short"
-    pooled_reading = Reading.pool([record.reading for record in records_at_rate])
+    pooled_reading = Reading.pool([record.reading for record in valid_readings])
     return Result(
         point,
         rate,
@@ -160,24 +169,28 @@ def _summarize_rate(
         p99=pooled_reading.percentile(0.99),
         violations=pooled_reading.violation_fraction,
         met=target.slo.objective.is_met(pooled_reading),
-        load=_average_by_tier(records_at_rate, target, "load"),
-        cpu=_average_by_tier(records_at_rate, target, "cpu"),
+        load=_average_by_tier(valid_readings, target, "load"),
+        cpu=_average_by_tier(valid_readings, target, "cpu"),
         failure=failure,
     )
 
 
 def _summarize_capacity(
     point: GridPoint,
-    trials: Sequence[int],
-    peaks: Mapping[int, Record],
-    failures: Mapping[int, str],
+    trial_numbers: Sequence[int],
+    peak_records: Mapping[int, Record],
+    failures_by_trial: Mapping[int, str],
 ) -> Result:
-    """Return a point's capacity; ``peaks`` contains the records of measurements, by trial."""
-    records = [peaks[trial] for trial in trials if trial in peaks]
-    measured_peaks = [record["peak"] for record in records if record["peak"]]
-    limit = next((record["limit"] for record in records if record.get("limit")), None)
-    reasons = [failures[trial] for trial in trials if trial in failures]
-    reasons += [_describe_missing_peak(record) for record in records if not record["peak"]]
+    """Return a point's capacity; ``peak_records`` contains the records of measurements, by trial."""
+    point_records = [peak_records[trial] for trial in trial_numbers if trial in peak_records]
+    measured_peaks = [record["peak"] for record in point_records if record["peak"]]
+    load_limit = next((record["limit"] for record in point_records if record.get("limit")), None)
+    failure_reasons = [
+        failures_by_trial[trial] for trial in trial_numbers if trial in failures_by_trial
+    ]
+    failure_reasons += [
+        _describe_missing_peak(record) for record in point_records if not record["peak"]
+    ]
     return Result(
         point,
         None,
@@ -187,22 +200,22 @@ def _summarize_capacity(
     )
 
 
-def _describe_missing_peak(record: Record) -> str:
-    limit = record.get("limit")
-    return f"limited by {limit}" if limit else "the SLO is not met at any rate"
+def _describe_missing_peak(peak_record: Record) -> str:
+    load_limit = peak_record.get("limit")
+    return f"limited by {load_limit}" if load_limit else "the SLO is not met at any rate"
 
 
-def _describe_failed_repeats(reasons: Sequence[str], repeats: int) -> str | None:
+def _describe_failed_repeats(reasons: Sequence[str], repeat_count: int) -> str | None:
     """Return the first reason why repeats of a point failed, or ``None`` if no repeat failed.
 
-    The mean of the other repeats does not represent such a point.
+    If some repeats failed, the mean of the others does not represent the point.
     """
     if not reasons:
         return None
     return (
         reasons[0]
-        if len(reasons) == repeats
-        else f"{len(reasons)} of {format_count(repeats, 'repeat')} failed: {reasons[0]}"
+        if len(reasons) == repeat_count
+        else f"{len(reasons)} of {format_count(repeat_count, 'repeat')} failed: {reasons[0]}"
     )
 
 
@@ -216,13 +229,13 @@ def compute_mean_seconds(reading: RecordedReading) -> float | None:
 
 
 def _average_by_tier(
-    readings: Sequence[RecordedReading], target: Target, metric: str
+    readings: Sequence[RecordedReading], target: Target, usage_field: str
 ) -> dict[str, Mean]:
     """Return a figure of host usage per tier: the mean over the tier's hosts, then over the repeats."""
     means_by_tier: dict[str, Mean] = {}
-    for name, tier in target.tiers.items():
+    for tier_name, tier in target.tiers.items():
         values_by_reading = [
-            [float(getattr(r.hosts[host], metric)) for host in tier.hosts if host in r.hosts]
+            [float(getattr(r.hosts[host], usage_field)) for host in tier.hosts if host in r.hosts]
             for r in readings
         ]
         if (
@@ -230,5 +243,5 @@ def _average_by_tier(
                 [fmean(values) for values in values_by_reading if values]
             )
         ) is not None:
-            means_by_tier[name] = tier_mean
+            means_by_tier[tier_name] = tier_mean
     return means_by_tier

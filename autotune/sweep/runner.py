@@ -48,10 +48,10 @@ def run_sweep(
     finished_measurements = read_finished_measurements(directory)
     points = plan.points
     # Successive repeats with the same host counts share one session.
-    for hosts, host_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
+    for hosts, measurement_blocks in groupby(order_measurements(plan), key=lambda block: block[0]):
         remaining_measurements = [
             measurement
-            for _, block in host_blocks
+            for _, block in measurement_blocks
             for measurement in block
             if measurement not in finished_measurements
         ]
@@ -69,22 +69,24 @@ def run_sweep(
 
 
 def limit_hosts(target_file: TargetFile, host_counts: HostCounts) -> TargetFile:
-    """Return the target with its tiers reduced to these host counts."""
-    tiers = {
+    """Return the target with each tier reduced to its number of hosts in ``host_counts``."""
+    reduced_tiers = {
         name: tier.model_copy(
             update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
         )
         for name, tier in target_file.target.tiers.items()
     }
-    return replace(target_file, target=target_file.target.model_copy(update={"tiers": tiers}))
+    return replace(
+        target_file, target=target_file.target.model_copy(update={"tiers": reduced_tiers})
+    )
 
 
 def _measure_point(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> None:
-    outcome = ""
+    outcome_text = ""
     if plan.rates:
-        trial, outcome = _offer_rates(context, plan, point, measurement)
+        trial, outcome_text = _measure_at_rates(context, plan, point, measurement)
     else:
         trial = trials.run_trial(
             MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
@@ -93,18 +95,18 @@ def _measure_point(
             None,
         )
     context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
-    labels = [f"{name} {label}" for name, label in point.labels.items()]
-    labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
+    point_labels = [f"{name} {label}" for name, label in point.labels.items()]
+    point_labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
     planned_order = [planned for _, block in order_measurements(plan) for planned in block]
     progress_text = f"[{planned_order.index(measurement) + 1}/{len(planned_order)}]"
     context.progress.note(
-        f"{progress_text} {', '.join(labels)}: {_describe_outcome(trial) or outcome}"
+        f"{progress_text} {', '.join(point_labels)}: {_describe_outcome(trial) or outcome_text}"
     )
     context.record_time_spent()
 
 
 def _describe_outcome(trial: Trial) -> str:
-    """Return a trial's capacity or failure; empty for a point with fixed rates."""
+    """Return a trial's capacity or failure as text, which is empty for a point with fixed rates."""
     peak = trial.peak
     if peak is not None and peak.met_slo:
         bound_text = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
@@ -112,7 +114,7 @@ def _describe_outcome(trial: Trial) -> str:
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
-def _offer_rates(
+def _measure_at_rates(
     context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> tuple[Trial, str]:
     """Deploy a point, offer every rate in random order, and return the trial and the outcomes."""
@@ -125,7 +127,7 @@ def _offer_rates(
     except InfeasibleRule as error:
         candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
     trial = store.begin_trial(Phase.MEASURE, candidate)
-    outcome = ""
+    outcome_text = ""
     if failure is None:
         if isinstance(context.session, LoadSession):
             context.session.check_answers(trials.TrialRecorder(context, trial), is_deployed=False)
@@ -134,14 +136,14 @@ def _offer_rates(
         store.record_failure(trial, failure)
     else:
         try:
-            outcome = _offer_load_at_rates(context, plan, trial, measurement)
+            outcome_text = _offer_load_at_rates(context, plan, trial, measurement)
         except DeployFailed as error:  # servers are not running again yet after an overload
             store.record_failure(trial, error.message)
-    return store.state.find_trial(trial.number), outcome
+    return store.state.find_trial(trial.number), outcome_text
 
 
 def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
-    """Return why the point cannot be deployed; ``None`` if it was deployed.
+    """Deploy a point. Return ``None``, or the reason why the deployment failed.
 
     A sweep stores no rendered files, because the same settings render the same files again.
     """
@@ -157,8 +159,8 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
 def _offer_load_at_rates(
     context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
 ) -> str:
-    """Put load on a deployed point at every rate, and return the outcomes: ``SLO met at 200/s, 12 %
-    late or failed at 1000/s``.
+    """Put load on a deployed point at every rate, and return the outcomes, such as ``SLO met at 200/s,
+    12 % late or failed at 1000/s``.
     """
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks support fixed rates"
@@ -173,9 +175,9 @@ def _offer_load_at_rates(
     )
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
-    seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
+    order_seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome_by_rate: dict[float, str] = {}
-    for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
+    for rate in random.Random(order_seed).sample(plan.rates, len(plan.rates)):  # noqa: S311 # a random order
         reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
         meets_slo = session.slo.is_met(reading)
         outcome_by_rate[rate] = f"{_describe_reading(reading, meets_slo=meets_slo)} at {rate:g}/s"

@@ -11,7 +11,7 @@ from autotune.report import parameters
 from autotune.services.adoption import Adoption
 from autotune.services.base import Action, Effect, Parameter, Role, Service
 from autotune.services.reference import ServiceReference
-from autotune.services.registry import SHIPPED, references
+from autotune.services.registry import SHIPPED, load_references
 from autotune.target.messages import format_count
 from scripts.reference.markdown import listed, page, section, table
 
@@ -67,7 +67,7 @@ def _targets(kinds: Iterable[Service]) -> list[str]:
 
 def _index() -> str:
     rows = []
-    for name in reversed(references()):
+    for name in reversed(load_references()):
         kinds = _kinds(name)
         rows.append((f"[{kinds[0].title}]({name}.md)", _roles(kinds), listed(_targets(kinds)),
                      str(len(parameters.list_catalogue_entries().get(name, ())))))  # fmt: skip

@@ -62,7 +62,7 @@ def remove_hosts(workload: Workload) -> None:
 
 def _marker(workload: Workload, host: str) -> Path:
     names = derive_names(target_labs.LABS_DIRECTORY / workload.name)
-    return names.machine_directory(host) / _MARKER
+    return names.get_machine_directory(host) / _MARKER
 
 
 def _compute_digest(workload: Workload) -> str:

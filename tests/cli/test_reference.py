@@ -21,7 +21,7 @@ from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from autotune.report import warnings
 from autotune.services.base import Endpoint, Placement, Role, Service, TrialStart
 from autotune.services.reference import SECOND_INSTANCE_TEXT
-from autotune.services.registry import SHIPPED, references
+from autotune.services.registry import SHIPPED, load_references
 from scripts import reference_results
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
 from scripts.reference import troubleshooting
@@ -52,7 +52,7 @@ def test_a_generated_page_is_made_from_the_code(path: Path) -> None:
 
 def test_every_service_has_a_page_and_no_page_is_left_over() -> None:
     names = {service.name for service in SHIPPED.services}
-    assert {*references()} == names
+    assert {*load_references()} == names
     assert {path.name for path in (DOCS / "services").iterdir()} == {
         "README.md", *(f"{name}.md" for name in names)
     }  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: 
         listen=Endpoint("10.0.0.1", service.port or 80),
         programs={name: some[0] for name, some in service.programs.items()},
     )  # fmt: skip
-    reference = references()[service.name]
+    reference = load_references()[service.name]
     files = {file.path: b"" for file in service.list_config_files(site)}
     check = service.build_validation(site, files)
     if isinstance(check, TrialStart):

@@ -275,7 +275,7 @@ def with_nonsense(script: str) -> str:
 
 def goes_down(role: Path, lab: SharedLab) -> None:
     """The load balancer, as soon as its file is written."""
-    on_host = derive_names(lab.directory).machine_directory("fllb") / "upper" / CONF
+    on_host = derive_names(lab.directory).get_machine_directory("fllb") / "upper" / CONF
     files = json.loads((role / "manifest.json").read_text())["hosts"]["fllb"]["files"]
     new = next(file["after"] for file in files if file["path"] == f"/{CONF}")
     play = playing(role, "--limit", "fllb")

@@ -53,7 +53,7 @@ def picture(names: LabNames, host: str) -> list[str]:
     For a running host, add ``kernel``, ``runtime`` (units created for this boot), ``mount`` and
     ``unit`` lines.
     """
-    files = sorted(_changes(names.machine_directory(host) / "upper", ""))
+    files = sorted(_changes(names.get_machine_directory(host) / "upper", ""))
     pid = machine.find_init_pid(names, host)
     return files if pid is None else files + _running(pid)
 

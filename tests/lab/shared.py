@@ -64,7 +64,7 @@ class SharedLab:
         changed = [name for name, lines in self.pictures().items() if lines != self.new[name]]
         for name in changed:
             halt_host(self.directory, name)
-            (derive_names(self.directory).machine_directory(name) / "made").unlink()
+            (derive_names(self.directory).get_machine_directory(name) / "made").unlink()
         start_lab(HOSTS, self.directory)
         settled(self.directory, changed)
         self.new.update({name: picture(derive_names(self.directory), name) for name in changed})

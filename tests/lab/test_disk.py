@@ -123,7 +123,7 @@ def test_a_lab_is_hidden_from_its_hosts_wherever_it_is(
 ) -> None:
     upper = tmp_path_factory.mktemp("upper")
     lab = build_plan([WEB1], Path(directory))
-    disk.write_entries(upper, disk.list_root_entries(lab, WEB1, KEYS, lower), lower)
+    disk.write_disk_entries(upper, disk.list_root_entries(lab, WEB1, KEYS, lower), lower)
     inside = upper / directory[1:]
     assert inside.is_dir() == seen
     if seen:

@@ -14,11 +14,11 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import (
+    build_host_ssh_command,
     build_ssh_host,
     halt_host,
     list_host_status,
     remove_lab,
-    ssh_command,
     start_lab,
 )
 from autotune.lab.plan import LabHost
@@ -62,7 +62,9 @@ else:
 
 
 def on(directory: Path, host: str, command: str) -> str:
-    return subprocess.check_output([*ssh_command(directory, host), command], text=True).strip()
+    return subprocess.check_output(
+        [*build_host_ssh_command(directory, host), command], text=True
+    ).strip()
 
 
 def test_eight_hosts_come_up_and_go_down(
@@ -98,7 +100,7 @@ def test_a_host_is_a_server_with_systemd(lab_dir: Path, described: Described) ->
     assert on(lab_dir, host.name, "sysctl -n -w net.core.somaxconn=4321") == "4321"
     assert on(lab_dir, peer.name, "sysctl -n net.core.somaxconn") != "4321"
     refused = subprocess.run(
-        [*ssh_command(lab_dir, host.name), "sysctl -w fs.file-max=1"], check=False
+        [*build_host_ssh_command(lab_dir, host.name), "sysctl -w fs.file-max=1"], check=False
     )
     assert refused.returncode != 0
 
@@ -143,7 +145,7 @@ def test_a_host_sees_nothing_of_the_machine_below_and_cannot_change_it(
     assert not Path(probe).exists()
     assert Path("/etc/passwd").exists()
     made = subprocess.run(
-        [*ssh_command(lab_dir, host.name), "mknod /root/disk b 7 0"],
+        [*build_host_ssh_command(lab_dir, host.name), "mknod /root/disk b 7 0"],
         stderr=subprocess.DEVNULL,
         check=False,
     )
@@ -164,7 +166,7 @@ def test_limits_are_seen_and_kept(lab_dir: Path, described: Described) -> None:
     assert 0 < seconds < 0.6 * (time.monotonic() - start)
     # More memory than there is: the kernel ends the process, not the machine.
     greedy = subprocess.run(
-        [*ssh_command(lab_dir, hosts[0].name), "head -c 400M /dev/zero | tail | wc -c"],
+        [*build_host_ssh_command(lab_dir, hosts[0].name), "head -c 400M /dev/zero | tail | wc -c"],
         capture_output=True,
         text=True,
         check=False,
@@ -218,7 +220,7 @@ def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Trace
 
 STEPS = {
     "up": (
-        "plan.write_plan", "keys.make_keys", "disk.write_entries", "disk.make_disk",
+        "plan.write_plan", "keys.make_keys", "disk.write_disk_entries", "disk.make_disk",
         "network.make_bridge",
         "cgroups._write_limits", "cgroups.make_groups", "machine._start_host", "machine._read_pid",
         "network.format_link_batch",
@@ -226,7 +228,7 @@ STEPS = {
     ),
     "down": (
         "cgroups._kill_group", "cgroups._remove_group", "cgroups.remove_groups", "network._remove_link",
-        "network.remove_links", "lifecycle._delete_directory", "lifecycle._remove_lab",
+        "network.remove_links", "lifecycle._delete_path", "lifecycle._remove_lab",
     ),
 }  # fmt: skip
 

@@ -35,7 +35,7 @@ def test_a_small_lab_takes_a_small_subnet() -> None:
     made = build_plan(LAB, Path("/var/lib/lab"))
     assert str(made.network) == "198.18.0.0/24"
     assert str(made.gateway) == "198.18.0.1"
-    assert made.interface_address("198.18.0.10") == "198.18.0.10/24"
+    assert made.format_interface_address("198.18.0.10") == "198.18.0.10/24"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_names_derive_from_the_directory_alone(tmp_path: Path) -> None:
     assert derive_names(tmp_path / "link") == derive_names(tmp_path)
     assert derive_names(tmp_path).tag != derive_names(tmp_path / "other").tag
     made = derive_names(tmp_path)
-    for link in (made.bridge, made.link_name(0), made.link_name(254)):
+    for link in (made.bridge, made.format_link_name(0), made.format_link_name(254)):
         assert len(link) <= 15  # IFNAMSIZ
         assert link.startswith(made.link_prefix)
 

@@ -14,7 +14,7 @@ from autotune.services.base import Settings
 from autotune.services.nginx.syntax import parse_directives
 from autotune.services.php_fpm.syntax import parse_log
 from autotune.services.readback import (
-    Parser,
+    OutputParser,
     build_backlog_parser,
     build_config_parser,
     parse_number,
@@ -32,7 +32,7 @@ NGINX = same("worker_processes", "worker_connections", "multi_accept", "accept_m
              "keepalive", "keepalive_timeout", "keepalive_requests", "fastcgi_keep_conn")  # fmt: skip
 
 
-def directives(names: dict[str, str]) -> Parser:
+def directives(names: dict[str, str]) -> OutputParser:
     """Of nginx, as values."""
     switches = {"on": True, "off": False}
     return build_config_parser(
@@ -40,12 +40,12 @@ def directives(names: dict[str, str]) -> Parser:
     )
 
 
-def assignments(names: dict[str, str]) -> Parser:
+def assignments(names: dict[str, str]) -> OutputParser:
     """Of PHP-FPM."""
     return build_config_parser(parse_log, names)
 
 
-def lines(names: dict[str, str]) -> Parser:
+def lines(names: dict[str, str]) -> OutputParser:
     """Of memcached."""
     return build_config_parser(option_lines.parse_directives, names)
 
@@ -110,7 +110,7 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_recorded(fixture: str, parse: Parser, settings: Settings) -> None:
+def test_recorded(fixture: str, parse: OutputParser, settings: Settings) -> None:
     found = parse((FIXTURES / f"{fixture}.txt").read_text())
     assert found == settings
     assert {k: type(v) for k, v in found.items()} == {k: type(v) for k, v in settings.items()}
@@ -127,7 +127,7 @@ def test_recorded(fixture: str, parse: Parser, settings: Settings) -> None:
     ],
 )
 @pytest.mark.parametrize("text", ["", "\n", "no such file or directory\n", "use", "LISTEN", "a = "])
-def test_what_was_not_printed_is_not_found(parse: Parser, text: str) -> None:
+def test_what_was_not_printed_is_not_found(parse: OutputParser, text: str) -> None:
     assert parse(text) == {}
 
 

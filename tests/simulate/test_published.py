@@ -115,5 +115,7 @@ def test_the_best_deployment_flips_at_three_by_three(web: int, cache: int) -> No
 
 def test_the_cache_alone_carries_more_than_a_million_ops() -> None:
     topology = published.topology()
-    alone = build_cache_and_store(topology, published.CACHE, processes=100.0, missed_keys=0.0).cache
+    alone = build_cache_and_store(
+        topology, published.CACHE, process_count=100.0, missed_keys=0.0
+    ).cache
     assert 1.0e6 < alone.max_rate * topology.data.keys_per_request < 1.1e6

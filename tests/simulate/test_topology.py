@@ -10,7 +10,7 @@ import pytest
 from autotune.environments.simulated import SimulatedEnvironment, prepare
 from autotune.services.base import Value
 from autotune.simulate.chain import build_chain
-from autotune.simulate.topology import MODELLED_PARAMETERS, has_effect
+from autotune.simulate.topology import MODELLED_PARAMETERS, is_modelled
 from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from bench.variants import VARIANTS
@@ -113,11 +113,11 @@ def test_what_the_model_answers_to_changes_its_peak(name: str) -> None:
     peaks = [
         build_chain(topology, {**good, name: value}).compute_peak(Slo()) for value in values(name)
     ]
-    assert has_effect(topology, name)
+    assert is_modelled(topology, name)
     assert not np.isclose(peaks[0], peaks[1], rtol=1e-4)
 
 
 def test_what_it_does_not_is_known_too() -> None:
     topology = VARIANTS["published"].topology
-    assert not has_effect(topology, "lb.nginx.keepalive_timeout")
-    assert not has_effect(topology, "elsewhere.nginx.worker_connections")
+    assert not is_modelled(topology, "lb.nginx.keepalive_timeout")
+    assert not is_modelled(topology, "elsewhere.nginx.worker_connections")

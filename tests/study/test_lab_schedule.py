@@ -224,7 +224,9 @@ class Schedule:
     def cable(self, host: str, state: str) -> None:
         self.counts["connections cut"] += state == "down"
         number = [other.name for other in self.plan.hosts].index(host)
-        subprocess.run(["ip", "link", "set", self.plan.names.link_name(number), state], check=True)
+        subprocess.run(
+            ["ip", "link", "set", self.plan.names.format_link_name(number), state], check=True
+        )
 
     def recorded(self, before: bytes) -> bytes:
         """Whole readings on record; those there were are there still."""

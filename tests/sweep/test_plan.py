@@ -11,7 +11,7 @@ from autotune.sweep.plan import (
     SweepAxis,
     SweepPlan,
     order_measurements,
-    plan_from_record,
+    parse_plan_record,
 )
 
 
@@ -50,7 +50,7 @@ def test_points_are_every_combination() -> None:
 
 
 def test_the_journal_gives_the_plan_back() -> None:
-    assert plan_from_record(json.loads(json.dumps(PLAN.to_record()))) == PLAN
+    assert parse_plan_record(json.loads(json.dumps(PLAN.to_record()))) == PLAN
 
 
 @given(plans)

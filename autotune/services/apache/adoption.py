@@ -43,18 +43,18 @@ EVENT_DIRECTIVES = (
 WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return every parameter of Apache with mpm_event, tuned in the service's files or skipped with
     a reason.
     """
     config = service.config
-    adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts)
-    return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts))
+    adoption_result = map_directives(config, list_tunables(config, EVENT_DIRECTIVES), accepts_value)
+    return merge_results(adoption_result, _tune_processes(config, adoption_result, accepts_value))
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters common to all multi-processing modules, and the active module's
-    ``numeric_directives``.
+    """Yield tunables for the parameters that all multi-processing modules share, and for the active
+    module's ``numeric_directives``.
     """
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
@@ -97,83 +97,86 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 """
 
 
-def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
-    """Tune ServerLimit. Its baseline is the number of processes that Apache may run, which is
-    MaxRequestWorkers / ThreadsPerChild.
+def _tune_processes(
+    config: Config, directive_result: AdoptionResult, accepts_value: ValueCheck
+) -> AdoptionResult:
+    """Tune ServerLimit, whose baseline is the number of processes that Apache may run
+    (MaxRequestWorkers / ThreadsPerChild).
     """
     if reason := next(filter(None, map(config.explain_uncertain, WORKER_LIMIT_DIRECTIVES)), ""):
         return AdoptionResult(skipped={"ServerLimit": reason})
-    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts(
+    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts_value(
         "ServerLimit", 16
     ):
-        adopted.skipped.pop("ThreadsPerChild", None)
-        end = len(config.texts[config.main_file])
+        directive_result.skipped.pop("ThreadsPerChild", None)
+        file_end = len(config.texts[config.main_file])
         return add_new_file(
             config.main_file,
             _WORKER_LIMITS_TEMPLATE,
             {"ServerLimit": 16, "ThreadsPerChild": 25},
-            end,
+            file_end,
         )
-    workers = config.last_number("MaxRequestWorkers", 0)
-    threads = adopted.values.get("ThreadsPerChild")
-    if reason := _explain_workers(config, workers, threads):
+    worker_count = config.find_last_number("MaxRequestWorkers", 0)
+    thread_count = directive_result.values.get("ThreadsPerChild")
+    if reason := _explain_workers(config, worker_count, thread_count):
         return AdoptionResult(skipped={"ServerLimit": reason})
-    assert isinstance(threads, int)
-    processes = workers // threads
-    if not accepts("ServerLimit", processes):
+    assert isinstance(thread_count, int)
+    process_count = worker_count // thread_count
+    if not accepts_value("ServerLimit", process_count):
         return AdoptionResult(
-            skipped={"ServerLimit": f"{processes} processes are outside the catalogue's range"}
+            skipped={"ServerLimit": f"{process_count} processes are outside the catalogue's range"}
         )
     edit = Edit.replace_value(config.find_all("MaxRequestWorkers")[-1], "{{ MaxRequestWorkers }}")
-    sized_result = AdoptionResult((edit,), {"ServerLimit": processes})
+    sized_result = AdoptionResult((edit,), {"ServerLimit": process_count})
     return merge_results(
         sized_result,
         raise_limit(config, "ServerLimit", "ServerLimit", sized_result),
-        raise_limit(config, "ThreadLimit", "ThreadsPerChild", adopted),
+        raise_limit(config, "ThreadLimit", "ThreadsPerChild", directive_result),
     )
 
 
-def _explain_workers(config: Config, workers: int, threads: Value | None) -> str:
+def _explain_workers(config: Config, worker_count: int, thread_count: Value | None) -> str:
     """Return why the number of processes is unknown, or an empty string."""
-    if not isinstance(threads, int) or threads < 1:
+    if not isinstance(thread_count, int) or thread_count < 1:
         return "`ThreadsPerChild` is missing or not tuned"
-    if not workers:
+    if not worker_count:
         return "`MaxRequestWorkers` is missing"
-    if workers % threads:
-        return f"`MaxRequestWorkers {workers}` is not a multiple of ThreadsPerChild"
-    limit = config.last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
-    if workers // threads > limit:
-        return f"Apache lowers `MaxRequestWorkers {workers}` to ServerLimit {limit} × {threads} threads"
+    if worker_count % thread_count:
+        return f"`MaxRequestWorkers {worker_count}` is not a multiple of ThreadsPerChild"
+    server_limit = config.find_last_number("ServerLimit", DEFAULT_SERVER_LIMITS["event"])
+    if worker_count // thread_count > server_limit:
+        lowered_text = f"ServerLimit {server_limit} × {thread_count} threads"
+        return f"Apache lowers `MaxRequestWorkers {worker_count}` to {lowered_text}"
     return ""
 
 
 def raise_limit(
-    config: Config, name: str, variable: str, adopted: AdoptionResult
+    config: Config, limit_name: str, parameter_name: str, adoption_result: AdoptionResult
 ) -> AdoptionResult:
-    """Return edits that raise a limit directive if the parameter ``variable`` exceeds the limit.
+    """Return edits that raise a limit directive if the parameter ``parameter_name`` exceeds the limit.
 
-    The limit is never lowered. It does not change while the parameter has its current value, even
-    if Apache truncates that value.
+    The limit is never lowered, and does not change while the parameter has its current value, even if
+    Apache truncates that value.
     """
     limit_lines, worker_lines = (
         [line for line in config.find_all(directive) if line.words]
-        for directive in (name, "MaxRequestWorkers")
+        for directive in (limit_name, "MaxRequestWorkers")
     )
-    default = 64 if name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
-    current_limit = config.last_word(name, str(default))
-    current_value = adopted.values.get(variable)
+    default_limit = 64 if limit_name == "ThreadLimit" else DEFAULT_SERVER_LIMITS[find_mpm(config)]
+    current_limit = config.find_last_word(limit_name, str(default_limit))
+    current_value = adoption_result.values.get(parameter_name)
     if current_value is None or not is_uint(current_limit):
         return AdoptionResult()
-    condition = f"{variable} > {int(current_limit)} and {variable} != {current_value}"
+    condition = f"{parameter_name} > {int(current_limit)} and {parameter_name} != {current_value}"
     if limit_lines:
-        text = f'{{{{ {variable} if {condition} else "{current_limit}" }}}}'
-        return AdoptionResult((Edit.replace_value(limit_lines[-1], text),))
-    text = rf'{{{{ "\n{name} " ~ {variable} if {condition} else "" }}}}'
-    return AdoptionResult((Edit.insert_text(worker_lines[-1].end_position, text),))
+        template_text = f'{{{{ {parameter_name} if {condition} else "{current_limit}" }}}}'
+        return AdoptionResult((Edit.replace_value(limit_lines[-1], template_text),))
+    template_text = rf'{{{{ "\n{limit_name} " ~ {parameter_name} if {condition} else "" }}}}'
+    return AdoptionResult((Edit.insert_text(worker_lines[-1].end_position, template_text),))
 
 
 PREFORK_DIRECTIVES = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Other sections, such as `<Perl>`, contain code.
+# Sections that are not listed, such as `<Perl>`, contain code.
 _SECTION_NAMES = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

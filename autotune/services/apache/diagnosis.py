@@ -27,37 +27,37 @@ _SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
 LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
-def count_workers(text: str) -> Mapping[str, float]:
+def count_workers(status_text: str) -> Mapping[str, float]:
     """Return the numbers of busy workers and of workers that hold an idle keep-alive connection.
 
-    The worker that serves this status page is not counted. The result is empty if the page lacks a
+    The worker that serves the status page is not counted. The result is empty if the page lacks a
     scoreboard, which contains one letter per worker (mod_status).
     """
-    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
+    scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", status_text)
     if scoreboard is None:
         return {}
-    counts = {
+    letter_counts = {
         name: sum(map(scoreboard[1].count, letters))
         for name, letters in _SCOREBOARD_LETTERS.items()
     }
     return {
-        BUSY_WORKERS: max(0.0, counts[BUSY_WORKERS] - 1.0),
-        KEEPALIVE_WORKERS: float(counts[KEEPALIVE_WORKERS]),
+        BUSY_WORKERS: max(0.0, letter_counts[BUSY_WORKERS] - 1.0),
+        KEEPALIVE_WORKERS: float(letter_counts[KEEPALIVE_WORKERS]),
     }
 
 
-_worker_pool = partial(
+_build_worker_pool = partial(
     WorkerPool,
     keepalive_advice="lower KeepAliveTimeout",
     answers_queries=True,
     log_complaint=("max_workers", "server reached MaxRequestWorkers setting"),
 )
-PREFORK_POOL = _worker_pool(
+PREFORK_POOL = _build_worker_pool(
     processes_parameter="MaxRequestWorkers",
     increase_advice="raise MaxRequestWorkers",
     faster_start_advice="raise StartServers and MinSpareServers",
 )
-EVENT_POOL = _worker_pool(
+EVENT_POOL = _build_worker_pool(
     processes_parameter="ServerLimit",
     threads_parameter="ThreadsPerChild",
     increase_advice="raise ServerLimit or ThreadsPerChild",
@@ -92,7 +92,7 @@ DIAGNOSIS = Diagnosis(
         f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
     ),
     complaint_patterns={
-        # Apache logs this only once until it is restarted.
+        # Apache logs this message only once per start.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
         "no_live_upstreams": re.compile(r"All workers are in error state"),
         "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),

@@ -20,8 +20,8 @@ EVENT_DOCS = "httpd.apache.org, event"
 PROXY_DOCS = "httpd.apache.org, mod_proxy"
 BALANCER_ROLES = frozenset({Role.PROXY})
 IF_REUSED = (("proxy_disablereuse", (False,)),)
-mpm = partial(on_reload, source=MPM_DOCS)
-proxied = partial(on_reload, source=PROXY_DOCS, roles=BALANCER_ROLES)
+build_mpm_option = partial(on_reload, source=MPM_DOCS)
+build_proxy_option = partial(on_reload, source=PROXY_DOCS, roles=BALANCER_ROLES)
 
 COMMON_PARAMETERS = with_guidance((
     build_accept_queue("ListenBacklog", stock=511, source=MPM_DOCS),
@@ -32,7 +32,8 @@ COMMON_PARAMETERS = with_guidance((
     on_reload("MaxKeepAliveRequests", "Maximum number of requests per client connection.",
         low=1, high=100_000, log=True, stock=100, recommended=1000, when=(("KeepAlive", (True,)),),
         source=CORE_DOCS),
-    mpm("MaxConnectionsPerChild", "Number of connections after which a child is replaced; 0 means never.",
+    build_mpm_option("MaxConnectionsPerChild",
+        "Number of connections after which a child is replaced; 0 means never.",
         choices=(0, 1000, 10_000, 100_000), stock=0, recommended=0),
     on_reload("BufferedLogs",
         "Write the access log in blocks instead of one line per request.",
@@ -61,7 +62,7 @@ EVENT_PARAMETERS = (
                 published={Role.PROXY: 240},
                 source=MPM_DOCS,
             ),
-            mpm(
+            build_mpm_option(
                 "ThreadsPerChild",
                 "Number of threads per process. Each serves one request at a time.",
                 low=5,
@@ -71,7 +72,7 @@ EVENT_PARAMETERS = (
                 recommended=25,
                 published={Role.PROXY: 15},
             ),
-            mpm(
+            build_mpm_option(
                 "MaxRequestWorkers",
                 "Maximum number of concurrent requests: the number of all threads.",
                 low=5,
@@ -97,7 +98,7 @@ EVENT_PARAMETERS = (
                 stock=2,
                 source=EVENT_DOCS,
             ),
-            mpm(
+            build_mpm_option(
                 "StartServers",
                 "Number of processes at start.",
                 low=1,
@@ -106,7 +107,7 @@ EVENT_PARAMETERS = (
                 stock=2,
                 recommended="2 * cpus",
             ),
-            mpm(
+            build_mpm_option(
                 "MinSpareThreads",
                 "Minimum number of idle threads. Below it, Apache starts processes.",
                 low=5,
@@ -115,7 +116,7 @@ EVENT_PARAMETERS = (
                 stock=25,
                 recommended=75,
             ),
-            mpm(
+            build_mpm_option(
                 "MaxSpareThreads",
                 "Maximum number of idle threads. Above it, Apache stops processes.",
                 low=75,
@@ -134,13 +135,13 @@ EVENT_PARAMETERS = (
                 roles=BALANCER_ROLES,
                 source="httpd.apache.org, mod_proxy_balancer",
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_disablereuse",
                 "Close connections to the web tier after each request.",
                 stock=False,
                 recommended=False,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_max",
                 "Maximum number of connections per process and web host. Each thread uses at most one.",
                 low=1,
@@ -149,7 +150,7 @@ EVENT_PARAMETERS = (
                 stock=64,
                 when=IF_REUSED,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_smax",
                 "Connections per process and web host that stay open beyond proxy_ttl.",
                 low=1,
@@ -158,7 +159,7 @@ EVENT_PARAMETERS = (
                 stock=64,
                 when=IF_REUSED,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_min",
                 "Minimum number of connection slots per process and web host.",
                 low=0,
@@ -166,7 +167,7 @@ EVENT_PARAMETERS = (
                 stock=0,
                 when=IF_REUSED,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_ttl",
                 "Idle time after which a kept connection is not reused; 0 means no limit.",
                 choices=(0, 2, 4, 30),
@@ -174,13 +175,13 @@ EVENT_PARAMETERS = (
                 unit="s",
                 when=IF_REUSED,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_keepalive",
                 "Enable TCP keep-alive probes on idle connections to the web tier.",
                 stock=False,
                 when=IF_REUSED,
             ),
-            proxied(
+            build_proxy_option(
                 "proxy_retry",
                 "Time after which a web host that refused a connection is tried again.",
                 low=0,

@@ -1,9 +1,9 @@
 """Apache with mpm_event, and the validation, start and status queries that all multi-processing
 modules share.
 
-``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard,
-with one slot per possible worker. A scoreboard that is shorter than configured shows that another
-limit applies: one in the file, or one that a reload cannot change.
+``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard, with
+one slot per possible worker. A scoreboard that is shorter than configured shows that another limit
+applies: a limit in the file, or a limit that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -60,68 +60,75 @@ class ApacheServer(Service):
         return (*self._build_command(placement), "-DFOREGROUND")
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        pages = build_status_command(placement, "status?auto", "info?config")
+        pages_command = build_status_command(placement, "status?auto", "info?config")
         return (
-            Readback(pages, self._parse_effective),
+            Readback(pages_command, self._parse_effective),
             build_backlog_readback(placement, "ListenBacklog"),
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads the module if
-        # the site does not.
-        words = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
-        return (Readback(words, self._parse_dump),)
+        # With `-t -D DUMP_CONFIG`, mod_info prints all directives. The script loads mod_info if the
+        # site does not load it.
+        dump_command = ("sh", "-c", _DUMP_SCRIPT, "sh", *self._build_command(placement))
+        return (Readback(dump_command, self._parse_dump),)
 
-    def _parse_dump(self, text: str) -> Settings:
+    def _parse_dump(self, output: str) -> Settings:
         """Return the parameters in the configuration that mod_info prints. The last value of a
         directive applies.
         """
-        lines = (line.strip().partition(" ") for line in split_lines(text))
-        texts = {name: argument.strip() for name, _, argument in lines if name[:1].isalpha()}
-        values = {
-            p.name: select_notation(p, ON_OFF).parse(texts[p.name])
-            for p in self.parameters
-            if p.name in texts
+        directive_lines = (line.strip().partition(" ") for line in split_lines(output))
+        text_by_directive = {
+            name: argument.strip() for name, _, argument in directive_lines if name[:1].isalpha()
         }
-        return {name: value for name, value in values.items() if value is not None}
+        value_by_parameter = {
+            p.name: select_notation(p, ON_OFF).parse(text_by_directive[p.name])
+            for p in self.parameters
+            if p.name in text_by_directive
+        }
+        return {name: value for name, value in value_by_parameter.items() if value is not None}
 
-    def _parse_effective(self, text: str) -> Settings:
-        """Return the effective parameters from the text of both pages; empty if a page is
-        missing.
+    def _parse_effective(self, output: str) -> Settings:
+        """Return the effective parameters from the text of the status and info pages. Return no
+        parameters if a page is missing.
         """
-        scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        texts = dict(_parse_directives(text))
-        if not scoreboard or not texts:
+        scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", output)
+        text_by_directive = dict(_parse_directives(output))
+        if not scoreboard or not text_by_directive:
             return {}
-        values = {
+        value_by_parameter = {
             p.name: value
             for p in self.parameters
-            if p.name in texts
+            if p.name in text_by_directive
             and p.name != "ListenBacklog"
-            and (value := select_notation(p, ON_OFF).parse(texts[p.name])) is not None
+            and (value := select_notation(p, ON_OFF).parse(text_by_directive[p.name])) is not None
         }
-        return {**values, **self._compute_effective_workers(values, scoreboard[1])}
+        return {
+            **value_by_parameter,
+            **self._compute_effective_workers(value_by_parameter, scoreboard[1]),
+        }
 
     def _compute_effective_workers(self, configured_values: Settings, scoreboard: str) -> Settings:
         """Return the effective numbers of workers, which ThreadLimit and ServerLimit may reduce."""
 
-        def get_number(name: str) -> int:
-            return int(configured_values.get(name, 0))
+        def get_number(directive_name: str) -> int:
+            return int(configured_values.get(directive_name, 0))
 
-        limits = map(get_number, ("ThreadsPerChild", "ThreadLimit"))
-        threads = min(limits) if self.is_threaded else 1
+        thread_limits = map(get_number, ("ThreadsPerChild", "ThreadLimit"))
+        threads = min(thread_limits) if self.is_threaded else 1
         if not threads:
             return {}
-        limit = get_number("MaxRequestWorkers") // threads * threads
+        worker_limit = get_number("MaxRequestWorkers") // threads * threads
         # After a reload with a lower limit, slots of processes that are exiting or have exited
         # remain above the limit.
-        occupied_slots = min(len(scoreboard), limit)
-        slots = occupied_slots if limit else len(scoreboard.rstrip(_FINISHING_SLOT))
-        is_lowered = slots < limit
+        occupied_slots = min(len(scoreboard), worker_limit)
+        effective_slots = (
+            occupied_slots if worker_limit else len(scoreboard.rstrip(_FINISHING_SLOT))
+        )
+        is_lowered = effective_slots < worker_limit
         return {
-            "MaxRequestWorkers": slots,
+            "MaxRequestWorkers": effective_slots,
             **({"ThreadsPerChild": threads} if self.is_threaded else {}),
-            **({"ServerLimit": slots // threads} if is_lowered else {}),
+            **({"ServerLimit": effective_slots // threads} if is_lowered else {}),
         }
 
     def _build_command(self, placement: Placement) -> Argv:
@@ -173,10 +180,12 @@ def _parse_directives(page: str) -> Iterator[tuple[str, str]]:
     """Yield directives with their values. For settings of balancer members, the name is
     ``proxy_<key>``.
     """
-    for name, argument in _DIRECTIVE_PATTERN.findall(html.unescape(_TAG_PATTERN.sub("", page))):
-        if name not in ("BalancerMember", "ProxySet"):
-            yield name, argument.strip()
+    for directive_name, argument in _DIRECTIVE_PATTERN.findall(
+        html.unescape(_TAG_PATTERN.sub("", page))
+    ):
+        if directive_name not in ("BalancerMember", "ProxySet"):
+            yield directive_name, argument.strip()
             continue
-        for key, equals, value in (word.partition("=") for word in argument.split()):
+        for setting_key, equals, value in (word.partition("=") for word in argument.split()):
             if equals:
-                yield ("" if key == "lbmethod" else "proxy_") + key, value
+                yield ("" if setting_key == "lbmethod" else "proxy_") + setting_key, value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.services.apache.parameters import COMMON_PARAMETERS, MPM_DOCS, mpm
+from autotune.services.apache.parameters import COMMON_PARAMETERS, MPM_DOCS, build_mpm_option
 from autotune.services.apache.service import ApacheServer
 from autotune.services.base import ResourceNeeds, Role, on_reload, on_restart, with_guidance
 
@@ -12,7 +12,7 @@ PARAMETERS = (
     *COMMON_PARAMETERS,
     *with_guidance(
         (
-            mpm(
+            build_mpm_option(
                 "MaxRequestWorkers",
                 "Maximum number of processes, and thus of concurrent requests.",
                 low=2,
@@ -31,7 +31,7 @@ PARAMETERS = (
                 derive="max(256, MaxRequestWorkers)",
                 source=MPM_DOCS,
             ),
-            mpm(
+            build_mpm_option(
                 "StartServers",
                 "Number of processes at start.",
                 low=1,

@@ -38,7 +38,7 @@ from autotune.services.unit_environment import EnvironmentSetting
 from autotune.services.visible_directives import VisibleDirectives
 
 MAIN_FILE = "/etc/caddy/Caddyfile"
-# Directives that forward requests over HTTP, which accept the same options.
+# Directives that forward requests over HTTP. All of these directives accept the same options.
 PROXY_NAMES = ("reverse_proxy", "forward_auth")
 PROXY_OPTIONS = [
     parameter for parameter in PARAMETERS if parameter.roles == frozenset({Role.PROXY})
@@ -55,20 +55,20 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     environment = unit_environment.read_environment(host.tree, UNIT_NAME)
     command = " ".join(unit_environment.expand_command(host.tree, UNIT_NAME)).replace("=", " ")
-    options = partial(unit_environment.find_option_values, command.split())
-    main = "".join(options("--config", "-c")) or ("" if command else MAIN_FILE)
-    config = _read_host_config(host, main)
-    reasons = {
+    find_options = partial(unit_environment.find_option_values, command.split())
+    main_file = "".join(find_options("--config", "-c")) or ("" if command else MAIN_FILE)
+    config = _read_host_config(host, main_file)
+    skip_reasons = {
         f"the command of {UNIT_NAME} loads the last configuration": " --resume" in command,
         f"the command of {UNIT_NAME} names no Caddyfile": not (
-            options("--adapter", "-a") == ["caddyfile"]
-            or (not options("--adapter", "-a") and "/Caddyfile" in main)
+            find_options("--adapter", "-a") == ["caddyfile"]
+            or (not find_options("--adapter", "-a") and "/Caddyfile" in main_file)
         ),
-        "`admin off` prevents reloads": config.last_word("admin") == "off",
+        "`admin off` prevents reloads": config.find_last_word("admin") == "off",
     }
     addresses = [*_list_addresses(config, environment.values)]
-    gateways = _list_upstreams(config, "php_fastcgi")
-    backends = (*_list_upstreams(config, *PROXY_NAMES), *gateways)
+    gateway_addresses = _list_upstreams(config, "php_fastcgi")
+    backends = (*_list_upstreams(config, *PROXY_NAMES), *gateway_addresses)
     running_service = RunningService(
         host=host,
         key="caddy",
@@ -76,47 +76,55 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             config, texts={environment.drop_in_path: "", **environment.texts, **config.texts}
         ),
         tier_kind="lb" if backends else "web",
-        listen_address=config.last_word("admin").removeprefix("unix/"),
+        listen_address=config.find_last_word("admin").removeprefix("unix/"),
         backends=tuple(dict.fromkeys(backends)),
-        gateway_protocol="fastcgi" if gateways else "",
-        gateway_addresses=gateways,
-        unit="" if main == MAIN_FILE else UNIT_NAME,
+        gateway_protocol="fastcgi" if gateway_addresses else "",
+        gateway_addresses=gateway_addresses,
+        unit="" if main_file == MAIN_FILE else UNIT_NAME,
         hostname=select_hostname(name for name, _, _ in addresses),
     )
     yield next(
-        (f"Caddy is not tuned: {reason}" for reason, applies in reasons.items() if applies),
+        (f"Caddy is not tuned: {reason}" for reason, applies in skip_reasons.items() if applies),
         with_http_port(running_service, "Caddy", [a[1:] for a in addresses], ("caddy",)),
     )
 
 
-def _read_host_config(host: RunningHost, main: str) -> Config:
+def _read_host_config(host: RunningHost, main_file: str) -> Config:
     """Return the directives of the Caddyfile and of the files that it imports."""
     config = read_config(
-        host.tree, main, syntax.parse_directives, _parse_import, relative_to_includer=True
+        host.tree, main_file, syntax.parse_directives, _parse_import, relative_to_includer=True
     )
-    names = {placed.name for placed in config.directives}
-    imports = [line for line in config.find_all("import") if not _parse_import(line.directive)]
-    unknown = [
+    directive_names = {placed.name for placed in config.directives}
+    snippet_imports = [
+        line for line in config.find_all("import") if not _parse_import(line.directive)
+    ]
+    unknown_lines = [
         *(
             f"import {word}"
-            for line in imports
+            for line in snippet_imports
             for word in line.words[:1]
-            if f"({word})" not in names
+            if f"({word})" not in directive_names
         ),
-        *(name for name in sorted(names) if name.startswith("{$")),
+        *(name for name in sorted(directive_names) if name.startswith("{$")),
     ]
-    return replace(config, uncertain={"*": f"`{unknown[0]}` may set it"} if unknown else {})
+    return replace(
+        config, uncertain={"*": f"`{unknown_lines[0]}` may set it"} if unknown_lines else {}
+    )
 
 
 def _parse_import(directive: Directive) -> str | None:
     """Return the pattern of imported files, or None if the directive imports a snippet."""
-    words = [word.text.strip('"`') for word in directive.arguments]
-    is_file = directive.name.text == "import" and words and re.search(r"[^\w-]", words[0])
-    return words[0] if is_file else None
+    argument_words = [word.text.strip('"`') for word in directive.arguments]
+    is_file = (
+        directive.name.text == "import"
+        and argument_words
+        and re.search(r"[^\w-]", argument_words[0])
+    )
+    return argument_words[0] if is_file else None
 
 
 def _list_blocks(config: Config, *names: str) -> list[Block]:
-    """Return the directives with these names, each with the directives in its block."""
+    """Return the directives whose names are in ``names``, each with the directives in its block."""
     return [
         config.directives[
             number : next(
@@ -134,7 +142,9 @@ def _list_blocks(config: Config, *names: str) -> list[Block]:
 
 
 def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
-    """Return the addresses to which these directives forward requests. A matcher may precede them."""
+    """Return the addresses to which directives called ``names`` forward requests. A matcher may precede
+    the addresses.
+    """
     blocks = _list_blocks(config, *names)
     lines = [line for block in blocks for line in block if line is block[0] or line.name == "to"]
     words = (word.strip('"`') for line in lines for word in line.words)
@@ -148,44 +158,49 @@ def _list_upstreams(config: Config, *names: str) -> tuple[str, ...]:
 def _list_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield the host name and the listening address of each site, and whether it uses TLS.
+    """Yield the host name and the listening address of each site, and whether the site uses TLS.
 
     Caddy uses TLS for sites with a host name, unless the address is for HTTP.
     """
-    http_port, has_tls = (
-        config.last_word("http_port", "80"),
-        config.last_word("auto_https") != "off",
-    )
-    for head, *inner in _list_blocks(config, syntax.SITE):
-        words = {line.name: line.words[0] for line in inner if line.words}
-        bind = words.get("bind") or config.last_word("default_bind", "*")
-        bind, *addresses = _PLACEHOLDER_PATTERN.sub(
-            lambda m: variables.get(m[1]) or m[2] or "", ",".join((bind, *head.words))
+    http_port = config.find_last_word("http_port", "80")
+    has_tls = config.find_last_word("auto_https") != "off"
+    for site_line, *inner_lines in _list_blocks(config, syntax.SITE):
+        words_by_name = {line.name: line.words[0] for line in inner_lines if line.words}
+        bind_address = words_by_name.get("bind") or config.find_last_word("default_bind", "*")
+        bind_address, *site_addresses = _PLACEHOLDER_PATTERN.sub(
+            lambda m: variables.get(m[1]) or m[2] or "", ",".join((bind_address, *site_line.words))
         ).split(",")
-        for match in map(_ADDRESS_PATTERN.fullmatch, addresses):
-            if match and match[0] and not head.directive.depth:
-                is_http = match["scheme"] == "http" or match["port"] in ("80", http_port)
-                port = match["port"] or (http_port if is_http else "443")
-                is_https = match["scheme"] == "https" or port == "443" or "tls" in words
-                uses_tls = not is_http and (is_https or (has_tls and match["name"] != ""))
-                yield match["name"], f"{bind}:{port}", uses_tls
+        for address_match in map(_ADDRESS_PATTERN.fullmatch, site_addresses):
+            if address_match and address_match[0] and not site_line.directive.depth:
+                is_http = address_match["scheme"] == "http" or address_match["port"] in (
+                    "80",
+                    http_port,
+                )
+                port = address_match["port"] or (http_port if is_http else "443")
+                is_https = (
+                    address_match["scheme"] == "https" or port == "443" or "tls" in words_by_name
+                )
+                uses_tls = not is_http and (is_https or (has_tls and address_match["name"] != ""))
+                yield address_match["name"], f"{bind_address}:{port}", uses_tls
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits of the options in the Caddyfile, and of Go's environment variables in the unit."""
     settings = [
         EnvironmentSetting("gomaxprocs", "GOMAXPROCS", service.host.processors),
         EnvironmentSetting("gogc", "GOGC", 100),
     ]
     return merge_results(
-        _tune_proxies(service.config, accepts) if service.role is Role.PROXY else AdoptionResult(),
+        _tune_proxies(service.config, accepts_value)
+        if service.role is Role.PROXY
+        else AdoptionResult(),
         unit_environment.tune_variables(
-            unit_environment.read_environment(service.host.tree, UNIT_NAME), settings, accepts
+            unit_environment.read_environment(service.host.tree, UNIT_NAME), settings, accepts_value
         ),
     )
 
 
-def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
+def _tune_proxies(config: Config, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits of the options of all proxies, which must have the same values."""
     proxies = [
         block
@@ -193,15 +208,15 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
         if all(line.words[:1] == ("http",) for line in block if line.name == "transport")
     ]
     # Lines at all depths count, and lines of a file that is imported twice count once.
-    lines = {
+    lines_by_position = {
         (line.path, line.directive.name.start): replace(
             line, directive=replace(line.directive, blocks=())
         )
         for proxy in proxies
         for line in proxy[1:]
     }
-    flat_config = replace(config, directives=tuple(lines.values()))
-    places = [_find_place(config, proxy) for proxy in proxies]
+    flat_config = replace(config, directives=tuple(lines_by_position.values()))
+    places = [_find_option_place(config, proxy) for proxy in proxies]
     tunables = [
         Tunable(
             option.name,
@@ -211,29 +226,29 @@ def _tune_proxies(config: Config, accepts: ValueCheck) -> AdoptionResult:
             insertion=DirectiveInsertion(
                 option.stock,
                 [place[0] for place in places if option.name != "lb_policy"],
-                # Without this line, Caddy 2.6 uses no timeout if the size of the pool is set.
+                # Without `keepalive`, Caddy 2.6 uses no timeout if the size of the pool is set.
                 ("\n\t\t\tkeepalive 2m" if option.name == POOL else "") + f"\n\t\t\t{option.name} ",
             ),
             skip_reason=_explain_untuned(option.name, proxies),
         )
         for option in PROXY_OPTIONS
     ]
-    result = map_directives(flat_config, tunables, accepts)
-    added = {name: v for name, v in result.values.items() if not flat_config.find_all(name)}
-    changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in added.items())
-    openings, closings = (
+    result = map_directives(flat_config, tunables, accepts_value)
+    added_values = {n: v for n, v in result.values.items() if not flat_config.find_all(n)}
+    changed = " or ".join(f"{n} != {format_literal(v)}" for n, v in added_values.items())
+    opening_edits, closing_edits = (
         [
-            insert_expression([position] if changed and text else (), format_literal(text), changed)
-            for position, text in side
+            insert_expression([place] if changed and text else (), format_literal(text), changed)
+            for place, text in side
         ]
         for side in ([place[:2] for place in places], [place[::2] for place in places])
     )
-    return replace(result, edits=(*chain(*openings), *result.edits, *chain(*closings)))
+    return replace(result, edits=(*chain(*opening_edits), *result.edits, *chain(*closing_edits)))
 
 
-def _find_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:
+def _find_option_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:
     """Return the position for options of the transport, and the text that opens and closes missing
-    blocks around them.
+    blocks around these options.
     """
     line = next((line for line in proxy if line.name == "transport"), proxy[0])
     path, end = line.end_position
@@ -245,25 +260,26 @@ def _find_place(config: Config, proxy: Block) -> tuple[FilePosition, str, str]:
     return (path, position), opening, closing
 
 
-def _explain_untuned(name: str, proxies: Sequence[Block]) -> str:
+def _explain_untuned(option_name: str, proxies: Sequence[Block]) -> str:
     """Return why an option of the proxies is not tuned, or an empty string."""
-    names = [{line.name for line in proxy[1:]} for proxy in proxies]
-    count, all_names = sum(name in block for block in names), set[str]().union(*names)
-    reasons = {
+    names_by_proxy = [{line.name for line in proxy[1:]} for proxy in proxies]
+    proxy_count = sum(option_name in block for block in names_by_proxy)
+    all_names = set[str]().union(*names_by_proxy)
+    applies_by_reason = {
         "no proxy uses HTTP": not proxies,
         "an `import` in a proxy may set it": "import" in all_names,
-        f"only some proxies set `{name}`": 0 < count < len(proxies),
-        "its default depends on other options in the file": name == POOL
-        and not count
+        f"only some proxies set `{option_name}`": 0 < proxy_count < len(proxies),
+        "its default depends on other options in the file": option_name == POOL
+        and not proxy_count
         and any(option.startswith("keepalive") for option in all_names),
     }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    return next((reason for reason, applies in applies_by_reason.items() if applies), "")
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset((*(option.name for option in PROXY_OPTIONS), "keepalive", syntax.OPTIONS)),
-    # Other blocks, such as `header` and `map`, contain names and values of the site.
+    # Blocks that are not listed, such as `header` and `map`, contain names and values of the site.
     blocks=frozenset(
         (
             syntax.OPTIONS,

@@ -29,7 +29,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import parse_number
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, get_drop_in_path
 from autotune.strict_parsing import parse_json, split_lines
 
 GO_DOCS, PROXY_DOCS = "pkg.go.dev/runtime, Environment Variables", "caddyserver.com, reverse_proxy"
@@ -44,7 +44,7 @@ PARAMETERS = with_guidance((
     on_reload("lb_policy", "Load-balancing method, if there are several web hosts.",
         choices=("random", "round_robin", "least_conn"), stock="random", roles=PROXY_ROLE,
         source=PROXY_DOCS),
-    # In this issue, 1000 connections reduced the mean latency from 2.94 ms to 0.68 ms.
+    # In Caddy's issue 2805, 1000 connections reduced the mean latency from 2.94 ms to 0.68 ms.
     on_reload(POOL, "Maximum number of idle connections per web host.",
         low=2, high=4096, log=True, stock=32, recommended=1000, roles=PROXY_ROLE,
         source=f"{PROXY_DOCS}; github.com/caddyserver/caddy, issue 2805"),
@@ -110,24 +110,25 @@ class Caddy(Service):
     programs: ClassVar[Programs] = {"caddy": ("caddy",)}
     parameters = PARAMETERS
     needs = ResourceNeeds(
-        # The heap grows by `gogc` percent before it is collected.
+        # The heap grows by `gogc` percent before a garbage collection.
         memory="64 MB + gogc * 176 KB",
         source="peak resident size of 2.6 with 300 connections, for three values of `gogc`",
     )
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
-        path = placement.choose("caddy.env", drop_in_path(UNIT_NAME))
+        environment_path = placement.choose("caddy.env", get_drop_in_path(UNIT_NAME))
         return (
             *super().list_config_files(placement),
-            ConfigFile(path, "caddy/environment.conf.j2"),
+            ConfigFile(environment_path, "caddy/environment.conf.j2"),
         )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         command = self._build_command(placement, "validate")
         if not placement.installed:
             return command
-        # The validation may create log files and certificates. The unit's account runs it, because
-        # Caddy cannot use files of root. The script's second argument is the last word.
+        # The validation may create log files and certificates. The unit's account runs the validation,
+        # because Caddy cannot use root's files. The last word of the command is the script's second
+        # argument.
         unit = self.get_unit(placement) or UNIT_NAME
         return ("sh", "-c", UNIT_RUN_SCRIPT, "sh", unit, command[-1], *command[:-1])
 
@@ -139,62 +140,75 @@ class Caddy(Service):
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         directory = placement.choose(placement.directory, "/")
         unit = placement.choose("", self.get_unit(placement) or UNIT_NAME)
-        admin = placement.adopted_address or placement.choose("caddy.sock", "localhost:2019")
+        admin_address = placement.adopted_address or placement.choose(
+            "caddy.sock", "localhost:2019"
+        )
         return (
             Readback(("sh", "-c", _ENVIRONMENT_SCRIPT, "sh", directory, unit), parse_effective),
-            Readback((*_ADMIN_CLIENT, directory, admin), parse_effective),
+            Readback((*_ADMIN_CLIENT, directory, admin_address), parse_effective),
         )
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(self._build_command(placement, "adapt"), parse_effective),)
 
-    def _build_command(self, placement: Placement, name: str) -> Argv:
-        """Return a command of Caddy. Private processes store their data in the working directory."""
-        # Each command would create `.step` in the home directory.
+    def _build_command(self, placement: Placement, subcommand: str) -> Argv:
+        """Return the command that runs one of Caddy's subcommands. Private processes store their data
+        in the working directory.
+        """
+        # Without STEPPATH, each command would create `.step` in the home directory.
         variables = (
             "STEPPATH=/tmp",
             *placement.choose(("XDG_DATA_HOME=.", "XDG_CONFIG_HOME=."), ()),
         )
         options = (f"--config={self.config_path(placement)}", "--adapter", "caddyfile")
-        return ("env", *variables, placement.programs["caddy"], name, *options)
+        return ("env", *variables, placement.programs["caddy"], subcommand, *options)
 
 
 SERVICES = (Caddy(),)
 
 
-def parse_effective(text: str) -> Settings:
-    """Return the values of Go's environment variables, and those in Caddy's configuration in JSON.
+def parse_effective(output: str) -> Settings:
+    """Return the values of Go's environment variables, and the values in Caddy's JSON configuration.
 
     A value in the configuration is included only if it is the same in all proxies.
     """
-    variables = _VARIABLE_PATTERN.findall(text)
-    columns = {name.lower(): {parse_number(value)} for name, value in variables}
-    for name, value in _list_values(text):
-        columns.setdefault(name, set()).add(value)
-    only_values = {name: column.pop() for name, column in columns.items() if len(column) == 1}
-    return {name: value for name, value in only_values.items() if value != _UNKNOWN}
+    environment_variables = _VARIABLE_PATTERN.findall(output)
+    values_by_name = {name.lower(): {parse_number(value)} for name, value in environment_variables}
+    for parameter_name, value in _list_proxy_values(output):
+        values_by_name.setdefault(parameter_name, set()).add(value)
+    agreed_values = {
+        name: column.pop() for name, column in values_by_name.items() if len(column) == 1
+    }
+    return {name: value for name, value in agreed_values.items() if value != _UNKNOWN}
 
 
-def _list_values(text: str) -> Iterator[tuple[str, Value]]:
-    """Yield the parameters of each proxy."""
-    pending: list[object] = []
+def _list_proxy_values(output: str) -> Iterator[tuple[str, Value]]:
+    """Yield the names and values of the parameters of each proxy."""
+    pending_items: list[object] = []
     with suppress(ValueError):
-        pending += [parse_json(line) for line in split_lines(text) if line.startswith("{")]
-    for item in pending:  # grows in the loop
-        if isinstance(item, list):
-            pending += item
-        elif isinstance(item, dict):
-            pending += item.values()
-            transport = _get_object(item, "transport")
+        pending_items += [parse_json(line) for line in split_lines(output) if line.startswith("{")]
+    for json_item in pending_items:  # grows in the loop
+        if isinstance(json_item, list):
+            pending_items += json_item
+        elif isinstance(json_item, dict):
+            pending_items += json_item.values()
+            transport = _get_json_object(json_item, "transport")
             if (
-                item.get("handler") == "reverse_proxy"
+                json_item.get("handler") == "reverse_proxy"
                 and transport.get("protocol", "http") == "http"
             ):
-                policy = _get_object(_get_object(item, "load_balancing"), "selection_policy")
+                selection_policy = _get_json_object(
+                    _get_json_object(json_item, "load_balancing"), "selection_policy"
+                )
                 # The default applies only if the file sets no option of the pool.
-                pool = _get_object(transport, "keep_alive") or {"max_idle_conns_per_host": 32}
-                yield "lb_policy", str(policy.get("policy", "random"))
-                yield POOL, parse_number(str(pool.get("max_idle_conns_per_host", _UNKNOWN)))
+                connection_pool = _get_json_object(transport, "keep_alive") or {
+                    "max_idle_conns_per_host": 32
+                }
+                yield "lb_policy", str(selection_policy.get("policy", "random"))
+                yield (
+                    POOL,
+                    parse_number(str(connection_pool.get("max_idle_conns_per_host", _UNKNOWN))),
+                )
                 yield (
                     "max_conns_per_host",
                     parse_number(str(transport.get("max_conns_per_host", 0))),
@@ -202,8 +216,8 @@ def _list_values(text: str) -> Iterator[tuple[str, Value]]:
                 yield "compression", transport.get("compression") is not False
 
 
-def _get_object(container: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = container.get(name)
+def _get_json_object(json_object: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = json_object.get(key)
     return value if isinstance(value, dict) else {}
 
 

@@ -15,7 +15,8 @@ _TOKEN_PATTERN = re.compile(
     r"""|(?!["`]|<<[\w-])(?:\\(?!\r?\n)|[^\s\\])+)""",
     re.DOTALL,
 )
-# Names of the blocks at the top of a file. A site is a directive, whose arguments are its addresses.
+# Names of the blocks at the top level of a file. A site counts as a directive whose arguments are the
+# site's addresses.
 OPTIONS, SITE, SNIPPET = "options", "site", "snippet"
 # Directives that an imported file may contain outside of blocks, and names of snippets. All other
 # words in these positions are addresses.
@@ -28,45 +29,47 @@ SITE_DIRECTIVE_PATTERN = re.compile(
 MAX_BLOCK_DEPTH = 100  # each directive stores the words of all blocks around it
 
 
-def parse_directives(text: str) -> Iterator[Directive]:
+def parse_directives(file_text: str) -> Iterator[Directive]:
     """Yield every directive, with each block before the directives inside it. Raises
     ConfigSyntaxError.
     """
     blocks: list[tuple[str, ...]] = []
     lacks_braces = False  # a file's only site needs no braces
-    for words in _list_lines(text):
-        opens = words[-1].text == "{"
-        if words[0].text == "}" and len(blocks) > lacks_braces:
+    for line_words in _list_lines(file_text):
+        opens_block = line_words[-1].text == "{"
+        if line_words[0].text == "}" and len(blocks) > lacks_braces:
             blocks.pop()
             continue
-        arguments = tuple(words[1 : len(words) - opens])
-        directive = Directive(words[0], arguments, tuple(blocks))
-        if not blocks and not SITE_DIRECTIVE_PATTERN.fullmatch(words[0].text):
-            is_site = words[0].text != "{"
-            name = Word(SITE if is_site else OPTIONS, words[0].start)
-            directive = Directive(name, (words[0], *arguments) if is_site else ())
-            lacks_braces = not opens
-        texts = [word.text for word in (directive.name, *directive.arguments)]
-        if "{" in texts or "}" in texts or len(blocks) > MAX_BLOCK_DEPTH:
-            raise build_syntax_error(text, words[0].start, "an unexpected brace")
+        arguments = tuple(line_words[1 : len(line_words) - opens_block])
+        directive = Directive(line_words[0], arguments, tuple(blocks))
+        if not blocks and not SITE_DIRECTIVE_PATTERN.fullmatch(line_words[0].text):
+            is_site = line_words[0].text != "{"
+            name = Word(SITE if is_site else OPTIONS, line_words[0].start)
+            directive = Directive(name, (line_words[0], *arguments) if is_site else ())
+            lacks_braces = not opens_block
+        word_texts = [word.text for word in (directive.name, *directive.arguments)]
+        if "{" in word_texts or "}" in word_texts or len(blocks) > MAX_BLOCK_DEPTH:
+            raise build_syntax_error(file_text, line_words[0].start, "an unexpected brace")
         yield directive
-        if opens or (lacks_braces and not blocks):
-            blocks.append((SNIPPET if texts[0].startswith("(") else texts[0], *texts[1:]))
+        if opens_block or (lacks_braces and not blocks):
+            blocks.append(
+                (SNIPPET if word_texts[0].startswith("(") else word_texts[0], *word_texts[1:])
+            )
     if len(blocks) > lacks_braces:
-        raise build_syntax_error(text, len(text), "the file ends within a block")
+        raise build_syntax_error(file_text, len(file_text), "the file ends within a block")
 
 
-def _list_lines(text: str) -> Iterator[list[Word]]:
+def _list_lines(file_text: str) -> Iterator[list[Word]]:
     """Yield the words of each line, without empty lines. Raises ConfigSyntaxError.
 
     A comma at the end of a line continues a list of addresses.
     """
-    words: list[Word] = []
-    for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote"):
+    line_words: list[Word] = []
+    for token in tokenize(file_text, _TOKEN_PATTERN, "an unclosed quote"):
         if token["word"]:
-            words.append(Word(token["word"].rstrip(",") or ",", token.start()))
-        elif token["end"] and words and not text.startswith(",", words[-1].end):
-            yield words
-            words = []
-    if words:
-        yield words
+            line_words.append(Word(token["word"].rstrip(",") or ",", token.start()))
+        elif token["end"] and line_words and not file_text.startswith(",", line_words[-1].end):
+            yield line_words
+            line_words = []
+    if line_words:
+        yield line_words

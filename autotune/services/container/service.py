@@ -47,9 +47,14 @@ class Container(Service):
         self, placement: Placement, settings: Settings
     ) -> Mapping[str, Value]:
         own_settings = select_service_settings(settings, f"{placement.tier}.{self.name}")
-        limits = {"cpus": own_settings.get("cpus"), "mem_limit": own_settings.get("memory")}
+        container_limits = {
+            "cpus": own_settings.get("cpus"),
+            "mem_limit": own_settings.get("memory"),
+        }
         unit_suffixes = {"cpus": "", "mem_limit": "m"}
-        return {key: f"{value}{unit_suffixes[key]}" for key, value in limits.items() if value}
+        return {
+            key: f"{value}{unit_suffixes[key]}" for key, value in container_limits.items() if value
+        }
 
 
 SERVICES = (Container(),)

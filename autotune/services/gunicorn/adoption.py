@@ -12,7 +12,7 @@ from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate
+from autotune.services.app_server import ServerCandidate
 from autotune.services.config_files import Config, Directive, FileTree, Word
 from autotune.services.directives import (
     NUMBER,
@@ -33,7 +33,7 @@ _PROGRAM_NAMES = (
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-# read from the working directory, unless the command names another file
+# gunicorn reads this file in the working directory, unless the command names another file
 _DEFAULT_CONFIG_FILE = "gunicorn.conf.py"
 _LONG_OPTIONS = {
     "-b": "--bind",
@@ -137,17 +137,19 @@ _OPAQUE_NAMES = frozenset(
 )
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "gunicorn"):
         config = command_line.read_unit_command(host.tree, unit, _parse_options)
-        location = _find_listen_address(host.tree, config, unit)
-        variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
-        if config.find_all("--env") and location in host.backlogs:
+        listen_address = _find_listen_address(host.tree, config, unit)
+        variable_names = [
+            placed.name for placed in config.directives if placed.name.startswith("$")
+        ]
+        if config.find_all("--env") and listen_address in host.backlogs:
             yield f"{unit}: not tuned, because its command contains `--env`. Use EnvironmentFile="
-        elif variables and config.find_all("gunicorn"):
-            yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
+        elif variable_names and config.find_all("gunicorn"):
+            yield f"{unit}: not tuned, because its command contains `{variable_names[0]}`"
         elif config.find_all("gunicorn"):
-            yield _locate_port(host, unit, config, location)
+            yield _locate_port(host, unit, config, listen_address)
         elif command_line.starts_shell(_list_command_words(config), _PROGRAM_PATTERN):
             yield f"{unit}: {command_line.SHELL_REASON}"
 
@@ -157,18 +159,25 @@ def _list_command_words(config: Config) -> tuple[str, ...]:
     return commands[-1].words if commands else ()
 
 
-def _locate_port(host: RunningHost, unit: str, config: Config, location: str) -> Candidate | str:
-    """Return the candidate with its address, or the reason why it is not tuned. If a file computes the
-    address and gunicorn listens on only one port, the candidate gets that port.
+def _locate_port(
+    host: RunningHost, unit: str, config: Config, listen_address: str
+) -> ServerCandidate | str:
+    """Return the candidate with its address, or the reason why the candidate is not tuned. If a file
+    computes the address and gunicorn listens on only one port, the candidate gets that port.
     """
     path = _find_config_path(host.tree, config, unit)
     is_hidden = (
-        location == _DEFAULT_PORT and location not in host.backlogs and _is_opaque(host.tree, path)
+        listen_address == _DEFAULT_PORT
+        and listen_address not in host.backlogs
+        and _is_opaque_file(host.tree, path)
     )
     if not is_hidden and (
-        is_uint(location) or location.endswith(".sock") or "/" in location or "%" in location
+        is_uint(listen_address)
+        or listen_address.endswith(".sock")
+        or "/" in listen_address
+        or "%" in listen_address
     ):
-        return unit, config, location
+        return unit, config, listen_address
     listening_ports = {
         str(listener.port) for listener in host.listeners if listener.program.startswith("gunicorn")
     }
@@ -177,122 +186,130 @@ def _locate_port(host: RunningHost, unit: str, config: Config, location: str) ->
     return f"{unit}: not tuned, because {path} computes `bind`: use `--bind` to tune it"
 
 
-def _is_opaque(tree: FileTree, path: str) -> bool:
+def _is_opaque_file(file_tree: FileTree, path: str) -> bool:
     """True if a configuration file cannot be parsed, or may set names that its source does not
     show.
     """
     try:
-        statements = ast.parse(tree.files.get(tree.resolve(path), b"")).body
+        statements = ast.parse(file_tree.files.get(file_tree.resolve(path), b"")).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     return "*" in _collect_assignments(statements)
 
 
-def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
+def _find_listen_address(file_tree: FileTree, config: Config, unit: str) -> str:
     """Return the TCP port or Unix socket. A systemd socket unit overrides gunicorn's own
     setting.
     """
-    bind = (
-        config.last_word("--bind")
-        or _find_configured_value(tree, config, unit, "bind")
+    bind_address = (
+        config.find_last_word("--bind")
+        or _find_configured_value(file_tree, config, unit, "bind")
         or f"127.0.0.1:{_DEFAULT_PORT}"
     )
-    return app_server.parse_address(unit_files.find_socket_address(tree, unit) or str(bind))
+    return app_server.parse_address(
+        unit_files.find_socket_address(file_tree, unit) or str(bind_address)
+    )
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
-    """Return edits that tune every parameter, unless the file sets it to an expression. New values
-    are written to the command, which overrides the file.
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
+    """Return edits that tune every parameter, unless the file sets the parameter to an expression. New
+    values are written to the command, which overrides the file.
     """
-    config, tree, unit = service.config, service.host.tree, service.unit
+    config, file_tree, unit = service.config, service.host.tree, service.unit
     worker_class = (
-        config.last_word("--worker-class")
-        or _find_configured_value(tree, config, unit, "worker_class")
+        config.find_last_word("--worker-class")
+        or _find_configured_value(file_tree, config, unit, "worker_class")
         or "sync"
     )
     skip_reasons = {"backlog": app_server.explain_socket_unit(service.host, unit)}
     if worker_class not in _THREADED_CLASSES:
         skip_reasons["threads"] = f"workers of class {worker_class} have no threads"
-    unread_reason = _explain_unread_config(tree, config, unit)
+    unread_reason = _explain_unread_config(file_tree, config, unit)
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
-        default = _find_configured_value(tree, config, unit, name, service.host.processors)
-        if isinstance(default, str) and not config.find_all(format_option_name(name)):
+        option_name = format_option_name(name)
+        default = _find_configured_value(file_tree, config, unit, name, service.host.processors)
+        if isinstance(default, str) and not config.find_all(option_name):
             skip_reasons[name] = (
-                f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
+                f"{_find_config_path(file_tree, config, unit)} computes it: set a number to tune it"
             )
         skip_reasons[name] = skip_reasons.get(name) or (
-            "" if config.find_all(format_option_name(name)) else unread_reason
+            "" if config.find_all(option_name) else unread_reason
         )
-        value = default if isinstance(default, int) else stock
+        current_value = default if isinstance(default, int) else stock
         insertion = DirectiveInsertion(
-            value, command_line.find_command_end(config), f" {format_option_name(name)}="
+            current_value, command_line.find_command_end(config), f" {option_name}="
         )
         tunables.append(
             Tunable(
                 name,
-                format_option_name(name),
+                option_name,
                 NUMBER,
                 insertion=insertion,
                 last_wins=True,
                 skip_reason=skip_reasons.get(name, ""),
             )
         )
-    return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
+    return command_line.tune_options(
+        config, tunables, accepts_value, unit_files.get_drop_in_path(unit)
+    )
 
 
-def format_option_name(name: str) -> str:
+def format_option_name(parameter_name: str) -> str:
     """Return the command-line option for a parameter."""
-    return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
+    return (
+        "--keep-alive" if parameter_name == "keepalive" else f"--{parameter_name.replace('_', '-')}"
+    )
 
 
-def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
-    """Return the path of gunicorn's configuration file."""
-    directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
-    arguments = {
+def _find_config_path(file_tree: FileTree, config: Config, unit: str) -> str:
+    working_directory = (
+        unit_files.find_option(file_tree, unit, "WorkingDirectory").lstrip("-") or "/"
+    )
+    arguments_by_option = {
         line.name.text: line.arguments
-        for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
+        for line in _parse_environment_options(unit_environment.read_environment(file_tree, unit))
     }
-    named_files = [word.text for word in arguments.get("--config", ())]
+    named_files = [word.text for word in arguments_by_option.get("--config", ())]
     return join(
-        directory,
-        (config.last_word("--config") or "".join(named_files)).removeprefix("file:")
+        working_directory,
+        (config.find_last_word("--config") or "".join(named_files)).removeprefix("file:")
         or _DEFAULT_CONFIG_FILE,
     )
 
 
-def _explain_unread_config(tree: FileTree, config: Config, unit: str) -> str:
+def _explain_unread_config(file_tree: FileTree, config: Config, unit: str) -> str:
     """Return why a configuration file may set unknown values, or an empty string."""
-    path = _find_config_path(tree, config, unit)
-    content = tree.files.get(tree.resolve(path))
-    if content is None:
+    path = _find_config_path(file_tree, config, unit)
+    file_content = file_tree.files.get(file_tree.resolve(path))
+    if file_content is None:
         is_default_file = path.endswith(f"/{_DEFAULT_CONFIG_FILE}") and "%" not in path
         return (
             ""
-            if is_default_file and path not in tree.unread
+            if is_default_file and path not in file_tree.unread
             else f"{path} may set it, but was not read"
         )
     try:
-        ast.parse(content)
-    # the last two are raised for deeply nested code
+        ast.parse(file_content)
+    # RecursionError and MemoryError are raised for deeply nested code
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return f"{path} may set it, but cannot be parsed"
     return ""
 
 
 def _find_configured_value(
-    tree: FileTree, config: Config, unit: str, name: str, processors: int = 1
+    file_tree: FileTree, config: Config, unit: str, setting_name: str, processors: int = 1
 ) -> int | str | None:
     """Return the value of a setting in the environment, or else in the configuration file.
 
-    The result is a number, a text or the source of an expression. It is ``None`` if the setting is not
-    set.
+    The result is a number, a text or the source of an expression, or ``None`` if nothing sets the
+    value.
     """
-    environment = unit_environment.read_environment(tree, unit)
+    environment = unit_environment.read_environment(file_tree, unit)
     environment_values = [
         line.arguments[0].text
         for line in _parse_environment_options(environment)
-        if line.name.text == format_option_name(name) and line.arguments
+        if line.name.text == format_option_name(setting_name) and line.arguments
     ]
     if environment_values:
         return (
@@ -300,17 +317,23 @@ def _find_configured_value(
             if is_uint(environment_values[-1])
             else environment_values[-1]
         )
-    content = tree.files.get(tree.resolve(_find_config_path(tree, config, unit)), b"")
+    file_content = file_tree.files.get(
+        file_tree.resolve(_find_config_path(file_tree, config, unit)), b""
+    )
     try:
-        values = _collect_assignments(ast.parse(content).body)
-        if node := values.get(name, values.get("*") if name in PARAMETER_NAMES else None):
-            value = _evaluate_expression(node, processors)
+        assigned_values = _collect_assignments(ast.parse(file_content).body)
+        if assigned_node := assigned_values.get(
+            setting_name, assigned_values.get("*") if setting_name in PARAMETER_NAMES else None
+        ):
+            evaluated_value = _evaluate_expression(assigned_node, processors)
             return (
-                value if isinstance(value, str) or abs(value) < MAX_NUMBER else f"{name}: too large"
+                evaluated_value
+                if isinstance(evaluated_value, str) or abs(evaluated_value) < MAX_NUMBER
+                else f"{setting_name}: too large"
             )
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # raised for deeply nested code
         pass
-    return environment.get_number("WEB_CONCURRENCY") if name == "workers" else None
+    return environment.get_number("WEB_CONCURRENCY") if setting_name == "workers" else None
 
 
 def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
@@ -318,10 +341,10 @@ def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directi
     configuration file, but not the command.
     """
     try:
-        words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
+        option_words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
     except ValueError:
         return ()
-    return _parse_options(tuple(Word(word, 0) for word in (_PROGRAM_NAMES[0], *words)))
+    return _parse_options(tuple(Word(word, 0) for word in (_PROGRAM_NAMES[0], *option_words)))
 
 
 def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
@@ -329,10 +352,10 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
 
     The key `*` means any other name.
     """
-    values: dict[str, ast.expr | ast.stmt] = {}
+    assigned_values: dict[str, ast.expr | ast.stmt] = {}
     for statement in statements:
         if _may_set_any_name(statement):
-            values = {"*": statement}
+            assigned_values = {"*": statement}
             continue
         match statement:
             case ast.Assign(
@@ -340,7 +363,7 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
             ) if len(names) == len(tuple_values) and all(
                 isinstance(name, ast.Name) for name in names
             ):
-                values |= {
+                assigned_values |= {
                     name_node.id: value_node
                     for name_node, value_node in zip(names, tuple_values, strict=True)
                     if isinstance(name_node, ast.Name)
@@ -348,21 +371,21 @@ def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr |
             case ast.Assign(targets=names, value=value) if all(
                 isinstance(name, ast.Name) for name in names
             ):
-                values |= {name.id: value for name in names if isinstance(name, ast.Name)}
+                assigned_values |= {name.id: value for name in names if isinstance(name, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value):
-                values[target] = value
+                assigned_values[target] = value
             case ast.Import(names=imported) | ast.ImportFrom(names=imported):
-                values |= {(alias.asname or alias.name): statement for alias in imported}
+                assigned_values |= {(alias.asname or alias.name): statement for alias in imported}
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                values[statement.name] = statement
+                assigned_values[statement.name] = statement
             case _:
-                values |= _list_stored_names(statement)
-        values |= {
+                assigned_values |= _list_stored_names(statement)
+        assigned_values |= {
             node.target.id: statement
             for node in ast.walk(statement)
             if isinstance(node, ast.NamedExpr)
         }
-    return values
+    return assigned_values
 
 
 def _list_stored_names(statement: ast.stmt) -> dict[str, ast.expr | ast.stmt]:

@@ -1,7 +1,7 @@
 """gunicorn in a user's unit. gunicorn's options are on the command line, so each change needs a
 restart.
 
-Started with the unit's own command, gunicorn can print its effective settings. To print them,
+Started with the unit's own command, gunicorn can print its effective settings. For this output,
 gunicorn loads the application.
 """
 
@@ -24,7 +24,7 @@ from autotune.services.base import (
 )
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback, parse_number
-from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 
 UNIT_NAME = "gunicorn.service"
 DOCS = "docs.gunicorn.org, Settings"
@@ -68,7 +68,7 @@ answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Arguments: script, names, unit. Prints the effective settings with these names.
+# Arguments: script, names, unit. Prints the effective settings with the given names.
 _READBACK_SCRIPT = f"""
 unit=$3
 {{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |
@@ -85,7 +85,7 @@ class Gunicorn(AppServer):
     title = "gunicorn"
     deployment = "gunicorn"
     port = 8000
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT_NAME
     # Names of gunicorn's executables. The last one, `true`, exists on every host, so the lookup
@@ -102,7 +102,7 @@ class Gunicorn(AppServer):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if words := parse_exec_start(content.decode(errors="replace")):
+            if command_words := parse_exec_start(content.decode(errors="replace")):
                 return (
                     "sh",
                     "-c",
@@ -111,18 +111,18 @@ class Gunicorn(AppServer):
                     path,
                     UNIT_RUN_SCRIPT,
                     self.get_unit(placement) or UNIT_NAME,
-                    *words,
+                    *command_words,
                 )
         return None  # the command is unchanged, and the service manager validates the unit
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (
+        script_arguments = (
             UNIT_RUN_SCRIPT,
             "|".join(sorted(PARAMETER_NAMES)),
             self.get_unit(placement) or UNIT_NAME,
         )
         return (
-            Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *words), parse_effective),
+            Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *script_arguments), parse_effective),
             build_backlog_readback(placement, socket=placement.adopted_address),
         )
 
@@ -130,11 +130,11 @@ class Gunicorn(AppServer):
 SERVICES = (Gunicorn(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the settings in the output of `gunicorn --print-config`. The effective backlog comes
     from the kernel.
     """
-    printed_settings = re.findall(r"(?m)^(\w+) += (\S+)$", text)
+    printed_settings = re.findall(r"(?m)^(\w+) += (\S+)$", output)
     return {
         name: parse_number(value)
         for name, value in printed_settings

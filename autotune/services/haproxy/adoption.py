@@ -28,7 +28,8 @@ UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")  # matches references without a default value
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
-# Maps each timeout to the timeout that applies if no file sets it, in the order of the manual.
+# Maps each timeout to its fallback, which applies if no file sets the timeout, in the order of the
+# manual.
 _TIMEOUT_FALLBACKS = {
     "client": "",
     "server": "",
@@ -48,7 +49,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             f"HAProxy is not tuned: {p} ({reason})" for p, reason in config.unread_files.items()
         )
         return
-    sockets = [
+    stats_sockets = [
         line.words[0].removeprefix("unix@")
         for line in config.find_all("stats socket")
         if line.words
@@ -65,67 +66,70 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         config=config,
         tier_kind="lb",
         backends=tuple(dict.fromkeys(backends)),
-        listen_address=next((path for path in sockets if path.startswith("/")), ""),
+        listen_address=next((path for path in stats_sockets if path.startswith("/")), ""),
         unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )
     all_addresses = [*_list_http_addresses(config, _read_variables(host.tree, config))]
-    addresses = [(address, tls) for address, tls in all_addresses if "$" not in address]
-    if all_addresses and not addresses:
+    known_addresses = [(address, tls) for address, tls in all_addresses if "$" not in address]
+    if all_addresses and not known_addresses:
         yield f"HAProxy is not tuned: no file sets the variable in `bind {all_addresses[0][0]}`"
         return
-    yield with_http_port(running_service, "HAProxy", addresses, ("haproxy",))
+    yield with_http_port(running_service, "HAProxy", known_addresses, ("haproxy",))
 
 
-def _read_variables(tree: FileTree, config: Config) -> dict[str, str]:
+def _read_variables(file_tree: FileTree, config: Config) -> dict[str, str]:
     """Return HAProxy's environment variables: its unit's variables, and variables that its own
     files set.
     """
-    variables = dict(read_environment(tree, UNIT_NAME).values)
+    variables = dict(read_environment(file_tree, UNIT_NAME).values)
     for line in config.directives:
         if line.name in ("setenv", "presetenv") and len(line.words) > 1:
-            name, value = (word.strip("\"'") for word in line.words[:2])
-            if line.name == "setenv" or name not in variables:
-                variables[name] = value
+            variable_name, value = (word.strip("\"'") for word in line.words[:2])
+            if line.name == "setenv" or variable_name not in variables:
+                variables[variable_name] = value
     return variables
 
 
-def _read_host_config(tree: FileTree) -> Config:
+def _read_host_config(file_tree: FileTree) -> Config:
     """Return the configuration in all files that are given in the unit's command. In directories,
     only ``.cfg`` files are read.
     """
-    words = unit_environment.expand_command(tree, UNIT_NAME)
-    named_files = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
-    paths = (
+    command_words = unit_environment.expand_command(file_tree, UNIT_NAME)
+    named_files = unit_environment.find_option_values(command_words, "-f") or [MAIN_FILE]
+    config_paths = (
         path
         for location in named_files
-        for path in tree.glob(f"{location}/*.cfg") or [location]
-        # All files in this directory were read. A path that is not among these files is therefore
-        # a directory without ``.cfg`` files.
+        for path in file_tree.glob(f"{location}/*.cfg") or [location]
+        # All files in CONFIG_DIRECTORY were read. A path that is not among these files is therefore a
+        # directory without ``.cfg`` files.
         if path == MAIN_FILE
-        or tree.resolve(path) in tree.files
+        or file_tree.resolve(path) in file_tree.files
         or not path.startswith(CONFIG_DIRECTORY)
     )
     return merge_configs(
-        " ".join(named_files), [read_config(tree, p, syntax.parse_directives) for p in paths]
+        " ".join(named_files),
+        [read_config(file_tree, p, syntax.parse_directives) for p in config_paths],
     )
 
 
 def _list_http_addresses(
     config: Config, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the listening addresses whose requests HAProxy forwards, and whether they use TLS.
+    """Yield each listening address whose requests HAProxy forwards, and whether the address uses TLS.
     Addresses of TCP proxies are included only if there is no HTTP address.
     """
-    names = ("server", "server-template", "default_backend", "use_backend")
-    forwarding_blocks = {line.directive.blocks for name in names for line in config.find_all(name)}
+    forwarding_names = ("server", "server-template", "default_backend", "use_backend")
+    forwarding_blocks = {
+        line.directive.blocks for name in forwarding_names for line in config.find_all(name)
+    }
     modes = _map_modes(config)
-    binds = [
+    bind_lines = [
         line
         for line in config.find_all("bind")
         if line.directive.blocks in forwarding_blocks and line.words
     ]
-    http_binds = [line for line in binds if modes.get(line.directive.blocks) == "http"]
-    for line in http_binds or binds:
+    http_bind_lines = [line for line in bind_lines if modes.get(line.directive.blocks) == "http"]
+    for line in http_bind_lines or bind_lines:
         for address in line.words[0].strip('"').split(","):
             yield (
                 _VARIABLE_PATTERN.sub(lambda match: variables.get(match[1], match[0]), address),
@@ -137,27 +141,29 @@ def _map_modes(config: Config) -> dict[tuple[tuple[str, ...], ...], str]:
     """Return the mode of each section. Sections inherit the mode from the `defaults` section above
     them.
     """
-    modes: dict[tuple[tuple[str, ...], ...], str] = {}
+    mode_by_section: dict[tuple[tuple[str, ...], ...], str] = {}
     mode_by_defaults: dict[str, str] = {}  # mode of each `defaults` section
     latest_defaults = ""
     for line in config.directives:
         if line.name in PROXY_SECTIONS and not line.directive.blocks:
-            words = (line.name, *line.words)
-            parent = line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            header_words = (line.name, *line.words)
+            parent_defaults = (
+                line.words[line.words.index("from") + 1] if "from" in line.words[:-1] else ""
+            )
             mode = (
-                mode_by_defaults.get(parent, "tcp")
-                if parent or line.name == "defaults"
+                mode_by_defaults.get(parent_defaults, "tcp")
+                if parent_defaults or line.name == "defaults"
                 else mode_by_defaults.get(latest_defaults, "tcp")
             )
-            modes[(words,)] = mode
+            mode_by_section[(header_words,)] = mode
             if line.name == "defaults":
                 latest_defaults = line.words[0] if line.words else ""
                 mode_by_defaults[latest_defaults] = mode
         elif line.name == "mode" and line.words and line.directive.blocks:
-            modes[line.directive.blocks] = line.words[0]
+            mode_by_section[line.directive.blocks] = line.words[0]
             if line.directive.blocks[0][0] == "defaults":
                 mode_by_defaults[latest_defaults] = line.words[0]
-    return modes
+    return mode_by_section
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -167,7 +173,7 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config, host = service.config, service.host
     limit_reason = _explain_limit(service)
     backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
-    for section, name, directive, notation, default in (
+    for section, parameter_name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
         ("global", "maxconn", "maxconn", NUMBER, None),
         ("global", "tune_bufsize", "tune.bufsize", NUMBER, 16384),
@@ -184,13 +190,20 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
         *_list_timeouts(config),
     ):
-        reason = limit_reason if name == "maxconn" else ""
+        skip_reason = limit_reason if parameter_name == "maxconn" else ""
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written_name = directive.replace("server ", "default-server ")
-        line, locations = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
+        line, ends = f"\n    {written_name}", find_line_end(config, section, must_be_only=True)
         text_before = line if notation is FLAG else f"{line} "
-        insertion = None if default is None else DirectiveInsertion(default, locations, text_before)
-        yield Tunable(name, directive, notation, blocks, insertion=insertion, skip_reason=reason)
+        insertion = None if default is None else DirectiveInsertion(default, ends, text_before)
+        yield Tunable(
+            parameter_name,
+            directive,
+            notation,
+            blocks,
+            insertion=insertion,
+            skip_reason=skip_reason,
+        )
 
 
 def _explain_limit(service: RunningService) -> str:
@@ -202,13 +215,23 @@ def _explain_limit(service: RunningService) -> str:
 
 
 def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
-    values: dict[str, Value | None] = {}
-    for name, fallback in _TIMEOUT_FALLBACKS.items():
-        words = {word for line in config.find_all(f"timeout {name}") for word in line.words[:1]}
-        milliseconds = {MILLISECONDS.parse(word) for word in words} or {values.get(fallback)}
-        values[name] = milliseconds.pop() if len(milliseconds) == 1 else None
-        parameter = f"timeout_{name.replace('-', '_')}"
-        yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
+    fallback_values: dict[str, Value | None] = {}
+    for timeout_name, fallback in _TIMEOUT_FALLBACKS.items():
+        value_words = {
+            word for line in config.find_all(f"timeout {timeout_name}") for word in line.words[:1]
+        }
+        milliseconds = {MILLISECONDS.parse(word) for word in value_words} or {
+            fallback_values.get(fallback)
+        }
+        fallback_values[timeout_name] = milliseconds.pop() if len(milliseconds) == 1 else None
+        parameter = f"timeout_{timeout_name.replace('-', '_')}"
+        yield (
+            "defaults",
+            parameter,
+            f"timeout {timeout_name}",
+            MILLISECONDS,
+            fallback_values[timeout_name],
+        )
 
 
 _SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")

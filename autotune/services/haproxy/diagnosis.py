@@ -32,24 +32,24 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     wait_ms, response_ms = counters.get("qtime", 0.0), counters.get("rtime", 0.0)
     server_limit, session_limit = reading.get_setting("server_maxconn"), counters.get("slim", 0.0)
     is_full = session_limit and counters["smax"] >= session_limit
-    reason = ""
+    evidence = ""
     if server_limit and wait_ms > response_ms:
-        reason = (
+        evidence = (
             f"up to {counters['qmax']:.0f} requests waited {wait_ms:.0f} ms on average for a web host"
             f" (limit {server_limit}, response time {response_ms:.0f} ms): raise server_maxconn"
         )
     elif is_full and activity.queued_fraction >= MIN_QUEUED_FRACTION:
-        reason = (
+        evidence = (
             f"all of its {session_limit:.0f} connections were in use and "
             f"{activity.waiting_connections:.0f} waited"
             f" (up to {activity.max_waiting}): raise maxconn"
         )
     elif reading.errors_dominate and (retry_count := counters.get("wretr", 0.0)):
-        reason = (
+        evidence = (
             f"HAProxy retried connections to web hosts {retry_count:.0f} times and {counters['econ']:.0f}"
             " failed: raise the web hosts' backlog, or keep connections open"
         )
-    return ResourceShortage(Resource.CONNECTIONS, reason, MEASURED) if reason else None
+    return ResourceShortage(Resource.CONNECTIONS, evidence, MEASURED) if evidence else None
 
 
 DIAGNOSIS = Diagnosis(
@@ -64,8 +64,8 @@ DIAGNOSIS = Diagnosis(
         find_socket=find_stats_socket,
     ),
     find_log=lambda site: site.choose(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # One word in the log line encodes how a request ended. Its letters are s (timeout), S (server),
-    # Q (queue), C (connecting) and H (waiting for headers).
+    # In a log line, one word encodes how the request ended. The letters of the word are s (timeout), S
+    # (server), Q (queue), C (connecting) and H (waiting for headers).
     complaint_patterns={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

@@ -19,22 +19,22 @@ SERVER_DIRECTIVES = ("server", "default-server", "server-template")
 
 
 def build_server_check(placement: Placement) -> ServerCheck:
-    """Return the check of all servers, through the stats socket."""
+    """Return the check of all servers' states, which uses the stats socket."""
     return ServerCheck(build_stats_command(placement), parse_down_servers)
 
 
-def parse_down_servers(text: str) -> tuple[str, ...]:
+def parse_down_servers(output: str) -> tuple[str, ...]:
     """Return ``backend/server`` for each server in state DOWN. Raises ValueError if the text
     contains no server states.
 
     A server that passes some checks, but not yet enough of them, has a state such as ``DOWN 1/2``.
     """
-    rows = [row for row in parse_rows(text) if row.get("status")]
-    if not rows:
-        raise ValueError(f"HAProxy reported no server states: {text[:200]!r}")
+    server_rows = [row for row in parse_rows(output) if row.get("status")]
+    if not server_rows:
+        raise ValueError(f"HAProxy reported no server states: {output[:200]!r}")
     return tuple(
         f"{row['pxname']}/{row['svname']}"
-        for row in rows
+        for row in server_rows
         if row["svname"] not in TOTAL_ROWS and row["status"].startswith("DOWN")
     )
 
@@ -43,14 +43,14 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     """Return the longest check interval in seconds, multiplied by the largest required number of
     successful checks; 0 without health checks.
     """
-    intervals, successes, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
+    intervals, success_counts, has_checks = [DEFAULT_INTERVAL_SECONDS], [DEFAULT_RISE], False
     with suppress(ConfigSyntaxError):
-        text = b"\n".join(files.values()).decode(errors="replace")
-        for directive in parse_directives(text):
+        files_text = b"\n".join(files.values()).decode(errors="replace")
+        for directive in parse_directives(files_text):
             name, words = directive.name.text, [word.text for word in directive.arguments]
             has_checks |= name in SERVER_DIRECTIVES and "check" in words
             if name == "server inter":
                 intervals.append(float(MILLISECONDS.parse(words[0]) or 0) / 1000)
             elif name == "server rise" and is_uint(words[0]):
-                successes.append(int(words[0]))
-    return min(max(intervals) * max(successes), MAX_RECOVERY_SECONDS) if has_checks else 0.0
+                success_counts.append(int(words[0]))
+    return min(max(intervals) * max(success_counts), MAX_RECOVERY_SECONDS) if has_checks else 0.0

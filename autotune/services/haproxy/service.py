@@ -37,7 +37,7 @@ class Haproxy(Service):
     programs: ClassVar[Programs] = {"haproxy": ("haproxy",)}
     parameters = PARAMETERS
     needs = RESOURCE_NEEDS
-    # The master starts a new worker, which rereads the files, and stops the old one.
+    # The master starts a new worker, which rereads the files, and stops the old worker.
     reload_signal = "USR2"
     ordering_rules = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 

@@ -47,52 +47,65 @@ def build_stats_command(placement: Placement) -> Argv:
     )
 
 
-def parse_rows(text: str) -> list[Mapping[str, str]]:
+def parse_rows(output: str) -> list[Mapping[str, str]]:
     """Return the rows of `show stat` for every frontend, server and backend, each as a mapping from
     column to text. The result is empty if one of ``REQUIRED_COLUMNS`` is missing.
     """
-    table = text.partition("# pxname,")[2].partition("\n\n")[0]
-    reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
+    stats_table = output.partition("# pxname,")[2].partition("\n\n")[0]
+    csv_reader = csv.DictReader(split_lines(f"pxname,{stats_table}"), restval="")
     try:
-        is_complete = {*(reader.fieldnames or ())} >= REQUIRED_COLUMNS
-        return [row for row in reader if None not in row] if is_complete else []
+        is_complete = {*(csv_reader.fieldnames or ())} >= REQUIRED_COLUMNS
+        return [row for row in csv_reader if None not in row] if is_complete else []
     except csv.Error:
         return []
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the effective parameter values of the running HAProxy process. A setting of the servers is
     included only if its value is the same for all servers.
     """
-    values: dict[str, Value] = {
-        name: int(match[1])
-        for name, pattern in _INFO_PATTERNS.items()
-        if (match := re.search(pattern, text))
+    parameter_values: dict[str, Value] = {
+        parameter_name: int(match[1])
+        for parameter_name, pattern in _INFO_PATTERNS.items()
+        if (match := re.search(pattern, output))
     }
-    limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
+    server_limits = {
+        row["slim"] or "0" for row in parse_rows(output) if row["svname"] not in TOTAL_ROWS
+    }
     # HAProxy 2.6 prints `unknown` for some load-balancing methods, such as `random`.
-    methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
-    for name, distinct_values in (("server_maxconn", limits), ("balance", methods)):
+    balance_methods = {row["algo"] for row in parse_rows(output) if row["algo"]}
+    for parameter_name, distinct_values in (
+        ("server_maxconn", server_limits),
+        ("balance", balance_methods),
+    ):
         if len(distinct_values) == 1 and "unknown" not in distinct_values:
-            values[name] = parse_number(distinct_values.pop())
-    return values
+            parameter_values[parameter_name] = parse_number(distinct_values.pop())
+    return parameter_values
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the counters in `show stat`: sums and maximums over the backends, and the numbers of
     sessions of the fullest frontend.
     """
     total_rows = [
         {name: float(value) for name, value in row.items() if is_uint(value)}
-        for row in parse_rows(text)
+        for row in parse_rows(output)
         if row["svname"] in TOTAL_ROWS
     ]
-    backends = [row for row in total_rows if "qcur" in row]
-    frontends = [row for row in total_rows if "qcur" not in row and row.get("slim")]
-    sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}
+    backend_rows = [row for row in total_rows if "qcur" in row]
+    frontend_rows = [row for row in total_rows if "qcur" not in row and row.get("slim")]
+    sums = {
+        name: sum(row.get(name, 0.0) for row in backend_rows) for name in ("qcur", "econ", "wretr")
+    }
     maximums = {
-        name: max((row.get(name, 0.0) for row in backends), default=0.0)
+        name: max((row.get(name, 0.0) for row in backend_rows), default=0.0)
         for name in ("qmax", "qtime", "rtime")
     }
-    frontend = max(frontends, key=lambda row: row.get("smax", 0.0) / row["slim"], default={})
-    return sums | maximums | {name: frontend[name] for name in ("smax", "slim") if name in frontend}
+    fullest_frontend = max(
+        frontend_rows, key=lambda row: row.get("smax", 0.0) / row["slim"], default={}
+    )
+    return (
+        sums
+        | maximums
+        | {name: fullest_frontend[name] for name in ("smax", "slim") if name in fullest_frontend}
+    )

@@ -12,8 +12,8 @@ SECTION_NAMES = frozenset(
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
 _TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # directives whose names consist of two words
-# Options on these lines count as separate directives. For example, the directive `server maxconn` is
-# the option `maxconn` on a `server`, `default-server` or `server-template` line.
+# Options in these directives count as separate directives. For example, the directive `server maxconn`
+# is the option `maxconn` on a `server`, `default-server` or `server-template` line.
 _OPTION_OWNERS = {
     "bind": "bind",
     "server": "server",
@@ -27,33 +27,35 @@ _TOKEN_PATTERN = re.compile(
 )
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every directive, with each section before the directives inside it. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
-    section: tuple[tuple[str, ...], ...] = ()
-    words: list[Word] = []
-    location = 0
-    while location < len(text) or words:
-        token = _TOKEN_PATTERN.match(text, location)
-        if token is None or (token["word"] and not words and token["word"].startswith(".")):
-            raise build_syntax_error(text, location, "an unclosed quote, or a conditional block")
+    enclosing_section: tuple[tuple[str, ...], ...] = ()
+    line_words: list[Word] = []
+    position = 0
+    while position < len(file_text) or line_words:
+        token = _TOKEN_PATTERN.match(file_text, position)
+        if token is None or (token["word"] and not line_words and token["word"].startswith(".")):
+            raise build_syntax_error(
+                file_text, position, "an unclosed quote, or a conditional block"
+            )
         if token["word"]:
-            words.append(Word(token["word"], location))
-        elif words and not token["space"]:
-            name, rest = words[0], words[1:]
+            line_words.append(Word(token["word"], position))
+        elif line_words and not token["space"]:
+            name, rest = line_words[0], line_words[1:]
             if name.text in SECTION_NAMES:
-                section = ()
+                enclosing_section = ()
             elif name.text in _TWO_WORD_DIRECTIVES and rest:
                 name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
-            directives.append(Directive(name, tuple(rest), section))
-            owner = _OPTION_OWNERS.get(name.text)
-            for option, value in pairwise(rest) if owner else ():
-                full_name = Word(f"{owner} {option.text}", option.start)
-                directives.append(Directive(full_name, (value,), section))
+            directives.append(Directive(name, tuple(rest), enclosing_section))
+            option_owner = _OPTION_OWNERS.get(name.text)
+            for option, value in pairwise(rest) if option_owner else ():
+                full_name = Word(f"{option_owner} {option.text}", option.start)
+                directives.append(Directive(full_name, (value,), enclosing_section))
             if name.text in SECTION_NAMES:
-                section = (tuple(word.text for word in words),)
-            words = []
-        location = token.end()
+                enclosing_section = (tuple(word.text for word in line_words),)
+            line_words = []
+        position = token.end()
     return tuple(directives)

@@ -26,7 +26,7 @@ from autotune.services.redis_protocol import (
 )
 
 DOCS = "kvrocks.apache.org, kvrocks.conf"
-rocksdb = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
+build_rocksdb_option = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
 
 PARAMETERS = with_guidance((
     on_restart("workers",
@@ -34,33 +34,36 @@ PARAMETERS = with_guidance((
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=DOCS),
     build_client_limit(source=DOCS),
     build_backlog(source=DOCS),
-    rocksdb("block_cache_size",
+    build_rocksdb_option("block_cache_size",
         "Memory for blocks read from disk. Tuning guides recommend a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,
         recommended="memory / 3 / 1048576", unit="MB"),
-    rocksdb("block_cache_type", "Type of the block cache: LRU, or a lock-free cache for many readers.",
+    build_rocksdb_option("block_cache_type",
+        "Type of the block cache: LRU, or a lock-free cache for many readers.",
         choices=("lru", "hcc"), stock="lru"),
-    rocksdb("row_cache_size", "Memory for whole rows, useful for single-key reads; 0 disables it.",
+    build_rocksdb_option("row_cache_size",
+        "Memory for whole rows, useful for single-key reads; 0 disables it.",
         low=0, high="memory / 8 / 1048576", stock=0, unit="MB"),
-    rocksdb("block_size",
+    build_rocksdb_option("block_size",
         "Size of a disk read. Small blocks suit random reads of small values.",
         choices=(4096, 8192, 16_384, 32_768), stock=16_384, unit="B"),
-    rocksdb("compression", "Compression of blocks on disk, which costs CPU time but saves reads.",
+    build_rocksdb_option("compression",
+        "Compression of blocks on disk, which costs CPU time but saves reads.",
         choices=("no", "snappy", "lz4", "zstd"), stock="snappy", recommended="lz4"),
-    rocksdb("cache_index_and_filter_blocks",
+    build_rocksdb_option("cache_index_and_filter_blocks",
         "Keep indexes and filters in the block cache instead of permanently in memory.",
         choices=(False, True), stock=True),
-    rocksdb("write_buffer_size",
+    build_rocksdb_option("write_buffer_size",
         "Size of the buffer that collects writes in memory before they are written to a file.",
         low=8, high=512, log=True, stock=64, unit="MB"),
-    rocksdb("max_write_buffer_number",
+    build_rocksdb_option("max_write_buffer_number",
         "Maximum number of write buffers, including those being written to a file.",
         low=2, high=8, stock=4),
-    rocksdb("max_background_jobs", "Maximum number of concurrent flushes and compactions.",
+    build_rocksdb_option("max_background_jobs", "Maximum number of concurrent flushes and compactions.",
         low=1, high="2 * cpus", stock=4, recommended="cpus"),
-    rocksdb("max_open_files", "Maximum number of open data files.",
+    build_rocksdb_option("max_open_files", "Maximum number of open data files.",
         low=256, high="min(65536, nofile / 2)", log=True, stock=8096),
-    rocksdb("async_io", "Read the blocks of a multi-get in parallel.",
+    build_rocksdb_option("async_io", "Read the blocks of a multi-get in parallel.",
         choices=(False, True), stock=True),
 ),
     capacity="workers maxclients+ block_cache_size+ row_cache_size block_size- max_open_files+",
@@ -120,8 +123,8 @@ class Kvrocks(RedisProtocolServer):
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        program = (placement.programs["kvrocks"], "-c", self.config_path(placement))
-        return (*build_user_prefix(placement.user, placement.group), *program)
+        server_command = (placement.programs["kvrocks"], "-c", self.config_path(placement))
+        return (*build_user_prefix(placement.user, placement.group), *server_command)
 
 
 SERVICES = (Kvrocks(),)

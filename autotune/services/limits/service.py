@@ -47,8 +47,8 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the open-files limit as a parameter. The parameter's stock value is the
-        LimitNOFILE in the distribution's unit, if one is set.
+        """Return the open-files limit as a parameter. The parameter's stock value is LimitNOFILE in the
+        distribution's unit, if the unit sets it.
         """
         raised_limits = [
             service.unit_nofile
@@ -92,12 +92,13 @@ DIAGNOSIS = Diagnosis(
 )
 
 
-def parse_open_files(text: str) -> dict[str, Value]:
-    """Return the soft limit of open files in ``/proc/PID/limits``, or the unit's setting if that is
-    lower.
+def parse_open_files(output: str) -> dict[str, Value]:
+    """Return the lower of two soft limits of open files: in ``/proc/PID/limits``, and in the unit.
 
     The two limits differ if the software raises its own soft limit at startup.
     """
-    current_limit = _CURRENT_LIMIT_PATTERN.search(text)
-    limits = [int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(text)) if match]
-    return {"nofile": min(limits)} if current_limit else {}
+    current_limit = _CURRENT_LIMIT_PATTERN.search(output)
+    soft_limits = [
+        int(match[1]) for match in (current_limit, _UNIT_LIMIT_PATTERN.search(output)) if match
+    ]
+    return {"nofile": min(soft_limits)} if current_limit else {}

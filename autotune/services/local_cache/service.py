@@ -1,6 +1,6 @@
 """A small memcached with short expiry on each web host, in front of the remote memcached.
 
-The local cache serves the most frequent keys without network access. Its data are at most ``ttl``
+The local cache serves the most frequent keys without network access, and its data are at most ``ttl``
 seconds old. The cache may improve the mean latency but worsen the tail, so the search decides whether
 to enable it.
 """
@@ -85,7 +85,8 @@ class LocalCache(Service):
     name = "local_cache"
     title = "local cache"
     role = Role.LOCAL
-    # This is not memcached's default port, because a cache tier on the same host may use that.
+    # This is not memcached's default port, because a cache tier on the same host may use the default
+    # port.
     port = 11311
     unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
@@ -125,5 +126,5 @@ class LocalCache(Service):
 
 
 SERVICES = (LocalCache(),)
-# The cache cannot be diagnosed, because clients see only the application's responses.
+# Clients see only the application's responses, so autotune does not diagnose the local cache.
 DIAGNOSIS = EMPTY_DIAGNOSIS

@@ -1,4 +1,6 @@
-"""Map options in a running MariaDB's files to parameters, and find the effective line of each."""
+"""Map options in a running MariaDB's files to parameters, and find the effective line of each
+option.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,9 @@ _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _BOOLEAN_WORDS = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
-def read_host_config(tree: FileTree, main: str = DEBIAN_FILE) -> Config:
+def read_host_config(file_tree: FileTree, main_file: str = DEBIAN_FILE) -> Config:
     """Return the options in groups that the MariaDB server reads."""
-    config = read_config(tree, main, syntax.parse_directives, syntax.parse_include)
+    config = read_config(file_tree, main_file, syntax.parse_directives, syntax.parse_include)
     counting_directives = {
         (placed.name, group["version"] or ""): placed
         for placed in config.directives
@@ -79,43 +81,45 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             "/etc/mysql"
         )
         return
-    words = expand_command(host.tree, layout.unit)
-    options = {word.partition("=")[0]: word.partition("=")[2] for word in words}
-    if unsupported_options := [name for name in _FILE_OPTIONS if name in options]:
+    command_words = expand_command(host.tree, layout.unit)
+    command_options = {word.partition("=")[0]: word.partition("=")[2] for word in command_words}
+    if unsupported_options := [name for name in _FILE_OPTIONS if name in command_options]:
         yield f"MariaDB is not tuned: the command of {layout.unit} sets `{unsupported_options[0]}`"
         return
     config = read_host_config(host.tree, layout.main_file)
-    if reason := config.explain_missing_main():
-        yield f"MariaDB is not tuned: {reason}"
+    if missing_reason := config.explain_missing_main():
+        yield f"MariaDB is not tuned: {missing_reason}"
         return
-    port = options.get("--port", "")
+    port = command_options.get("--port", "")
     yield RunningService(
         host=host,
         key="mariadb",
         config=config,
         tier_kind="db",
         unit=layout.unit_unless_debian,
-        port=int(port) if is_uint(port) else config.last_number("port", 3306),
-        listen_address=options.get("--socket")
-        or config.last_word("socket", "/run/mysqld/mysqld.sock"),
+        port=int(port) if is_uint(port) else config.find_last_number("port", 3306),
+        listen_address=command_options.get("--socket")
+        or config.find_last_word("socket", "/run/mysqld/mysqld.sock"),
     )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter. Missing parameters can be added at the end of the server's last group."""
-    max_connections = service.config.last_number("max_connections", 151)
-    # The server computes these values if no file sets them (MariaDB manual).
+    """Yield a tunable for every parameter. A missing parameter is added below the header of the last
+    server group.
+    """
+    max_connections = service.config.find_last_number("max_connections", 151)
+    # Defaults that the server computes if no file sets a value (MariaDB manual).
     computed_defaults = {
         "back_log": min(900, 50 + max_connections // 5),
         "thread_cache_size": min(256, max_connections),
         "thread_pool_size": service.host.processors,
-        # By default, this limit is twice innodb_io_capacity, but at least 2000.
+        # By default, innodb_io_capacity_max is twice innodb_io_capacity, but at least 2000.
         "innodb_io_capacity_max": max(
-            2000, 2 * service.config.last_number("innodb_io_capacity", 200)
+            2000, 2 * service.config.find_last_number("innodb_io_capacity", 200)
         ),
         # A query cache that is enabled without a size has 1 MB, and a size alone enables the cache.
         "query_cache_size": int(
-            service.config.last_word("query_cache_type").lower() in ("1", "on")
+            service.config.find_last_word("query_cache_type").lower() in ("1", "on")
         ),
     }
     reasons = {
@@ -175,7 +179,7 @@ ADOPTION = Adoption(
     units=("mariadb.service",),
     # MySQL has different options and file locations.
     other_units=("mysql.service", "mysqld.service"),
-    # Not everything in /etc/mysql is read, because Debian stores a password there.
+    # autotune does not read all of /etc/mysql, because Debian stores a password in this directory.
     paths=(
         "etc/my.cnf",
         "etc/my.cnf.d",

@@ -17,12 +17,12 @@ from autotune.services.base import (
 SYSTEM_DOCS = "mariadb.com, Server System Variables"
 INNODB_DOCS = "mariadb.com, InnoDB System Variables"
 MYSQLTUNER = "MySQLTuner 2.x, its published recommendations"
-system = partial(on_restart, source=SYSTEM_DOCS)
-innodb = partial(on_restart, source=INNODB_DOCS)
+build_system_option = partial(on_restart, source=SYSTEM_DOCS)
+build_innodb_option = partial(on_restart, source=INNODB_DOCS)
 # autotune does not use `SET GLOBAL`, whose values last only until the next start. A value in a file
 # takes effect at a restart.
 PARAMETERS = with_guidance((
-    innodb("innodb_buffer_pool_size",
+    build_innodb_option("innodb_buffer_pool_size",
         "Memory for pages of tables and indexes. Frequently used data should fit.",
         low=16, high="memory * 3 / 4 / 1048576", log=True, stock=128,
         recommended="memory / 2 / 1048576", unit="MB"),
@@ -31,61 +31,66 @@ PARAMETERS = with_guidance((
         low=16, high="memory / 4 / 1048576", log=True, stock=96,
         recommended="memory / 8 / 1048576", unit="MB",
         source=f"{MYSQLTUNER}: a quarter of the buffer pool; {INNODB_DOCS}"),
-    innodb("innodb_log_buffer_size", "Memory for changes that are not yet written to the log.",
+    build_innodb_option("innodb_log_buffer_size",
+        "Memory for changes that are not yet written to the log.",
         low=2, high=256, log=True, stock=16, unit="MB"),
-    innodb("innodb_flush_method",
+    build_innodb_option("innodb_flush_method",
         "How data files are accessed. The buffer pool makes the system's page cache unnecessary.",
         choices=("O_DIRECT", "fsync", "O_DSYNC"), stock="O_DIRECT", recommended="O_DIRECT"),
-    innodb("innodb_io_capacity", "Number of background page writes per second.",
+    build_innodb_option("innodb_io_capacity", "Number of background page writes per second.",
         low=100, high=20_000, log=True, stock=200, recommended=1000),
-    innodb("innodb_io_capacity_max",
+    build_innodb_option("innodb_io_capacity_max",
         "Maximum number of background page writes per second when the redo log is almost full.",
         low=100, high=40_000, log=True, stock=2000),
-    innodb("innodb_read_io_threads",
+    build_innodb_option("innodb_read_io_threads",
         "Number of threads that read pages ahead.",
         low=1, high=64, stock=4),
-    innodb("innodb_write_io_threads",
+    build_innodb_option("innodb_write_io_threads",
         "Number of threads that write pages back.",
         low=2, high=64, stock=4),
-    innodb("innodb_adaptive_hash_index",
+    build_innodb_option("innodb_adaptive_hash_index",
         "Build hash indexes for frequently used pages. Their locks also cost time.",
         stock=False),
-    innodb("innodb_flush_log_at_trx_commit",
+    build_innodb_option("innodb_flush_log_at_trx_commit",
         "Write each commit to disk (1); with 0 and 2, a crash loses the last second.",
         choices=(1, 2, 0), stock=1, recommended=1, on_demand=True),
-    system("sync_binlog",
+    build_system_option("sync_binlog",
         "Number of commits before the binary log is synced; 0 leaves it to the system.",
         choices=(0, 1, 10, 100, 1000), stock=0, on_demand=True),
-    system("max_connections", "Maximum number of concurrent connections. Others are refused.",
+    build_system_option("max_connections",
+        "Maximum number of concurrent connections. Others are refused.",
         low=10, high="min(4096, nofile / 4)", log=True, stock=151),
-    system("back_log",
+    build_system_option("back_log",
         "Maximum number of connections that wait to be accepted. The kernel limits it to somaxconn.",
         low=50, high=65_535, log=True, stock=80, capped_by=SOMAXCONN),
     on_restart("thread_cache_size", "Number of idle threads that are kept for new connections.",
         low=0, high=4096, stock=151, source=f"{MYSQLTUNER}: most connections should reuse a thread"),
-    system("thread_handling",
+    build_system_option("thread_handling",
         "Use a thread per connection, or a thread pool.",
         choices=("one-thread-per-connection", "pool-of-threads"), stock="one-thread-per-connection"),
     on_restart("thread_pool_size", "Number of thread pool groups. Each runs one statement at a time.",
         low=1, high="min(128, 4 * cpus)", log=True, stock="cpus",
         when=(("thread_handling", ("pool-of-threads",)),), source="mariadb.com, Thread Pool in MariaDB"),
-    system("table_open_cache", "Number of open tables of all connections.",
+    build_system_option("table_open_cache", "Number of open tables of all connections.",
         low=400, high="nofile / 4", log=True, stock=2000),
-    system("table_definition_cache", "Number of table definitions that are kept in memory.",
+    build_system_option("table_definition_cache",
+        "Number of table definitions that are kept in memory.",
         low=400, high=65_536, log=True, stock=400),
     on_restart("tmp_table_size", "Size above which a temporary table is written to disk.",
         low=1, high=256, log=True, stock=16, unit="MB",
         source=f"{MYSQLTUNER}: no more than max_heap_table_size, and at most 256 MB"),
-    system("max_heap_table_size", "Maximum size of an in-memory table, including temporary ones.",
+    build_system_option("max_heap_table_size",
+        "Maximum size of an in-memory table, including temporary ones.",
         low=1, high=512, log=True, stock=16, unit="MB"),
-    system("sort_buffer_size", "Memory that a connection uses for a sort.",
+    build_system_option("sort_buffer_size", "Memory that a connection uses for a sort.",
         low=32, high=16_384, log=True, stock=2048, unit="KB"),
     on_restart("join_buffer_size", "Memory that a connection uses for a join without an index.",
         low=128, high=16_384, log=True, stock=256, unit="KB",
         source=f"{MYSQLTUNER}: indexes first, at most 4 MB"),
-    system("read_buffer_size", "Memory that a connection uses for a full table scan.",
+    build_system_option("read_buffer_size", "Memory that a connection uses for a full table scan.",
         low=8, high=4096, log=True, stock=128, unit="KB"),
-    system("read_rnd_buffer_size", "Memory that a connection uses to read rows in sorted order.",
+    build_system_option("read_rnd_buffer_size",
+        "Memory that a connection uses to read rows in sorted order.",
         low=8, high=4096, log=True, stock=256, unit="KB"),
     on_restart("query_cache_size",
         "Memory for cached query results, protected by one global lock; 0 disables it.",
@@ -104,8 +109,8 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 RESOURCE_NEEDS = ResourceNeeds(
-    # This is MySQLTuner's formula. In addition to its buffers, each connection has a stack and a
-    # binary log cache.
+    # MySQLTuner's formula for the maximum memory. In addition to its buffers, each connection has a
+    # stack and a binary log cache.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
@@ -137,20 +142,23 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
     pool_mb = int(current_settings["innodb_buffer_pool_size"])
     memory_mb = MAX_MEMORY_SHARE * facts["memory"] / 2**20
     pool_mb = max(int(memory_mb - compute_max_memory(current_settings) + pool_mb), pool_mb)
-    values: dict[str, Value] = {
+    recommended_values: dict[str, Value] = {
         "innodb_buffer_pool_size": pool_mb,
         "innodb_log_file_size": pool_mb // 4,
         "query_cache_size": 0,
-        # MySQLTuner uses the smaller of these two sizes, and recommends keeping both equal.
+        # MySQLTuner uses the smaller of the two sizes below, and recommends keeping both equal.
         "tmp_table_size": min(
             int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])
         ),
     }
     if not int(current_settings["thread_cache_size"]):
-        values["thread_cache_size"] = 4
+        recommended_values["thread_cache_size"] = 4
     if int(current_settings["max_connections"]) >= THREAD_POOL_CONNECTIONS:
-        values |= {"thread_handling": "pool-of-threads", "thread_pool_size": int(facts["cpus"])}
-    return values
+        recommended_values |= {
+            "thread_handling": "pool-of-threads",
+            "thread_pool_size": int(facts["cpus"]),
+        }
+    return recommended_values
 
 
 def compute_max_memory(current_settings: Settings) -> float:

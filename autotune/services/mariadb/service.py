@@ -20,8 +20,8 @@ from autotune.services.diagnosis import (
     ClientLimit,
     Diagnosis,
     Resource,
+    build_command_query,
     build_ratio_rule,
-    command_query,
 )
 from autotune.services.mariadb.parameters import PARAMETERS, RESOURCE_NEEDS, recommend_settings
 from autotune.services.readback import build_backlog_readback, convert_unit
@@ -98,12 +98,14 @@ class Mariadb(Service):
         return recommend_settings(facts, current_settings)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        query = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
-        return (query, build_backlog_readback(placement, "back_log"))
+        variables_readback = Readback(
+            build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective
+        )
+        return (variables_readback, build_backlog_readback(placement, "back_log"))
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (placement.programs["mariadbd"], "--verbose", "--help")
-        return (Readback(words, parse_option_table),)
+        help_command = (placement.programs["mariadbd"], "--verbose", "--help")
+        return (Readback(help_command, parse_option_table),)
 
 
 SERVICES = (Mariadb(),)
@@ -116,14 +118,14 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
     Root needs no password on the Unix socket. Reading variables and counters requires an account,
     but no privileges.
     """
-    location = (
+    connection_option = (
         f"--socket={placement.adopted_address}"
         if placement.adopted_address
         else "--protocol=socket"
     )
     return (
         placement.programs["mariadb"],
-        location,
+        connection_option,
         "--batch",
         "--skip-column-names",
         "-e",
@@ -131,17 +133,19 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
     )
 
 
-def parse_rows(text: str) -> dict[str, str]:
+def parse_rows(output: str) -> dict[str, str]:
     """Return the names and values in a table with two columns."""
-    return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
+    return dict(line.split("\t", 1) for line in split_lines(output) if "\t" in line)
 
 
-def parse_option_table(text: str) -> Settings:
+def parse_option_table(output: str) -> Settings:
     """Return the parameter values in the table that ``--verbose --help`` prints after the options."""
-    rows = re.findall(r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", text.rpartition("\n-----")[2])
+    option_rows = re.findall(
+        r"(?m)^([a-z][a-z0-9-]{2,80}) +(\S[^\n]*)$", output.rpartition("\n-----")[2]
+    )
     printed_values = {
         name.replace("-", "_"): _SWITCHES.get(value, value)
-        for name, value in rows
+        for name, value in option_rows
         if value not in _UNSET_NUMBERS
     }
     if printed_values.get("query_cache_type") == "OFF":
@@ -153,16 +157,19 @@ def parse_option_table(text: str) -> Settings:
     }
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values of global variables, in the units of the parameters."""
-    values = parse_rows(text)
-    if values.get("query_cache_type") == "OFF":
-        values["query_cache_size"] = "0"
-    return {p.name: convert_unit(p, values[p.name]) for p in PARAMETERS if p.name in values}
+    printed_values = parse_rows(output)
+    if printed_values.get("query_cache_type") == "OFF":
+        printed_values["query_cache_size"] = "0"
+    return {
+        p.name: convert_unit(p, printed_values[p.name])
+        for p in PARAMETERS
+        if p.name in printed_values
+    }
 
 
-# Each rule has a counter, its reference counter, the critical share and minimum count, the
-# resource, a description of the count, and the recommended change.
+# Arguments of `build_ratio_rule`.
 RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another statement had locked",
@@ -171,7 +178,7 @@ RATIO_RULES = (
      "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),
     ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
      "requested pages were read from disk", "raise innodb_buffer_pool_size"),
-    # MySQLTuner uses the same share.
+    # MySQLTuner also uses a share of 25 %.
     ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
      "temporary tables were written to disk",
      "raise tmp_table_size and max_heap_table_size, unless the tables contain text columns"),
@@ -185,11 +192,11 @@ TOTAL_COUNTERS = {name for row in RATIO_RULES for name in row[:2]}
 REFUSED_COUNTER = "Connection_errors_max_connections"
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the status variables that the diagnosis needs."""
     return {
         name: float(value)
-        for name, value in parse_rows(text).items()
+        for name, value in parse_rows(output).items()
         if name in {*LEVEL_COUNTERS, *TOTAL_COUNTERS, REFUSED_COUNTER} and is_uint(value)
     }
 
@@ -197,7 +204,7 @@ def parse_counters(text: str) -> Mapping[str, float]:
 DIAGNOSIS = Diagnosis(
     # MariaDB's protocol starts with a binary handshake, so MariaDB's own client program reads the
     # counters.
-    counter_query=command_query(
+    counter_query=build_command_query(
         build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"),
         level_names=LEVEL_COUNTERS,
         parse_counters=parse_counters,

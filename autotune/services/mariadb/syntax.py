@@ -7,8 +7,8 @@ import re
 from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word, tokenize
 
-# Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so none are used.
-# Comments start with `#` outside of quotes, or with `;` at the start of a line.
+# Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so the pattern contains no
+# such groups. Comments start with `#` outside of quotes, or with `;` at the start of a line.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
@@ -17,25 +17,27 @@ _LINE_PATTERN = re.compile(
 )
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every group, include and option, with ``-`` in names replaced by ``_``. Raises
     ConfigSyntaxError.
     """
     directives: list[Directive] = []
-    blocks: tuple[tuple[str, ...], ...] = ()
-    for line in tokenize(text, _LINE_PATTERN, "not a valid option line"):
+    enclosing_blocks: tuple[tuple[str, ...], ...] = ()
+    for line in tokenize(file_text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
-            blocks = ((line["group"].strip(),),)
-            header = Word(f"[{blocks[0][0]}]", line.start("group") - 1)
-            directives.append(Directive(header, (), blocks))
+            enclosing_blocks = ((line["group"].strip(),),)
+            header = Word(f"[{enclosing_blocks[0][0]}]", line.start("group") - 1)
+            directives.append(Directive(header, (), enclosing_blocks))
         elif line["include"]:
-            path = Word(line["path"].rstrip(), line.start("path"))
-            directives.append(Directive(Word(line["include"], line.start("include")), (path,)))
+            path_word = Word(line["path"].rstrip(), line.start("path"))
+            directives.append(Directive(Word(line["include"], line.start("include")), (path_word,)))
         elif line["name"]:
-            name = line["name"].replace("-", "_").removeprefix("loose_")
-            value = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
-            arguments = (value,) if value.text else ()
-            directives.append(Directive(Word(name, line.start("name")), arguments, blocks))
+            option_name = line["name"].replace("-", "_").removeprefix("loose_")
+            value_word = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
+            arguments = (value_word,) if value_word.text else ()
+            directives.append(
+                Directive(Word(option_name, line.start("name")), arguments, enclosing_blocks)
+            )
     return tuple(directives)
 
 

@@ -34,7 +34,7 @@ from autotune.services.diagnosis import (
     ResourceShortage,
 )
 from autotune.services.readback import (
-    Parser,
+    OutputParser,
     build_backlog_readback,
     build_config_parser,
     parse_number,
@@ -107,7 +107,7 @@ PARAMETERS_BY_SETTING = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# This script is Perl code, like memcached's own tool. It prints one line of the response.
+# This script is Perl code, like memcached's own tool. The script prints one line of the response.
 _SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -115,8 +115,8 @@ $server->flush;
 print scalar <$server>;
 """
 BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # printed in bytes, but set in MB
-# Options that require clients to authenticate, through SASL or a file of users. In the same word,
-# short options without a value may precede them.
+# Options that require clients to authenticate, through SASL or a file of users. In the same word, short
+# options without a value may precede such an option.
 _LOGIN_OPTIONS_PATTERN = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
 _LOGIN_CHECK_SCRIPT = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGIN_OPTIONS_PATTERN})' || exit 0
@@ -152,9 +152,10 @@ class Memcached(Service):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.build_start_command(placement, files)
         # Omit `-P`, which names the PID file of the running server.
-        position = argv.index("-P") if "-P" in argv else len(argv)
+        pid_option_index = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart(
-            (*argv[:position], *argv[position + 2 :], "-s", "trial.sock"), "trial.sock"
+            (*argv[:pid_option_index], *argv[pid_option_index + 2 :], "-s", "trial.sock"),
+            "trial.sock",
         )
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
@@ -166,9 +167,9 @@ class Memcached(Service):
         """Return a check for client authentication, which autotune would disable by replacing the
         file.
         """
-        words = (word for content in files.values() for word in parse_options(content))
+        option_words = (word for content in files.values() for word in parse_options(content))
         if placement.adopted is not None or any(
-            re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
+            re.match(_LOGIN_OPTIONS_PATTERN, word) for word in option_words
         ):
             return None
         return ("sh", "-c", _LOGIN_CHECK_SCRIPT, "sh", self.config_path(placement))
@@ -179,12 +180,12 @@ class Memcached(Service):
         """Return a client command, and its input: `set` commands in memcached's protocol. The reply
         to the final `version` command arrives after all pairs are stored.
         """
-        location = (placement.listen.host, str(placement.listen.port))
+        address_words = (placement.listen.host, str(placement.listen.port))
         set_commands = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
         )
         input_text = "".join((*set_commands, "version\r\n"))
-        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *location), input_text.encode()
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *address_words), input_text.encode()
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -204,7 +205,7 @@ def build_stats_command(placement: Placement, subcommand: str) -> Argv:
 
 def build_settings_parser(
     names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
-) -> Parser:
+) -> OutputParser:
     """Return a parser for the output of `memcached-tool … settings` that extracts the parameters in
     ``names``.
     """
@@ -214,27 +215,27 @@ def build_settings_parser(
         if parameter in names
     }
 
-    def parse_setting(name: str, word: str) -> Value | None:
-        value = parse_number(word)
-        if name in BYTE_PARAMETERS:
+    def parse_setting(parameter_name: str, printed_word: str) -> Value | None:
+        value = parse_number(printed_word)
+        if parameter_name in BYTE_PARAMETERS:
             return value // 2**20 if isinstance(value, int) else None
-        return value != 0 if name == "udp" else value
+        return value != 0 if parameter_name == "udp" else value
 
     return build_config_parser(option_lines.parse_directives, names_by_setting, parse_setting)
 
 
-def parse_options(content: bytes) -> Argv:
+def parse_options(file_content: bytes) -> Argv:
     """Return the arguments in an option file. Each line contains one option with its value, and
     ``#`` starts a comment.
 
     As in Debian's unit, ``-d`` and words without a dash (``logfile``) are ignored.
     """
-    lines = (
-        line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))
+    option_lines = (
+        line.split("#", 1)[0].split() for line in split_lines(file_content.decode(errors="replace"))
     )
     return tuple(
         word
-        for line in lines
+        for line in option_lines
         if line and line[0].startswith("-") and line[0] != "-d"
         for word in line
     )
@@ -251,14 +252,14 @@ TOTAL_COUNTERS = frozenset((
 
 def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
     counters = reading.activity.counters
-    gets, misses = counters.get("cmd_get", 0), counters.get("get_misses", 0)
+    lookup_count, miss_count = counters.get("cmd_get", 0), counters.get("get_misses", 0)
     eviction_count = counters.get("evictions", 0)
-    if not gets or not eviction_count or misses / gets <= 0.25:
+    if not lookup_count or not eviction_count or miss_count / lookup_count <= 0.25:
         return None
     return ResourceShortage(
         Resource.CACHE,
-        f"{misses / gets:.0%} of {gets:.0f} gets missed and {eviction_count:.0f} items were"
-        f" evicted from {reading.get_setting('memory')} MB: raise memory",
+        f"{miss_count / lookup_count:.0%} of {lookup_count:.0f} gets missed and {eviction_count:.0f}"
+        f" items were evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )
 

@@ -60,25 +60,27 @@ _SCOPED_DIRECTIVES = frozenset(
     (*KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES,
      "fastcgi_buffer_size", "fastcgi_buffers", "fastcgi_keep_conn")
 )  # fmt: skip
-# Parameters outside of `http`. A file that is included inside `http` cannot set them.
+# Parameters outside of `http`, which a file that is included inside `http` cannot set.
 _CORE_PARAMETERS = ("worker_processes", "worker_connections", *EVENT_DIRECTIVES)
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
-def read_host_config(tree: FileTree, main: str = MAIN_FILE) -> Config:
-    """Return the HTTP directives in ``main`` and its includes."""
-    return scopes.select_http(read_config(tree, main, syntax.parse_directives, parse_include))
+def read_host_config(file_tree: FileTree, main_file: str = MAIN_FILE) -> Config:
+    """Return the HTTP directives in ``main_file`` and its includes."""
+    return scopes.select_http_directives(
+        read_config(file_tree, main_file, syntax.parse_directives, parse_include)
+    )
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.is_active(UNIT_NAME):
         return
     command = unit_environment.expand_command(host.tree, UNIT_NAME)
-    main = [MAIN_FILE, *unit_environment.find_option_values(command, "-c")][-1]
-    if "-p" in command or not main.startswith("/"):
+    main_file = [MAIN_FILE, *unit_environment.find_option_values(command, "-c")][-1]
+    if "-p" in command or not main_file.startswith("/"):
         yield f"nginx is not tuned: the command of {UNIT_NAME} sets another directory"
         return
-    config = read_host_config(host.tree, main)
+    config = read_host_config(host.tree, main_file)
     backends = _list_backends(config)
     running_service = RunningService(
         host=host,
@@ -88,7 +90,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         backends=backends,
         gateway_protocol="fastcgi" if config.find_all("fastcgi_pass") else "",
         gateway_addresses=_list_backends(config, "fastcgi_pass"),
-        unit="" if main == MAIN_FILE else UNIT_NAME,
+        unit="" if main_file == MAIN_FILE else UNIT_NAME,
         hostname=select_hostname(
             word for placed in config.find_all("server_name") for word in placed.words
         ),
@@ -106,19 +108,23 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         if service.role is Role.PROXY
         else _list_fastcgi_keepalive(config)
     )
-    # The option `-g` contains directives.
+    # The command's option `-g` contains directives.
     command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
-    reason = f"the command of {UNIT_NAME} sets it"
+    command_reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
         keepalive_tunables,
         _list_listen_tunables(config),
         [_build_log_tunable(config)],
     ):
-        candidate = tunable
+        scoped_tunable = tunable
         if tunable.directive in _SCOPED_DIRECTIVES and tunable.blocks != ("upstream",):
-            candidate = scopes.limit_to_port(tunable, config, service.port)
-        yield replace(candidate, skip_reason=reason) if tunable.directive in command else candidate
+            scoped_tunable = scopes.limit_to_port(tunable, config, service.port)
+        yield (
+            replace(scoped_tunable, skip_reason=command_reason)
+            if tunable.directive in command
+            else scoped_tunable
+        )
 
 
 def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -132,7 +138,7 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
             1, find_directive_start(config, "events"), "worker_processes ", ";\n"
         ),
     )
-    # This is nginx's default. Debian's file contains another number.
+    # 512 is nginx's default. Debian's file contains another number.
     insertion = DirectiveInsertion(
         512, find_block_start(config, "events"), "\n    worker_connections ", ";"
     )
@@ -160,8 +166,9 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _list_fastcgi_buffers(config: Config) -> Iterator[Tunable]:
-    # Add these directives only if no file sets any of them. nginx rejects a `fastcgi_busy_buffers_size`
-    # that is smaller than the first buffer, or almost as large as all buffers.
+    # Add directives for buffers only if no file sets any of these directives. nginx rejects a
+    # `fastcgi_busy_buffers_size` that is smaller than the first buffer, or almost as large as all
+    # buffers.
     lacks_buffers = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
     http_start = find_block_start(config, "http") if lacks_buffers else []
     text_before = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -180,30 +187,39 @@ def _list_fastcgi_buffers(config: Config) -> Iterator[Tunable]:
     )
 
 
-def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
-    """Yield a tunable for each directive in ``names``. A missing directive is added to the first of
+def _list_block_tunables(
+    config: Config, directive_names: Iterable[str], *blocks: str
+) -> Iterator[Tunable]:
+    """Yield a tunable for each of ``directive_names``. A missing directive is added to the first of
     ``blocks``.
     """
-    for name in names:
-        stock, notation = DIRECTIVE_NOTATIONS[name]
+    for name in directive_names:
+        stock_value, notation = DIRECTIVE_NOTATIONS[name]
         insertion = DirectiveInsertion(
-            stock, find_block_start(config, blocks[0]), f"\n    {name} ", ";"
+            stock_value, find_block_start(config, blocks[0]), f"\n    {name} ", ";"
         )
         yield Tunable(name, name, notation, blocks, insertion)
 
 
-def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit]:
+def _raise_descriptor_limit(config: Config, baseline_connections: Value) -> Iterable[Edit]:
     """Return edits that raise the file descriptor limit if `worker_connections` exceeds
-    ``connections``. The new limit is two descriptors per connection, and 64 for files.
+    ``baseline_connections``. The new limit is two descriptors per connection, and 64 for files.
     """
-    descriptors, condition = "2 * worker_connections + 64", f"worker_connections > {connections}"
-    limits = config.find_all("worker_rlimit_nofile")
-    if len(limits) == 1 and limits[0].words and is_uint(limit := limits[0].words[0]):
-        text = f'{{{{ [{int(limit)}, {descriptors}] | max if {condition} else "{limit}" }}}}'
-        return [Edit.replace_value(limits[0], text)]
-    line = rf'"worker_rlimit_nofile " ~ ({descriptors}) ~ ";\n"'
+    descriptors = "2 * worker_connections + 64"
+    condition = f"worker_connections > {baseline_connections}"
+    limit_lines = config.find_all("worker_rlimit_nofile")
+    if (
+        len(limit_lines) == 1
+        and limit_lines[0].words
+        and is_uint(limit_text := limit_lines[0].words[0])
+    ):
+        template_text = (
+            f'{{{{ [{int(limit_text)}, {descriptors}] | max if {condition} else "{limit_text}" }}}}'
+        )
+        return [Edit.replace_value(limit_lines[0], template_text)]
+    new_line = rf'"worker_rlimit_nofile " ~ ({descriptors}) ~ ";\n"'
     return insert_expression(
-        find_directive_start(config, "events") if not limits else (), line, condition
+        find_directive_start(config, "events") if not limit_lines else (), new_line, condition
     )
 
 
@@ -211,30 +227,32 @@ def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
     """Yield tunables for `listen` options that nginx accepts only once per address. An option is
     added to the address's first `listen`.
     """
-    listens = [placed for server in scopes.list_servers(config) for placed in server.listens]
-    options = {word.partition("=")[0] for placed in listens for word in placed.words}
-    options |= {placed.name for placed in config.find_all("http2")}
-    addresses = {scopes.normalize_address(placed.words[0]) for placed in listens}
-    tcp_listens = [
+    listen_lines = [placed for server in scopes.list_servers(config) for placed in server.listens]
+    listen_options = {word.partition("=")[0] for placed in listen_lines for word in placed.words}
+    listen_options |= {placed.name for placed in config.find_all("http2")}
+    addresses = {scopes.normalize_address(placed.words[0]) for placed in listen_lines}
+    tcp_listen_lines = [
         p
-        for p in reversed(listens)
+        for p in reversed(listen_lines)
         if scopes.is_bound_alone(scopes.normalize_address(p.words[0]), addresses)
     ]
-    tls_listens = [placed for placed in tcp_listens if "ssl" in placed.words]
-    for name, notation, default, text_before, own_listens in (
-        ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listens),
-        ("reuseport", FLAG, False, " reuseport", tcp_listens),
-        ("http2", FLAG, False, " http2", tls_listens),
+    tls_listen_lines = [placed for placed in tcp_listen_lines if "ssl" in placed.words]
+    for name, notation, default, text_before, eligible_listens in (
+        ("backlog", NUMBER, DEFAULT_BACKLOG, " backlog=", tcp_listen_lines),
+        ("reuseport", FLAG, False, " reuseport", tcp_listen_lines),
+        ("http2", FLAG, False, " http2", tls_listen_lines),
     ):
-        ends = {scopes.normalize_address(p.words[0]): p.end_position for p in own_listens}
-        reason = f"`listen` already sets `{name}`" if name in options else ""
+        end_by_address = {
+            scopes.normalize_address(p.words[0]): p.end_position for p in eligible_listens
+        }
+        reason = f"`listen` already sets `{name}`" if name in listen_options else ""
         yield Tunable(
             name,
             "listen",
             notation,
             (),
-            skip_reason=reason if own_listens else "",
-            insertion=DirectiveInsertion(default, [*ends.values()], text_before),
+            skip_reason=reason if eligible_listens else "",
+            insertion=DirectiveInsertion(default, [*end_by_address.values()], text_before),
         )
 
 
@@ -250,17 +268,22 @@ def _build_log_tunable(config: Config) -> Tunable:
 
     def add_format(*_: object) -> Iterable[Edit]:
         return insert_expression(
-            (p.end_position for p in plain_logs if len(p.words) == 1), '" combined"', name
+            (p.end_position for p in plain_log_lines if len(p.words) == 1), '" combined"', name
         )
 
-    logs = [placed for placed in config.find_all("access_log") if placed.words]
+    log_lines = [placed for placed in config.find_all("access_log") if placed.words]
     # nginx rejects a log file that is buffered in one place but not in another.
-    excluded_paths = {placed.words[0] for placed in logs if not is_plain(*placed.words)}
-    plain_logs = [p for p in logs if is_plain(*p.words) and p.words[0] not in excluded_paths]
+    excluded_paths = {placed.words[0] for placed in log_lines if not is_plain(*placed.words)}
+    plain_log_lines = [
+        p for p in log_lines if is_plain(*p.words) and p.words[0] not in excluded_paths
+    ]
     insertion = DirectiveInsertion(
-        DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain_logs], " buffer=", " flush=5s"
+        DEFAULT_LOG_BUFFER,
+        [placed.end_position for placed in plain_log_lines],
+        " buffer=",
+        " flush=5s",
     )
-    reason = "" if plain_logs else "no `access_log` without a buffer exists"
+    reason = "" if plain_log_lines else "no `access_log` without a buffer exists"
     return Tunable(
         name, "access_log", KILOBYTES, (), insertion, skip_reason=reason, extra_edits=add_format
     )
@@ -282,9 +305,11 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
         if not has_keepalive and find_block_start(config, "http")
         else []
     )
-    headers = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
+    header_names = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
     reason = "" if has_keepalive or upstream_ends else "no `upstream` for `keepalive` exists"
-    if not has_keepalive and ("connection" in headers or config.find_all("proxy_http_version")):
+    if not has_keepalive and (
+        "connection" in header_names or config.find_all("proxy_http_version")
+    ):
         reason = (
             "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
         )
@@ -327,30 +352,32 @@ def _find_upstream_ends(config: Config, directive: str) -> list[FilePosition]:
     """Return the end positions of the upstreams to which ``directive`` refers. The result is empty
     if one of these upstreams sets `keepalive…`.
     """
-    targets = set(_list_pass_targets(config, directive))
-    upstreams = [lines for name, lines in _map_upstreams(config).items() if name in targets]
-    if any(line.name.startswith("keepalive") for lines in upstreams for line in lines):
+    upstream_names = set(_list_pass_targets(config, directive))
+    upstream_lines = [
+        lines for name, lines in _map_upstreams(config).items() if name in upstream_names
+    ]
+    if any(line.name.startswith("keepalive") for lines in upstream_lines for line in lines):
         return []
-    return [_find_statement_end(config, lines[-1]) for lines in upstreams]
+    return [_find_statement_end(config, lines[-1]) for lines in upstream_lines]
 
 
-def _find_statement_end(config: Config, placed: PlacedDirective) -> FilePosition:
+def _find_statement_end(config: Config, placed_directive: PlacedDirective) -> FilePosition:
     """Return the position after the `;` that ends a directive."""
-    path, end = placed.end_position
+    path, end = placed_directive.end_position
     return path, config.texts[path].index(";", end) + 1
 
 
-def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
-    """Yield edits that omit `keepalive 0`, which some versions reject, unless the file itself
-    contains it.
+def _omit_zero_keepalive(config: Config, baseline_connections: Value) -> Iterator[Edit]:
+    """Yield edits that omit `keepalive 0`, which some versions reject. A file that itself contains
+    `keepalive 0` is not changed.
     """
-    if not connections:
+    if not baseline_connections:
         return
-    for placed in config.find_all("keepalive"):
-        if placed.block == "upstream":
-            start_position = placed.path, placed.directive.name.start
+    for placed_directive in config.find_all("keepalive"):
+        if placed_directive.block == "upstream":
+            start_position = placed_directive.path, placed_directive.directive.name.start
             yield Edit.insert_text(start_position, f"{{%+ if {_KEEPALIVE_PARAMETER} %}}")
-            yield Edit.insert_text(_find_statement_end(config, placed), "{% endif +%}")
+            yield Edit.insert_text(_find_statement_end(config, placed_directive), "{% endif +%}")
 
 
 def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
@@ -360,16 +387,20 @@ def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
     yield from insert_expression(
         find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER
     )
-    previous_block = None
-    for placed in config.directives:
-        block = (placed.name, placed.path, placed.directive.blocks)
-        if placed.name == "proxy_set_header" and block != previous_block:
+    previous_key = None
+    for placed_directive in config.directives:
+        block_key = (
+            placed_directive.name,
+            placed_directive.path,
+            placed_directive.directive.blocks,
+        )
+        if placed_directive.name == "proxy_set_header" and block_key != previous_key:
             yield from insert_expression(
-                [(placed.path, placed.directive.name.start)],
+                [(placed_directive.path, placed_directive.directive.name.start)],
                 _CONNECTION_HEADER_TEXT,
                 _KEEPALIVE_PARAMETER,
             )
-        previous_block = block
+        previous_key = block_key
 
 
 # -- connected servers --------------------------------------------------------------------------
@@ -381,12 +412,14 @@ def _list_backends(
     """Return the addresses to which requests are forwarded. An upstream is replaced by the addresses of
     its servers.
     """
-    servers = {
+    servers_by_upstream = {
         name: dict.fromkeys(p.words[0] for p in inner if p.name == "server" and p.words)
         for name, inner in _map_upstreams(config).items()
     }
     pass_targets = dict.fromkeys(_list_pass_targets(config, directives))
-    return tuple(dict.fromkeys(p for name in pass_targets for p in servers.get(name) or [name]))
+    return tuple(
+        dict.fromkeys(p for name in pass_targets for p in servers_by_upstream.get(name) or [name])
+    )
 
 
 def _list_pass_targets(config: Config, directives: str) -> list[str]:
@@ -395,22 +428,26 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     """
     pass_lines = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in pass_lines]
-    locations = [word.partition("://")[2] or word for word in words]
-    return [url if url.startswith("unix:") else url.partition("/")[0] for url in locations]
+    url_addresses = [word.partition("://")[2] or word for word in words]
+    return [url if url.startswith("unix:") else url.partition("/")[0] for url in url_addresses]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
     """Return the directives in each upstream, by name. nginx rejects an upstream without a name."""
-    upstreams: dict[str, list[PlacedDirective]] = {}
-    for placed in config.directives:
-        for name in placed.directive.blocks[-1][1:] if placed.block == "upstream" else ():
-            upstreams.setdefault(name, []).append(placed)
-    return upstreams
+    lines_by_upstream: dict[str, list[PlacedDirective]] = {}
+    for placed_directive in config.directives:
+        for name in (
+            placed_directive.directive.blocks[-1][1:]
+            if placed_directive.block == "upstream"
+            else ()
+        ):
+            lines_by_upstream.setdefault(name, []).append(placed_directive)
+    return lines_by_upstream
 
 
-def _may_set_parameter(name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
+def _may_set_parameter(parameter_name: str, blocks: tuple[tuple[str, ...], ...]) -> bool:
     """True if a file that is included inside ``blocks`` can set a parameter."""
-    return not blocks or (blocks[0][0] == "http") == (name not in _CORE_PARAMETERS)
+    return not blocks or (blocks[0][0] == "http") == (parameter_name not in _CORE_PARAMETERS)
 
 
 # Blocks that are not listed, such as `map`, contain keys and values.

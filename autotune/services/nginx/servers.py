@@ -38,37 +38,39 @@ _LINE_PATTERN = re.compile(
 )
 
 
-def build_server_check(command: Argv) -> ServerCheck:
+def build_server_check(nginx_command: Argv) -> ServerCheck:
     """Return the check of the error logs that the running configuration names.
 
-    ``command`` is nginx with the options for its configuration file.
+    ``nginx_command`` is the nginx command with the options for its configuration file.
     """
-    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *command), parse_dead_upstreams)
+    return ServerCheck(("sh", "-c", _CHECK_SCRIPT, "sh", *nginx_command), parse_dead_upstreams)
 
 
-def parse_dead_upstreams(text: str) -> tuple[str, ...]:
+def parse_dead_upstreams(output: str) -> tuple[str, ...]:
     """Return the upstreams that had no usable server at any time within the last `fail_timeout`.
 
     Raises ValueError if the output lacks the host's time.
     """
-    now_text, timeout, *lines = [*split_lines(text), "", ""]
+    now_text, timeout_text, *log_lines = [*split_lines(output), "", ""]
     current_time = _parse_time(now_text)
-    seconds = int(timeout) if is_uint(timeout) else 0
-    seconds = min(max(seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS)
+    timeout_seconds = int(timeout_text) if is_uint(timeout_text) else 0
+    timeout_seconds = min(
+        max(timeout_seconds, DEFAULT_FAIL_TIMEOUT_SECONDS), MAX_FAIL_TIMEOUT_SECONDS
+    )
     dead_upstreams = []
-    for line in lines:
-        if match := _LINE_PATTERN.match(line):
-            age = (current_time - _parse_time(match[1])).total_seconds()
-            if 0 <= age <= seconds:
-                dead_upstreams.append(match[2])
+    for log_line in log_lines:
+        if line_match := _LINE_PATTERN.match(log_line):
+            line_age = (current_time - _parse_time(line_match[1])).total_seconds()
+            if 0 <= line_age <= timeout_seconds:
+                dead_upstreams.append(line_match[2])
     return tuple(dict.fromkeys(dead_upstreams))
 
 
-def _parse_time(text: str) -> datetime:
-    """Return the time in ``text`` as if it were UTC, because only differences of times are used.
+def _parse_time(time_text: str) -> datetime:
+    """Return the time in ``time_text`` as if it were UTC, because only differences of times are used.
     Raises ValueError.
     """
-    return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+    return datetime.strptime(time_text, _TIME_FORMAT).replace(tzinfo=UTC)
 
 
 def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
@@ -76,5 +78,7 @@ def find_recovery_seconds(files: Mapping[str, bytes]) -> float:
     text = b"\n".join(files.values()).decode(errors="replace")
     if not re.search(r"(?m)^[^\S\n]*upstream\s", text):
         return 0.0
-    fail_timeouts = [int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", text)]
+    fail_timeouts = [
+        int(number) for number in re.findall(r"fail_timeout=([0-9]{1,6})s?\b", files_text)
+    ]
     return float(min(max((DEFAULT_FAIL_TIMEOUT_SECONDS, *fail_timeouts)), MAX_FAIL_TIMEOUT_SECONDS))

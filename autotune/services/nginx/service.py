@@ -51,24 +51,31 @@ UPSTREAM_DOCS = "nginx.org, ngx_http_upstream_module"
 FASTCGI_DOCS = "nginx.org, ngx_http_fastcgi_module"
 PROXY_ROLE = frozenset({Role.PROXY})
 WEB_ROLE = frozenset({Role.WEB})
-core = partial(on_reload, source=CORE_DOCS)
+build_core_option = partial(on_reload, source=CORE_DOCS)
 # Constructors of parameters that are tuned only in a site's own files.
-build_adopted = partial(on_reload, adopted=True)
-tls = partial(build_adopted, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
-gzip = partial(build_adopted, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
+build_adopted_option = partial(on_reload, adopted=True)
+build_tls_option = partial(
+    build_adopted_option, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers"
+)
+build_gzip_option = partial(
+    build_adopted_option, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression"
+)
 IF_GZIP = (("gzip", (True,)),)
 IF_CACHED = (("open_file_cache", (1000, 10_000)),)
 
 PARAMETERS = with_guidance((
-    core("worker_processes", "Number of worker processes. The default `auto` means one per CPU.",
+    build_core_option("worker_processes",
+        "Number of worker processes. The default `auto` means one per CPU.",
         low=1, high="4 * cpus", stock="cpus", recommended="cpus"),
-    core("worker_connections",
+    build_core_option("worker_connections",
         "Maximum number of connections per worker, including those to upstreams.",
         low=64, high="min(16384, nofile / 2 - 64)", log=True, stock=768, recommended=4096,
         published={Role.PROXY: 1500, Role.WEB: 1800}),
-    core("multi_accept", "Accept all waiting connections at once instead of one at a time.",
+    build_core_option("multi_accept",
+        "Accept all waiting connections at once instead of one at a time.",
         stock=False, recommended=True),
-    core("accept_mutex", "Let workers take turns in accepting connections instead of waking all.",
+    build_core_option("accept_mutex",
+        "Let workers take turns in accepting connections instead of waking all.",
         stock=False, recommended=False),
     on_restart("use", "Event notification method of the workers.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
@@ -100,35 +107,40 @@ PARAMETERS = with_guidance((
         choices=(4, 8, 16), stock=4, unit="KB", roles=WEB_ROLE, source=FASTCGI_DOCS),
     on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's response.",
         low=8, high=64, log=True, stock=8, roles=WEB_ROLE, source=FASTCGI_DOCS),
-    tls("ssl_session_cache", "Shared memory for TLS sessions, about 4000 per MB; 0 disables it.",
+    build_tls_option("ssl_session_cache",
+        "Shared memory for TLS sessions, about 4000 per MB; 0 disables it.",
         choices=(0, 1, 5, 10, 50), stock=0, recommended=10, unit="MB"),
-    tls("ssl_session_timeout",
+    build_tls_option("ssl_session_timeout",
         "Time in which a client may resume a TLS session without a full handshake.",
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
     # Some administrators disable tickets, because tickets weaken forward secrecy.
-    tls("ssl_session_tickets", "Store TLS sessions on the clients, encrypted with a server key.",
+    build_tls_option("ssl_session_tickets",
+        "Store TLS sessions on the clients, encrypted with a server key.",
         stock=True, on_demand=True),
-    tls("ssl_buffer_size",
+    build_tls_option("ssl_buffer_size",
         "Size of a TLS record. Small records reduce latency, and large ones reduce overhead.",
         choices=(4, 8, 16), stock=16, recommended=4, unit="KB"),
-    build_adopted("http2", "Offer HTTP/2 on TLS ports.",
+    build_adopted_option("http2", "Offer HTTP/2 on TLS ports.",
         stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
-    gzip("gzip", "Compress responses, which costs CPU time but saves bandwidth.",
+    build_gzip_option("gzip", "Compress responses, which costs CPU time but saves bandwidth.",
         stock=False),
-    gzip("gzip_comp_level", "Compression level. Levels above 5 cost more than they save.",
+    build_gzip_option("gzip_comp_level", "Compression level. Levels above 5 cost more than they save.",
         low=1, high=9, stock=1, when=IF_GZIP),
-    gzip("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
+    build_gzip_option("gzip_min_length", "Minimum size in bytes of a response that is compressed.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
-    # With this cache, nginx serves the old content of a changed file for some time.
-    build_adopted("open_file_cache", "Number of files kept open. Changes to a file take effect late.",
+    # With `open_file_cache`, nginx serves the old content of a changed file for some time.
+    build_adopted_option("open_file_cache",
+        "Number of files kept open. Changes to a file take effect late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
-    build_adopted("open_file_cache_valid", "Interval between checks whether an open file has changed.",
+    build_adopted_option("open_file_cache_valid",
+        "Interval between checks whether an open file has changed.",
         low=5, high=600, log=True, stock=60, unit="s", when=IF_CACHED, source=HTTP_DOCS),
-    build_adopted("open_file_cache_min_uses", "Minimum number of recent requests to keep a file open.",
+    build_adopted_option("open_file_cache_min_uses",
+        "Minimum number of recent requests to keep a file open.",
         low=1, high=10, stock=1, when=IF_CACHED, source=HTTP_DOCS),
-    build_adopted("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
+    build_adopted_option("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=PROXY_ROLE, source="nginx.org, ngx_http_proxy_module"),
-    build_adopted("fastcgi_cache_lock",
+    build_adopted_option("fastcgi_cache_lock",
         "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=WEB_ROLE, source=FASTCGI_DOCS),
 ),
@@ -172,10 +184,14 @@ _MEGABYTES_NOTATION = build_size_notation("MB")
 
 
 def _parse_session_cache(word: str) -> Value | None:
-    kind, _, rest = word.partition(":")
+    cache_kind, _, cache_options = word.partition(":")
     if word in ("none", "off"):
         return 0
-    return _MEGABYTES_NOTATION.parse(rest.partition(":")[2]) if kind == "shared" else None
+    return (
+        _MEGABYTES_NOTATION.parse(cache_options.partition(":")[2])
+        if cache_kind == "shared"
+        else None
+    )
 
 
 def _parse_file_cache(word: str) -> Value | None:
@@ -211,15 +227,15 @@ DIRECTIVE_NOTATIONS = {
     )
 }
 
-# In these blocks, `keepalive_requests` and other directives have another meaning.
+# Blocks in which `keepalive_requests` and other directives have another meaning.
 _OTHER_BLOCKS = frozenset({"upstream", "stream", "mail"})
 
 
-def _parse_http_directives(text: str) -> Iterator[Directive]:
+def _parse_http_directives(output: str) -> Iterator[Directive]:
     """Yield all directives except those in blocks for upstream connections or for protocols other than
     HTTP.
     """
-    for directive in parse_directives(text):
+    for directive in parse_directives(output):
         if not any(block[:1] and block[0] in _OTHER_BLOCKS for block in directive.blocks):
             yield directive
 
@@ -231,15 +247,15 @@ _parse_printed_files = build_config_parser(
 )
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values in nginx's configuration dump (``nginx -T``), except the number of workers
     for `auto`.
 
     Messages before the first file are dropped, because they would become part of the first
     directive.
     """
-    _, mark, files = text.partition("# configuration file ")
-    return _parse_printed_files(f"{mark}{files}" if mark else text)
+    _, file_mark, printed_files = output.partition("# configuration file ")
+    return _parse_printed_files(f"{file_mark}{printed_files}" if file_mark else output)
 
 
 class Nginx(Service):
@@ -301,11 +317,11 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     """Return a shortage if workers ran out of connections and reset connections from clients."""
     if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
-    limit = reading.get_setting("worker_connections")
-    workers = reading.get_setting("worker_processes") or reading.activity.workers
+    connection_limit = reading.get_setting("worker_connections")
+    worker_count = reading.get_setting("worker_processes") or reading.activity.workers
     return ResourceShortage(
         Resource.CONNECTIONS,
-        f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
+        f"“worker_connections are not enough” in its log: {worker_count} workers of {connection_limit}"
         f" connections, two per request. {reading.failed_requests} requests failed:"
         " raise worker_connections",
         REPORTED,

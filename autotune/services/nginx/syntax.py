@@ -1,4 +1,6 @@
-"""Syntax of nginx's files: words that end with ``;`` or with a block in braces."""
+"""Syntax of nginx's files: a directive consists of words, and ends with ``;`` or with a block in
+braces.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +30,24 @@ _LUA_TOKEN_PATTERN = re.compile(
 MAX_BLOCK_DEPTH = 100
 
 
-def parse_directives(text: str) -> Iterator[Directive]:
+def parse_directives(file_text: str) -> Iterator[Directive]:
     """Yield every directive, with each block before the directives inside it. Raises
     ConfigSyntaxError.
     """
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
-    for token in _list_tokens(text):
-        location = token.start()
+    for token in _list_tokens(file_text):
+        position = token.start()
         if token["word"]:
-            words.append(Word(token["word"], location))
+            words.append(Word(token["word"], position))
         elif token["mark"] == "}":
             if words or not blocks:
-                raise build_syntax_error(text, location, "unexpected `}`")
+                raise build_syntax_error(file_text, position, "unexpected `}`")
             blocks.pop()
         elif token["mark"]:
             if not words:
                 raise build_syntax_error(
-                    text, location, f"`{token['mark']}` without a directive before it"
+                    file_text, position, f"`{token['mark']}` without a directive before it"
                 )
             yield Directive(words[0], tuple(words[1:]), tuple(blocks))
             if token["mark"] == "{":
@@ -53,30 +55,32 @@ def parse_directives(text: str) -> Iterator[Directive]:
             words = []
             if len(blocks) > MAX_BLOCK_DEPTH:
                 raise build_syntax_error(
-                    text, location, f"more than {MAX_BLOCK_DEPTH} nested blocks"
+                    file_text, position, f"more than {MAX_BLOCK_DEPTH} nested blocks"
                 )
     if words or blocks:
-        raise build_syntax_error(text, len(text), "the file ends within a directive or a block")
+        raise build_syntax_error(
+            file_text, len(file_text), "the file ends within a directive or a block"
+        )
 
 
-def _list_tokens(text: str) -> Iterator[re.Match[str]]:
+def _list_tokens(file_text: str) -> Iterator[re.Match[str]]:
     """Yield nginx's tokens. The code in Lua blocks is skipped. Raises ConfigSyntaxError."""
-    location, last_word = 0, ""
-    while location < len(text):
-        for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape", location):
+    position, last_word = 0, ""
+    while position < len(file_text):
+        for token in tokenize(file_text, _TOKEN_PATTERN, "an unclosed quote or escape", position):
             yield token
-            location = token.end()
+            position = token.end()
             if token["mark"] == "{" and _LUA_BLOCK_PATTERN.fullmatch(last_word):
-                location = _find_lua_end(text, location)
+                position = _find_lua_end(file_text, position)
                 break
             last_word = token["word"] or ("" if token["mark"] else last_word)
 
 
-def _find_lua_end(text: str, start: int) -> int:
+def _find_lua_end(file_text: str, start: int) -> int:
     """Return the position of the brace that closes Lua code. Raises ConfigSyntaxError."""
     depth = 0
-    for token in _LUA_TOKEN_PATTERN.finditer(text, start):
+    for token in _LUA_TOKEN_PATTERN.finditer(file_text, start):
         if token["mark"] == "}" and not depth:
             return token.start()
         depth += {"{": 1, "}": -1}.get(token["mark"] or "", 0)
-    raise build_syntax_error(text, start, "a Lua block without its `}`")
+    raise build_syntax_error(file_text, start, "a Lua block without its `}`")

@@ -8,7 +8,7 @@ from posixpath import basename
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate, ParameterLocation
+from autotune.services.app_server import ParameterLocation, ServerCandidate
 from autotune.services.directives import AdoptionResult, ValueCheck
 from autotune.services.nodejs.service import (
     FLAGS_VARIABLE,
@@ -22,19 +22,19 @@ from autotune.services.visible_directives import VisibleDirectives
 # Fedora and SUSE append the version to the program's name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 _SHELL_WORD_PATTERN = re.compile(r"(?<![\w.-])(?:node(?:js)?|npm|yarn|pnpm)(?![\w.-])")
-# Applications read different variables. autotune assumes that an application reads the variables
-# that its unit sets.
+# Variables for the number of workers. autotune assumes that an application reads those variables that
+# its unit sets.
 _WORKER_VARIABLES = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
 _UNKNOWN_WORKERS_REASON = (
     "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
     " it tunable if the application reads the variable"
 )
-# Default of Node.js. The default of `max_old_space_size` depends on the host.
+# Defaults of Node.js, without `max_old_space_size`, whose default depends on the host.
 _DEFAULT_VALUES = {"max_semi_space_size": 16}
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     units = dict.fromkeys(
         unit
         for program in ("node", "npm", "yarn", "pnpm")
@@ -61,8 +61,8 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         ):
             port = next(iter(unassigned_ports))
         if port is not None:
-            main = unit_files.list_unit_files(host.tree, unit)[0]
-            yield unit, unit_environment.build_config(environment, main), str(port)
+            unit_file = unit_files.list_unit_files(host.tree, unit)[0]
+            yield unit, unit_environment.build_config(environment, unit_file), str(port)
         elif unassigned_ports:
             yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 
@@ -79,30 +79,35 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
 
 
 def _list_command_words(host: RunningHost, unit: str) -> list[str]:
-    """Return the words in a unit's command."""
     exec_start = unit_files.find_exec_start(host.tree, unit)
     return [word.text.lstrip("-@:+!") for word in exec_start[1].arguments] if exec_start else []
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits that tune the parameters in a unit's environment, unless the unit's command
     overrides them.
     """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    words = [word.replace("_", "-") for word in _list_command_words(service.host, service.unit)]
-    locations: dict[str, ParameterLocation] = {
+    command_words = [
+        word.replace("_", "-") for word in _list_command_words(service.host, service.unit)
+    ]
+    location_by_parameter: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
-    for name, option in OPTIONS_BY_PARAMETER.items():
-        locations[name] = EnvironmentSetting(
-            name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(name), option
+    for parameter_name, option in OPTIONS_BY_PARAMETER.items():
+        location_by_parameter[parameter_name] = EnvironmentSetting(
+            parameter_name, FLAGS_VARIABLE, _DEFAULT_VALUES.get(parameter_name), option
         )
-        if any(f"--{word}".startswith(option) for word in words):
-            locations[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
-    locations["workers"] = _UNKNOWN_WORKERS_REASON
+        if any(f"--{word}".startswith(option) for word in command_words):
+            location_by_parameter[parameter_name] = app_server.explain_command_option(
+                option, FLAGS_VARIABLE
+            )
+    location_by_parameter["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
-        locations["workers"] = EnvironmentSetting("workers", variable, None)
-    return app_server.tune_parameters(service.config, environment, locations, accepts)
+        location_by_parameter["workers"] = EnvironmentSetting("workers", variable, None)
+    return app_server.tune_parameters(
+        service.config, environment, location_by_parameter, accepts_value
+    )
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

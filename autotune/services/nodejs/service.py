@@ -33,7 +33,7 @@ from autotune.services.diagnosis import (
     ResourceShortage,
     build_counter_rule,
 )
-from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 from autotune.strict_parsing import split_lines
 
 UNIT_NAME = "nodejs.service"
@@ -98,8 +98,8 @@ OPTIONS_BY_PARAMETER = {
     "max_old_space_size": "--max-old-space-size",
 }
 
-# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with these
-# variables, and without a program to run.
+# Arguments: script, unit, variables (one per line). Starts the unit's own Node.js with the variables,
+# and without a program to run.
 _VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -140,7 +140,7 @@ class Nodejs(Service):
     deployment = "nodejs"
     role = Role.APP
     port = 3000
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT_NAME
     # `true` exists on every host, so the lookup also succeeds if Node.js is in a private directory
@@ -163,8 +163,12 @@ class Nodejs(Service):
         variables = unit_environment.list_assignments(
             files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
         )
-        words = (UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, "\n".join(variables))
-        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *files)
+        script_arguments = (
+            UNIT_RUN_SCRIPT,
+            self.get_unit(placement) or UNIT_NAME,
+            "\n".join(variables),
+        )
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *script_arguments, *files)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
@@ -178,25 +182,25 @@ class Nodejs(Service):
 SERVICES = (Nodejs(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the effective values of Node.js parameters. The number of workers is the number of
     forked processes, or 1 for a single process.
 
     A parameter that is missing from the environment has Node's default.
     """
-    if "process" not in split_lines(text):
+    if "process" not in split_lines(output):
         return {}
-    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
-    values = {
-        "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
+    pool_match = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", output)
+    parameter_values = {
+        "workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", output)), 1),
         "uv_threadpool_size": int(pool_match[1]) if pool_match else 4,
     }
-    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
-    for name, option in OPTIONS_BY_PARAMETER.items():
+    flags_match = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", output)
+    for parameter_name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
-        if sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
-            values[name] = int(sizes[-1])
-    return {"max_semi_space_size": 16, **values}
+        if option_sizes := re.findall(pattern, flags_match[1] if flags_match else ""):
+            parameter_values[parameter_name] = int(option_sizes[-1])
+    return {"max_semi_space_size": 16, **parameter_values}
 
 
 def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:

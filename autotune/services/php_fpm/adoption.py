@@ -42,9 +42,11 @@ LAYOUTS = DistributionLayouts(
 NON_DYNAMIC_MODES = ("static", "ondemand")
 
 
-def read_host_config(tree: FileTree, main: str) -> Config:
-    """Return the directives of each pool. The last occurrence in any of the files takes effect."""
-    config = read_config(tree, main, syntax.parse_directives, parse_include)
+def read_host_config(file_tree: FileTree, main_file: str) -> Config:
+    """Return the directives of each pool. The last occurrence of a directive in any file takes
+    effect.
+    """
+    config = read_config(file_tree, main_file, syntax.parse_directives, parse_include)
     last_directives = {
         (placed.directive.blocks, placed.name): placed for placed in config.directives
     }
@@ -62,19 +64,19 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         reverse=True,
     )
     for layout in sorted_layouts or filter(None, [LAYOUTS.select_for_host(host)]):
-        words = unit_environment.expand_command(host.tree, layout.unit)
-        named_files = unit_environment.find_option_values(words, "-y", "--fpm-config")
-        main = [layout.main_file, *named_files][-1]
-        config = read_host_config(host.tree, main)
-        if reason := config.explain_missing_main():
-            yield f"PHP-FPM ({layout.unit}) is not tuned: {reason}"
+        command_words = unit_environment.expand_command(host.tree, layout.unit)
+        named_files = unit_environment.find_option_values(command_words, "-y", "--fpm-config")
+        main_file = [layout.main_file, *named_files][-1]
+        config = read_host_config(host.tree, main_file)
+        if missing_reason := config.explain_missing_main():
+            yield f"PHP-FPM ({layout.unit}) is not tuned: {missing_reason}"
             continue
         yield RunningService(
             host=host,
             key="php-fpm",
             config=config,
             listen_address=find_listen_address(config),
-            unit=layout.unit_unless_debian if main == layout.main_file else layout.unit,
+            unit=layout.unit_unless_debian if main_file == layout.main_file else layout.unit,
             instance=layout.unit,
         )
 
@@ -86,32 +88,39 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     config = service.config
     # Use the socket's actual backlog, because the default depends on the version of PHP.
     backlog = service.host.backlogs.get(service.listen_address, DEFAULT_BACKLOG)
-    pm = next((placed.words[0] for placed in config.find_all("pm") if placed.words), "")
+    process_manager = next(
+        (placed.words[0] for placed in config.find_all("pm") if placed.words), ""
+    )
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
     value_ends = find_value_end(config, "pm.max_children")
-    for name, directive, notation, default, locations in (
+    for parameter_name, directive, notation, default, positions in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, value_ends),
         ("max_requests", "pm.max_requests", NUMBER, 0, value_ends),
         ("listen_backlog", "listen.backlog", NUMBER, backlog, find_value_end(config, "listen")),
     ):
-        insertion = DirectiveInsertion(default, locations, f"\n{directive} = ")
-        yield Tunable(name, directive, notation, insertion=insertion)
-    for name, default in SPARE_SERVER_DEFAULTS.items():
+        insertion = DirectiveInsertion(default, positions, f"\n{directive} = ")
+        yield Tunable(parameter_name, directive, notation, insertion=insertion)
+    for parameter_name, default in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these directives if `pm` is `dynamic`. If the host's file sets another `pm`,
-        # autotune writes them only in configurations with `dynamic`.
+        # autotune writes the directives only in configurations with `dynamic`.
         insertion = DirectiveInsertion(
-            default, value_ends, f"\npm.{name} = ", condition='pm == "dynamic"'
+            default, value_ends, f"\npm.{parameter_name} = ", condition='pm == "dynamic"'
         )
-        is_not_dynamic = QUOTED_WORD.parse(pm) in NON_DYNAMIC_MODES
-        yield Tunable(name, f"pm.{name}", NUMBER, insertion=insertion if is_not_dynamic else None)
+        is_not_dynamic = QUOTED_WORD.parse(process_manager) in NON_DYNAMIC_MODES
+        yield Tunable(
+            parameter_name,
+            f"pm.{parameter_name}",
+            NUMBER,
+            insertion=insertion if is_not_dynamic else None,
+        )
 
 
 def find_listen_address(config: Config) -> str:
     """Return the path or port on which the pools listen; empty if there are several addresses."""
-    locations = {*list_listen_addresses(config)}
-    location = locations.pop() if len(locations) == 1 else ""
-    return location if location.startswith("/") else location.rpartition(":")[2]
+    listen_addresses = {*list_listen_addresses(config)}
+    listen_address = listen_addresses.pop() if len(listen_addresses) == 1 else ""
+    return listen_address if listen_address.startswith("/") else listen_address.rpartition(":")[2]
 
 
 def list_listen_addresses(config: Config) -> list[str]:

@@ -131,9 +131,9 @@ class PhpFpm(Service):
         return placement.socket_name
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        def parse_own_backlog(text: str) -> Settings:
-            lines = (line for line in split_lines(text) if placement.socket_name in line)
-            return build_backlog_parser("listen_backlog")("\n".join(lines))
+        def parse_own_backlog(output: str) -> Settings:
+            own_lines = (line for line in split_lines(output) if placement.socket_name in line)
+            return build_backlog_parser("listen_backlog")("\n".join(own_lines))
 
         return (*self.list_file_readbacks(placement), Readback(("ss", "-lxH"), parse_own_backlog))
 

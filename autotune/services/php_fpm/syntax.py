@@ -16,31 +16,31 @@ _VALUE_PATTERN = re.compile(
 )
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return every assignment, with its value as the only argument. Raises ConfigSyntaxError."""
     assignments: list[Directive] = []
     enclosing_blocks: tuple[tuple[str, ...], ...] = ()
-    location = 0
-    while location < len(text):
-        line = _LINE_PATTERN.match(text, location)
+    position = 0
+    while position < len(file_text):
+        line = _LINE_PATTERN.match(file_text, position)
         assert line is not None
         end = line.end()
-        if section := _SECTION_PATTERN.match(text, location, end):
+        if section := _SECTION_PATTERN.match(file_text, position, end):
             enclosing_blocks = ((section[1].strip(),),)
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
-            name = _NAME_PATTERN.match(text, location, end)
+            name = _NAME_PATTERN.match(file_text, position, end)
             if name is None:
-                raise build_syntax_error(text, location, "not an assignment")
-            value = _VALUE_PATTERN.match(text, name.end())
+                raise build_syntax_error(file_text, position, "not an assignment")
+            value = _VALUE_PATTERN.match(file_text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, enclosing_blocks))
             if value and value.end() > end:  # a quoted value that spans several lines
-                end = _LINE_PATTERN.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
-        location = end
+                end = _LINE_PATTERN.match(file_text, value.end()).end()  # type: ignore[union-attr]  # matches ""
+        position = end
     return tuple(assignments)
 
 
-def parse_log(text: str) -> tuple[Directive, ...]:
+def parse_log(log_text: str) -> tuple[Directive, ...]:
     """Return the configuration in the log of ``php-fpm -tt``."""
-    return parse_directives(_LOG_PREFIX_PATTERN.sub("", text))
+    return parse_directives(_LOG_PREFIX_PATTERN.sub("", log_text))

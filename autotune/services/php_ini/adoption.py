@@ -23,7 +23,7 @@ from autotune.services.php_ini.parameters import (
     MEGABYTE_PARAMETERS,
     PARAMETERS,
     PRELOAD_PARAMETER,
-    directive_name,
+    get_directive_name,
 )
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
 from autotune.services.visible_directives import VisibleDirectives
@@ -39,16 +39,19 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     for fpm_service in fpm.find_services(host):
         if isinstance(fpm_service, str):
             continue
-        unit = fpm_service.instance
-        if not (match := _UNIT_PATTERN.fullmatch(unit)):
+        fpm_unit = fpm_service.instance
+        if not (unit_match := _UNIT_PATTERN.fullmatch(fpm_unit)):
             continue
-        if f"/etc/php/{match[1]}/fpm/php.ini" in host.tree.files:
-            yield _build_running(host, "fpm", match[1], fpm_service.config, unit)
-    for path in (
+        if f"/etc/php/{unit_match[1]}/fpm/php.ini" in host.tree.files:
+            yield _build_running_service(host, "fpm", unit_match[1], fpm_service.config, fpm_unit)
+    for module_file in (
         host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
     ):
-        yield _build_running(
-            host, "apache2", path.rpartition("/php")[2][: -len(".load")], _read_module_config(host)
+        yield _build_running_service(
+            host,
+            "apache2",
+            module_file.rpartition("/php")[2][: -len(".load")],
+            _read_module_config(host),
         )
 
 
@@ -66,23 +69,27 @@ def _read_module_config(host: RunningHost) -> Config:
     return Config("", directives=placed_settings)
 
 
-def _build_running(
-    host: RunningHost, build: str, version: str, pools: Config, unit: str = ""
+def _build_running_service(
+    host: RunningHost, build_name: str, version: str, pools_config: Config, unit: str = ""
 ) -> RunningService:
     """Return the service for a PHP build.
 
-    The service's configuration consists of the editable file and the settings of pools. The
-    service's address is that of the first pool, which is queried for effective values.
+    The service's configuration consists of the editable file and the settings of pools. The service's
+    address is the address of the first pool, which is queried for effective values.
     """
-    ini = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
-    settings = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
-    listen_address = next(iter(fpm.list_listen_addresses(pools)), "")
+    ini_config = _read_host_config(host.tree, f"/etc/php/{version}/{build_name}/conf.d/{FILE_NAME}")
+    pool_settings = [
+        placed for placed in pools_config.directives if _POOL_SETTING_PATTERN.match(placed.name)
+    ]
+    listen_address = next(iter(fpm.list_listen_addresses(pools_config)), "")
     address = f"127.0.0.1:{listen_address}" if listen_address.isdecimal() else listen_address
     config = replace(
-        ini, directives=(*ini.directives, *settings), uncertain=_list_overrides(host, unit)
+        ini_config,
+        directives=(*ini_config.directives, *pool_settings),
+        uncertain=_list_overrides(host, unit),
     )
     return RunningService(
-        host=host, key=PhpIni(build).key, config=config, listen_address=address, instance=unit
+        host=host, key=PhpIni(build_name).key, config=config, listen_address=address, instance=unit
     )
 
 
@@ -92,23 +99,25 @@ def _list_overrides(host: RunningHost, unit: str) -> dict[str, str]:
     """
     if not unit:
         return {}
-    words = unit_environment.expand_command(host.tree, unit)
-    if {"-c", "--php-ini", "-n", "--no-php-ini"} & {*words}:
+    command_words = unit_environment.expand_command(host.tree, unit)
+    if {"-c", "--php-ini", "-n", "--no-php-ini"} & {*command_words}:
         return {"*": f"the command of {unit} selects another php.ini"}
     environment = unit_environment.read_environment(host.tree, unit)
-    if variable := next(filter(environment.get_value, ("PHP_INI_SCAN_DIR", "PHPRC")), ""):
-        return {"*": f"the environment of {unit} sets `{variable}`"}
-    defined_options = unit_environment.find_option_values(words, "-d", "--define")
-    defined_options += [word[2:] for word in words if word.startswith("-d") and len(word) > 2]
-    names = (word.removeprefix("--define=").partition("=")[0] for word in defined_options)
-    return dict.fromkeys(names, f"the command of {unit} sets it")
+    if variable_name := next(filter(environment.get_value, ("PHP_INI_SCAN_DIR", "PHPRC")), ""):
+        return {"*": f"the environment of {unit} sets `{variable_name}`"}
+    defined_options = unit_environment.find_option_values(command_words, "-d", "--define")
+    defined_options += [
+        word[2:] for word in command_words if word.startswith("-d") and len(word) > 2
+    ]
+    option_names = (word.removeprefix("--define=").partition("=")[0] for word in defined_options)
+    return dict.fromkeys(option_names, f"the command of {unit} sets it")
 
 
-def _read_host_config(tree: FileTree, path: str) -> Config:
-    """Return the content of a file, or an empty configuration if it is missing."""
+def _read_host_config(file_tree: FileTree, path: str) -> Config:
+    """Return the directives of a file, or an empty configuration for a missing file."""
     return (
-        read_config(tree, path, parse_directives)
-        if path in tree.files
+        read_config(file_tree, path, parse_directives)
+        if path in file_tree.files
         else Config(path, {path: ""})
     )
 
@@ -117,12 +126,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield a tunable for every parameter. A parameter that a pool sets, or whose extension is
     missing, gets a skip reason.
     """
-    tree, own_file = service.host.tree, service.config.main_file
-    file_values, unread_reason = _read_other_files(tree, own_file)
-    paths = tree.glob(f"{dirname(own_file)}/zz*.ini")
-    files = [path for path in paths if basename(path) > FILE_NAME]
-    last_paths = {
-        placed.name: path for path in files for placed in _read_host_config(tree, path).directives
+    file_tree, own_file = service.host.tree, service.config.main_file
+    file_values, unread_reason = _read_other_files(file_tree, own_file)
+    ini_paths = file_tree.glob(f"{dirname(own_file)}/zz*.ini")
+    later_files = [path for path in ini_paths if basename(path) > FILE_NAME]
+    overriding_paths = {
+        placed.name: path
+        for path in later_files
+        for placed in _read_host_config(file_tree, path).directives
     }
     pool_settings = {
         match[1]
@@ -132,14 +143,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     is_loaded = "opcache" in file_values.get("zend_extension", "")
     unloaded_prefixes = () if is_loaded else ("opcache.",)
     for parameter in PARAMETERS:
-        name, notation = directive_name(parameter), _select_notation(parameter)
+        name, notation = get_directive_name(parameter), _select_notation(parameter)
         stock, file_value = _find_stock(parameter, own_file, file_values), file_values.get(name)
         default = stock if file_value is None else parse_value(parameter, file_value)
         reasons = (
             unread_reason,
             "OPcache is not loaded" if name.startswith(unloaded_prefixes) else "",
             "a pool sets it" if name in pool_settings else "",
-            f"{last_paths[name]} overrides it" if name in last_paths else "",
+            f"{overriding_paths[name]} overrides it" if name in overriding_paths else "",
             f"`{name} = {file_value}` is not a valid baseline value" if default is None else "",
             "no preload script is configured"
             if parameter.name == PRELOAD_PARAMETER and not file_value
@@ -151,58 +162,67 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(parameter.name, name, notation, insertion=insertion, skip_reason=skip_reason)
 
 
-def _find_stock(parameter: Parameter, path: str, file_values: Mapping[str, str]) -> Value:
-    """Return the default in this version of PHP. Before version 8.4, a buffer alone enables the
-    JIT.
+def _find_stock(parameter: Parameter, ini_path: str, file_values: Mapping[str, str]) -> Value:
+    """Return the parameter's default in a version of PHP. Before PHP 8.4, a buffer size above 0 is
+    enough to enable the JIT.
     """
-    version = _find_version(path)
+    version = _find_version(ini_path)
     jit_size = next((p for p in PARAMETERS if p.name == "opcache_jit_buffer_size"), parameter)
     if parameter.name == "opcache_jit" and version < (8, 4):
-        buffer = parse_value(jit_size, file_values.get("opcache.jit_buffer_size", "0"))
-        return "tracing" if buffer else parameter.stock
+        buffer_size = parse_value(jit_size, file_values.get("opcache.jit_buffer_size", "0"))
+        return "tracing" if buffer_size else parameter.stock
     if parameter is jit_size and version >= (8, 4):
         return 64
     return parameter.stock
 
 
-def _find_version(path: str) -> tuple[int, int]:
-    match = _VERSION_PATTERN.match(path)
+def _find_version(ini_path: str) -> tuple[int, int]:
+    match = _VERSION_PATTERN.match(ini_path)
     return (int(match[1]), int(match[2])) if match else (8, 2)
 
 
-def _explain_jit(parameter: Parameter, path: str) -> str:
-    is_too_old = parameter.name.startswith("opcache_jit") and _find_version(path) < (8, 0)
+def _explain_jit(parameter: Parameter, ini_path: str) -> str:
+    is_too_old = parameter.name.startswith("opcache_jit") and _find_version(ini_path) < (8, 0)
     return "this version of PHP has no JIT" if is_too_old else ""
 
 
-def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
-    """Return the values in this PHP's other files, and an error if a file is unreadable.
+def _read_other_files(file_tree: FileTree, own_file: str) -> tuple[Mapping[str, str], str]:
+    """Return the values in the PHP build's other files, and an error if a file is unreadable.
 
-    Only the last value of a name takes effect, except that all values of ``zend_extension`` do.
+    Only the last value of a name takes effect, except that all values of ``zend_extension`` take
+    effect.
     """
-    values: dict[str, str] = {}
-    build = location.partition("/conf.d/")[0]
-    patterns = (f"{build}/php.ini", f"{build}/conf.d/*.ini")
+    values_by_name: dict[str, str] = {}
+    build_directory = own_file.partition("/conf.d/")[0]
+    patterns = (f"{build_directory}/php.ini", f"{build_directory}/conf.d/*.ini")
     missing_reasons = {
-        link: tree.explain_missing(link)
+        link: file_tree.explain_missing(link)
         for pattern in patterns
-        for link in tree.find_broken_links(pattern)
+        for link in file_tree.find_broken_links(pattern)
     }
     missing_reasons |= {
-        path: reason for pattern in patterns for path, reason in tree.find_unread(pattern).items()
+        path: reason
+        for pattern in patterns
+        for path, reason in file_tree.find_unread(pattern).items()
     }
-    for unread, reason in missing_reasons.items():
-        return {}, f"{unread} cannot be read: {reason}"
-    for path in (path for pattern in patterns for path in tree.glob(pattern)):
-        config = _read_host_config(tree, path) if path != location else Config(path)
-        for unread, reason in config.unread_files.items():
-            return {}, f"{unread} cannot be read: {reason}"
-        for placed in config.directives:
-            # Sections with these names apply only to certain paths or hosts.
-            if not placed.block.upper().startswith(("PATH", "HOST")):
-                extension = values.get(placed.name, "") if placed.name == "zend_extension" else ""
-                values[placed.name] = " ".join(filter(None, (extension, *placed.words)))
-    return values, ""
+    for unread_path, reason in missing_reasons.items():
+        return {}, f"{unread_path} cannot be read: {reason}"
+    for path in (path for pattern in patterns for path in file_tree.glob(pattern)):
+        config = _read_host_config(file_tree, path) if path != own_file else Config(path)
+        for unread_path, reason in config.unread_files.items():
+            return {}, f"{unread_path} cannot be read: {reason}"
+        for placed_directive in config.directives:
+            # PATH and HOST sections apply only to certain paths or hosts.
+            if not placed_directive.block.upper().startswith(("PATH", "HOST")):
+                extension = (
+                    values_by_name.get(placed_directive.name, "")
+                    if placed_directive.name == "zend_extension"
+                    else ""
+                )
+                values_by_name[placed_directive.name] = " ".join(
+                    filter(None, (extension, *placed_directive.words))
+                )
+    return values_by_name, ""
 
 
 def _select_notation(parameter: Parameter) -> Notation:
@@ -211,8 +231,10 @@ def _select_notation(parameter: Parameter) -> Notation:
         return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")
-    letter = parameter.unit.removesuffix("B") if parameter.name not in MEGABYTE_PARAMETERS else ""
-    suffix = f' ~ "{letter}"' if letter in ("K", "M") else ""
+    unit_letter = (
+        parameter.unit.removesuffix("B") if parameter.name not in MEGABYTE_PARAMETERS else ""
+    )
+    suffix = f' ~ "{unit_letter}"' if unit_letter in ("K", "M") else ""
     return Notation(partial(parse_value, parameter), lambda name: f"({name}{suffix})")
 
 
@@ -222,6 +244,6 @@ ADOPTION = Adoption(
     paths=("etc/php", "etc/apache2"),
     version_script="",
     find_services=find_services,
-    visible=VisibleDirectives(parse_directives, frozenset(map(directive_name, PARAMETERS))),
+    visible=VisibleDirectives(parse_directives, frozenset(map(get_directive_name, PARAMETERS))),
     list_tunables=_list_tunables,
 )

@@ -9,12 +9,12 @@ from autotune.services.diagnosis import (
     InstanceReading,
     Resource,
     ResourceShortage,
+    build_command_query,
     build_evidence_rule,
-    command_query,
 )
 from autotune.services.php_ini.service import build_status_command
 
-MIN_MISSES = 100  # per reading; fewer misses are scripts that are loaded for the first time
+MIN_MISSES = 100  # per reading; fewer misses come from scripts that are loaded for the first time
 MIN_MISS_SHARE = 0.05  # share of requested scripts that are not in the cache
 MIN_FREE_SHARE = 0.05  # share of OPcache's memory; if less is free, the next script may not fit
 TOTAL_COUNTERS = ("hits", "misses", "oom_restarts", "hash_restarts")
@@ -33,18 +33,20 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         return None
     recompiled_text = f"{counters['misses'] / lookup_count:.0%} of the scripts were recompiled"
     if counters["hash_restarts"] or (max_keys and counters["num_cached_keys"] >= max_keys):
-        reason = f"the table of {max_keys:.0f} scripts is full: raise opcache_max_accelerated_files"
-        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
+        cause_text = (
+            f"the table of {max_keys:.0f} scripts is full: raise opcache_max_accelerated_files"
+        )
+        return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
     free, wasted, used = (counters[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports that it is full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
     if has_room and not counters["oom_restarts"] and not counters["cache_full"]:
         return None
-    reason = (
+    cause_text = (
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
         f" {counters['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
-    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {reason}", REPORTED)
+    return ResourceShortage(Resource.CACHE, f"{recompiled_text}: {cause_text}", REPORTED)
 
 
 # Strings that do not fit into the buffer are copied into each process.
@@ -59,7 +61,7 @@ STRING_BUFFER_RULE = build_evidence_rule(
 )
 
 DIAGNOSIS = Diagnosis(
-    counter_query=command_query(
+    counter_query=build_command_query(
         build_command=build_status_command,
         counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)),
         level_names=frozenset(LEVEL_COUNTERS),
@@ -80,8 +82,8 @@ DIAGNOSIS = Diagnosis(
         ),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
     },
-    # A full OPcache rejects scripts. This rule precedes the one about busy CPUs, because compiling
-    # these scripts keeps the CPUs busy.
+    # A full OPcache rejects scripts. This rule precedes the rule about busy CPUs, because compiling
+    # rejected scripts keeps the CPUs busy.
     refusal_rules=(_detect_full_cache,),
     cache_rules=(STRING_BUFFER_RULE,),
 )

@@ -41,7 +41,7 @@ PARAMETERS = with_guidance((
         choices=("off", "function", "tracing"), stock="off", when=IF_ENABLED),
     manual("opcache_jit_buffer_size", "Additional memory for JIT code; 0 disables the JIT.",
         choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=IF_JIT),
-    # The script belongs to the application, and the site's files name it.
+    # The preload script belongs to the application, and the site's files name the script.
     on_reload(PRELOAD_PARAMETER, "Preload the site's scripts at start until the next restart.",
         stock=False, adopted=True, when=IF_ENABLED, source="php.net, Preloading"),
     symfony("realpath_cache_size", "Memory per process for resolved paths.",
@@ -67,6 +67,6 @@ RESOURCE_NEEDS = ResourceNeeds(
 )
 
 
-def directive_name(parameter: Parameter) -> str:
+def get_directive_name(parameter: Parameter) -> str:
     """Return PHP's name for a parameter: ``opcache.memory_consumption``."""
     return parameter.name.replace("opcache_", "opcache.", 1)

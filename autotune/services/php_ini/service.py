@@ -26,7 +26,7 @@ from autotune.services.php_ini.parameters import (
     PARAMETERS,
     PRELOAD_PARAMETER,
     RESOURCE_NEEDS,
-    directive_name,
+    get_directive_name,
 )
 from autotune.strict_parsing import is_uint, split_lines
 from autotune.target.quantities import SIZE_UNITS
@@ -69,7 +69,7 @@ echo 'cache_full ', (int) ($status['cache_full'] ?? false), "\\n";
 foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $group)
     foreach ($status[$group] ?? [] as $name => $value)
         echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
-""".replace("NAMES", " ".join(map(directive_name, PARAMETERS)))
+""".replace("NAMES", " ".join(map(get_directive_name, PARAMETERS)))
 # A FastCGI client: https://fastcgi-archives.github.io/FastCGI_Specification.html
 _FASTCGI_CLIENT_SCRIPT = """
 [, $place, $script] = $argv;
@@ -89,7 +89,7 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
 # Pools run under other accounts, which must be able to read the script. Only the script's owner can
-# write to it.
+# change the script.
 _TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
@@ -104,7 +104,7 @@ _HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 
 @dataclass(frozen=True)
 class PhpIni(Service):
-    """Settings of the PHP that ``server`` runs.
+    """Settings of the PHP build that ``server`` runs.
 
     The unit of ``server`` reads PHP's settings, and one reload applies changes to both services.
     ``interpreter`` is also the name of the build's directory in /etc/php/VERSION.
@@ -133,8 +133,10 @@ class PhpIni(Service):
         return {**(self.server.programs if self.server else {}), **php_programs}
 
     def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
-        servers = [service for service in services if service.interpreter == self.interpreter]
-        return PhpIni(self.interpreter, servers[0]) if servers else None
+        matching_servers = [
+            service for service in services if service.interpreter == self.interpreter
+        ]
+        return PhpIni(self.interpreter, matching_servers[0]) if matching_servers else None
 
     def config_path(self, placement: Placement) -> str:
         if placement.adopted and placement.adopted.files:
@@ -161,11 +163,20 @@ class PhpIni(Service):
         The program is PHP-FPM itself, or PHP's command line with options that load Apache's
         settings.
         """
-        path, program = self.config_path(placement), self._find_program(placement)
+        ini_path, program = self.config_path(placement), self._find_program(placement)
         main_file = f"{self._find_directory(placement)}/php.ini"
         apache_options = ("-c", main_file, "-d", "opcache.enable_cli=1")
-        options = apache_options if program == placement.programs.get("php") else ()
-        return ("sh", "-c", _VALIDATION_SCRIPT, FILE_NAME, path, dirname(path), program, *options)
+        program_options = apache_options if program == placement.programs.get("php") else ()
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            FILE_NAME,
+            ini_path,
+            dirname(ini_path),
+            program,
+            *program_options,
+        )
 
     def _find_program(self, placement: Placement) -> str:
         return placement.programs.get("php-fpm") or placement.programs["php"]
@@ -198,49 +209,55 @@ def build_status_command(placement: Placement) -> Argv:
     )
 
 
-def parse_phpinfo(text: str) -> Settings:
+def parse_phpinfo(output: str) -> Settings:
     """Return the directives in the output of PHP's option ``-i``, in the units of the parameters."""
-    rows = (line.split(" => ") for line in split_lines(text))
-    printed_values = {row[0]: row[1].replace("no value", "") for row in rows if len(row) == 3}
+    printed_rows = (line.split(" => ") for line in split_lines(output))
+    printed_values = {
+        row[0]: row[1].replace("no value", "") for row in printed_rows if len(row) == 3
+    }
     return _convert_directives(printed_values)
 
 
 def _convert_directives(printed_values: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
+    parameter_values: dict[str, Value] = {}
     for parameter in PARAMETERS:
-        if (written := printed_values.get(directive_name(parameter))) is not None:
-            value = parse_value(parameter, written)
-            values |= {} if value is None else {parameter.name: value}
-    return values
+        if (printed_value := printed_values.get(get_directive_name(parameter))) is not None:
+            parameter_value = parse_value(parameter, printed_value)
+            parameter_values |= {} if parameter_value is None else {parameter.name: parameter_value}
+    return parameter_values
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the effective PHP directives in the output of the status command, in the units of the
     parameters.
     """
-    printed_values = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
-    values = _convert_directives(printed_values)
-    # The memory that is actually mapped counts, not the requested size.
-    sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
-    if all(map(is_uint, sizes)):
-        values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
-    return values
+    printed_values = dict(line.split(" ", 1) for line in split_lines(output) if " " in line)
+    parameter_values = _convert_directives(printed_values)
+    # Return the size of the memory that is actually mapped, not the requested size.
+    memory_sizes = [printed_values.get(f"{kind}_memory", "") for kind in ("used", "free", "wasted")]
+    if all(map(is_uint, memory_sizes)):
+        parameter_values["opcache_memory_consumption"] = round(
+            sum(map(int, memory_sizes)) / SIZE_UNITS["MB"]
+        )
+    return parameter_values
 
 
-def parse_value(parameter: Parameter, written: str) -> Value | None:
-    """Return the value as PHP interprets ``written``, or ``None`` if PHP or the parameter rejects
+def parse_value(parameter: Parameter, written_value: str) -> Value | None:
+    """Return the value as PHP interprets ``written_value``, or ``None`` if PHP or the parameter rejects
     it.
     """
-    text = written.strip().strip("\"'").lower()
+    normalized_text = written_value.strip().strip("\"'").lower()
     if parameter.name == PRELOAD_PARAMETER:
-        return bool(text)  # a script's path counts as true
+        return bool(normalized_text)  # a script's path counts as true
     if isinstance(parameter.stock, bool):
-        return _BOOLEAN_WORDS.get(text)
+        return _BOOLEAN_WORDS.get(normalized_text)
     if isinstance(parameter.stock, str):
-        return _JIT_MODES.get(text, text)
-    amount = re.fullmatch(r"([0-9]{1,15})([kmg]?)", text)
-    if amount is None or (parameter.name in MEGABYTE_PARAMETERS and amount[2]):
+        return _JIT_MODES.get(normalized_text, normalized_text)
+    amount_match = re.fullmatch(r"([0-9]{1,15})([kmg]?)", normalized_text)
+    if amount_match is None or (parameter.name in MEGABYTE_PARAMETERS and amount_match[2]):
         return None
-    unit = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
-    quotient, remainder = divmod(int(amount[1]) * SIZE_UNITS.get(f"{amount[2].upper()}B", 1), unit)
+    unit_factor = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
+    quotient, remainder = divmod(
+        int(amount_match[1]) * SIZE_UNITS.get(f"{amount_match[2].upper()}B", 1), unit_factor
+    )
     return None if remainder else quotient

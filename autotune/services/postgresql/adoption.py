@@ -17,7 +17,7 @@ from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Post
 from autotune.services.visible_directives import VisibleDirectives
 from autotune.strict_parsing import is_uint, split_lines
 
-# A quote inside a value is doubled, or a backslash precedes it.
+# A quote inside a value is doubled, or a backslash precedes the quote.
 _LINE_PATTERN = re.compile(
     r"""[^\S\n]*(?:(?P<name>[A-Za-z_][\w.$]*)[^\S\n]*(?:=[^\S\n]*|(?<=[^\S\n]))"""
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
@@ -31,8 +31,8 @@ _CHANGED_DEFAULTS: dict[str, tuple[int, Value]] = {"effective_io_concurrency": (
 _COMMAND_OPTION_PATTERN = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
-    """Return every assignment, with names in lower case as the server treats them. Raises
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
+    """Return every assignment, with names in lower case, because the server ignores case. Raises
     ConfigSyntaxError.
     """
     return tuple(
@@ -40,7 +40,7 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             Word(line["name"].lower(), line.start("name")),
             (Word(line["value"], line.start("value")),),
         )
-        for line in tokenize(text, _LINE_PATTERN, "expected `name = value`")
+        for line in tokenize(file_text, _LINE_PATTERN, "expected `name = value`")
         if line["name"]
     )
 
@@ -67,19 +67,19 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             relative_to_includer=True,
         )
         port = _find_value(config, "port", str(Postgresql.port))
-        sockets = (
+        socket_directory = (
             _find_value(config, "unix_socket_directories", SOCKET_DIRECTORY)
             .partition(",")[0]
             .strip()
         )
-        if is_uint(port) and sockets.startswith("/"):
+        if is_uint(port) and socket_directory.startswith("/"):
             yield RunningService(
                 host=host,
                 key=Postgresql.deployment,
                 config=config,
                 tier_kind="db",
                 port=int(port),
-                listen_address=sockets,
+                listen_address=socket_directory,
                 unit=layout.unit_unless_debian,
                 instance=layout.version,
             )
@@ -87,57 +87,67 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             yield f"PostgreSQL ({layout.unit}) is not tuned: it has no unix socket"
 
 
-def _find_value(config: Config, name: str, default: str) -> str:
-    return unquote(config.last_word(name, default))
+def _find_value(config: Config, directive_name: str, default: str) -> str:
+    return unquote(config.find_last_word(directive_name, default))
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield every parameter.
+    """Yield a tunable for every parameter.
 
     Missing parameters are added at the end of the main file. Settings from the command line or from
     `ALTER SYSTEM` are not tuned.
     """
-    config, tree = service.config, service.host.tree
+    config, file_tree = service.config, service.host.tree
     data_directory = _find_value(config, "data_directory", dirname(config.main_file))
     auto_file = f"{data_directory}/postgresql.auto.conf"
-    auto_config = read_config(tree, auto_file, parse_directives, parse_include)
+    auto_config = read_config(file_tree, auto_file, parse_directives, parse_include)
     sql_names = {line.name for line in auto_config.directives}
     # Options in Debian's start command override all files.
-    options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
+    start_options = file_tree.read_text_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
     command_names = {
-        name.replace("-", "_").lower()
-        for line in split_lines(options)
+        parameter_name.replace("-", "_").lower()
+        for line in split_lines(start_options)
         if not line.lstrip().startswith("#")
-        for name in _COMMAND_OPTION_PATTERN.findall(line)
+        for parameter_name in _COMMAND_OPTION_PATTERN.findall(line)
     }
     for parameter in PARAMETERS:
-        name, notation = parameter.name, build_unit_notation(parameter)
-        reason = (
+        parameter_name, notation = parameter.name, build_unit_notation(parameter)
+        skip_reason = (
             _COMMAND_REASON
-            if name in command_names
-            else _ALTER_SYSTEM_REASON.format(name)
-            if name in sql_names
+            if parameter_name in command_names
+            else _ALTER_SYSTEM_REASON.format(parameter_name)
+            if parameter_name in sql_names
             else ""
         )
-        reason = reason or _explain_unknown_default(name, service)
+        skip_reason = skip_reason or _explain_unknown_default(parameter_name, service)
         default = _find_default(parameter, service.instance)
-        insertion = append_line(config, default, f"{name} = ")
-        yield Tunable(name, name, notation, insertion=insertion, last_wins=True, skip_reason=reason)
+        insertion = append_line(config, default, f"{parameter_name} = ")
+        yield Tunable(
+            parameter_name,
+            parameter_name,
+            notation,
+            insertion=insertion,
+            last_wins=True,
+            skip_reason=skip_reason,
+        )
 
 
 def _find_default(parameter: Parameter, version: str) -> Value:
-    """Return a parameter's default in this version."""
     first_version, new_default = _CHANGED_DEFAULTS.get(parameter.name, (0, parameter.stock))
     major_version = version.partition(".")[0]
     has_changed = is_uint(major_version) and int(major_version) >= first_version
     return new_default if has_changed else parameter.stock
 
 
-def _explain_unknown_default(name: str, service: RunningService) -> str:
+def _explain_unknown_default(parameter_name: str, service: RunningService) -> str:
     """Return the reason why the default of a parameter that no file sets is unknown, or an empty
     string.
     """
-    if service.instance or name not in _CHANGED_DEFAULTS or service.config.find_all(name):
+    if (
+        service.instance
+        or parameter_name not in _CHANGED_DEFAULTS
+        or service.config.find_all(parameter_name)
+    ):
         return ""
     return "its default depends on the version of PostgreSQL: set it in postgresql.conf to tune it"
 

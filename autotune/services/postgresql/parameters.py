@@ -20,7 +20,7 @@ MANUAL = "PostgreSQL 15 documentation, Server Configuration"
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK_WARNING = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
-risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK_WARNING}")
+build_risky_option = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK_WARNING}")
 advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
 
 PARAMETERS = with_guidance((
@@ -77,8 +77,9 @@ PARAMETERS = with_guidance((
         choices=(-1, 400, 1000, 2000), stock=-1, special_values={-1: "200"}),
     risky("synchronous_commit", "Wait at each commit until it is on disk.",
         choices=("on", "local", "off"), stock="on"),
-    risky("full_page_writes", "Write full pages to the WAL after a checkpoint.", stock=True),
-    risky("fsync", "Wait until writes reach the disk.", stock=True),
+    build_risky_option("full_page_writes",
+        "Write full pages to the WAL after a checkpoint.", stock=True),
+    build_risky_option("fsync", "Wait until writes reach the disk.", stock=True),
 ),
     capacity="shared_buffers+ max_connections work_mem+ effective_cache_size+ max_wal_size+"
     " checkpoint_timeout+ random_page_cost- effective_io_concurrency+ jit"
@@ -134,30 +135,35 @@ _ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.item
 }
 
 
-def unquote(value: str) -> str:
+def unquote(quoted_value: str) -> str:
     """Return a value without its quotes."""
-    if not value.startswith("'"):
-        return value
-    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", value[1:-1])
+    if not quoted_value.startswith("'"):
+        return quoted_value
+    return re.sub(r"''|\\(.)", lambda match: match[1] or "'", quoted_value[1:-1])
 
 
-def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
-    """Return the value of ``text``; a number is converted to units of the parameter. Return ``None``
-    for an invalid value, or for a fraction of a unit. ``default_unit`` applies to bare numbers.
+def parse_value(parameter: Parameter, written_text: str, default_unit: str) -> Value | None:
+    """Return the value of ``written_text``; a number is converted to the parameter's unit. Return
+    ``None`` for an invalid value, or for a fraction of a unit. ``default_unit`` applies to bare
+    numbers.
     """
-    text = unquote(text).strip()
+    written_text = unquote(written_text).strip()
     if isinstance(parameter.stock, bool):  # an unambiguous prefix, such as `t`, is valid
-        matches = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
-        return matches.pop() if len(matches) == 1 else None
+        boolean_values = {
+            on for word, on in _BOOLEAN_WORDS.items() if word.startswith(written_text.lower())
+        }
+        return boolean_values.pop() if len(boolean_values) == 1 else None
     if isinstance(parameter.stock, str):
-        return _ENUM_ALIASES.get(text.lower(), text.lower())
-    amount = _AMOUNT_PATTERN.fullmatch(text)
-    if amount is None or amount[2] not in UNIT_FACTORS:
+        return _ENUM_ALIASES.get(written_text.lower(), written_text.lower())
+    amount_match = _AMOUNT_PATTERN.fullmatch(written_text)
+    if amount_match is None or amount_match[2] not in UNIT_FACTORS:
         return None
-    if text == "-1":
+    if written_text == "-1":
         return -1
     number = (
-        float(amount[1]) * UNIT_FACTORS[amount[2] or default_unit] / UNIT_FACTORS[parameter.unit]
+        float(amount_match[1])
+        * UNIT_FACTORS[amount_match[2] or default_unit]
+        / UNIT_FACTORS[parameter.unit]
     )
     if isinstance(parameter.stock, float):
         return number
@@ -174,8 +180,8 @@ def build_unit_notation(parameter: Parameter) -> Notation:
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
     bare_unit = get_bare_unit(parameter)
 
-    def format_amount(name: str) -> str:
-        return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name
+    def format_amount(variable: str) -> str:
+        return f'({variable} ~ "{unit}" if {variable} > 0 else {variable})' if unit else variable
 
     write_value = ON_OFF.build_expression if isinstance(parameter.stock, bool) else format_amount
     return Notation(lambda text: parse_value(parameter, text, bare_unit), write_value)

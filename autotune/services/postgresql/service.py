@@ -24,8 +24,8 @@ from autotune.services.diagnosis import (
     ClientLimit,
     Diagnosis,
     Resource,
+    build_command_query,
     build_evidence_rule,
-    command_query,
 )
 from autotune.services.postgresql.parameters import (
     PARAMETERS,
@@ -81,8 +81,8 @@ done
 :
 """
 _PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# Selects effective values, and the values in files. The two differ while a change waits for a
-# restart (`pending_restart`).
+# Selects effective values and the values in files, which differ while a change waits for a restart
+# (`pending_restart`).
 _SETTINGS_QUERY = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
@@ -111,10 +111,12 @@ def find_cluster(placement: Placement) -> DistributionLayout:
     """Return the cluster to which the host's own files belong, or else Debian's first cluster of
     the newest version.
     """
-    paths = [file.path for file in placement.adopted.files] if placement.adopted else []
-    program = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
-    newest_cluster = LAYOUTS[0].for_instance(program[1] if program else VERSIONS[0], "main")
-    return next(filter(None, map(LAYOUTS.match_instance, paths)), newest_cluster)
+    adopted_paths = [file.path for file in placement.adopted.files] if placement.adopted else []
+    program_match = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
+    newest_cluster = LAYOUTS[0].for_instance(
+        program_match[1] if program_match else VERSIONS[0], "main"
+    )
+    return next(filter(None, map(LAYOUTS.match_instance, adopted_paths)), newest_cluster)
 
 
 def _build_query_command(placement: Placement, sql: str) -> Argv:
@@ -136,10 +138,10 @@ def _build_query_command(placement: Placement, sql: str) -> Argv:
     return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql_command)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the values in `pg_settings`, in the units of the parameters."""
-    values: dict[str, Value] = {}
-    for row in split_lines(text):
+    parameter_values: dict[str, Value] = {}
+    for row in split_lines(output):
         match row.split("|"):
             case [name, setting, unit, in_file] if (
                 name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
@@ -149,23 +151,23 @@ def parse_effective(text: str) -> Settings:
                 value = parse_value(
                     _PARAMETERS_BY_NAME[name], "-1" if is_computed else setting, unit
                 )
-                values |= {} if value is None else {name: value}
-    return values
+                parameter_values |= {} if value is None else {name: value}
+    return parameter_values
 
 
-def parse_dump(text: str) -> Settings:
+def parse_dump(output: str) -> Settings:
     """Return the values that ``postgres -C`` prints. Like bare numbers in files, these values have
     no unit.
     """
-    rows = (line.partition("|") for line in split_lines(text))
-    values = {
+    name_value_rows = (line.partition("|") for line in split_lines(output))
+    parameter_values = {
         name: parse_value(
             _PARAMETERS_BY_NAME[name], value, get_bare_unit(_PARAMETERS_BY_NAME[name])
         )
-        for name, _, value in rows
+        for name, _, value in name_value_rows
         if name in _PARAMETERS_BY_NAME
     }
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in parameter_values.items() if value is not None}
 
 
 class Postgresql(Service):
@@ -210,10 +212,8 @@ class Postgresql(Service):
         return find_cluster(placement).unit
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        cluster, new_files = (
-            find_cluster(placement),
-            () if placement.adopted else (self.config_path(placement),),
-        )
+        cluster = find_cluster(placement)
+        new_files = () if placement.adopted else (self.config_path(placement),)
         return (
             "sh",
             "-c",
@@ -230,54 +230,64 @@ class Postgresql(Service):
         """Return PGTune's recommendations for a web application on SSDs with Linux and PostgreSQL
         15 or later.
 
-        The rules are published in src/features/configuration/configurationSlice.js. If the user set
-        ``max_connections``, the rules use the user's value as an input. Recommendations that are
-        the same for all hosts are in the parameters' ``recommended``.
+        PGTune's rules are in src/features/configuration/configurationSlice.js. If the user set
+        ``max_connections``, the rules use the user's value as an input. Recommendations that are the
+        same for all hosts are in the parameters' ``recommended``.
         """
         # PGTune calculates in kB.
         memory_kb, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])
         shared_buffers_kb = memory_kb // 4
-        connections = int(current_settings.get("max_connections", 100))
-        if connections == 100:  # the stock value is not the user's choice
-            connections = 200
+        connection_count = int(current_settings.get("max_connections", 100))
+        if connection_count == 100:  # the stock value is not the user's choice
+            connection_count = 200
         # PGTune assumes 8 workers if it recommends no max_worker_processes
-        workers = cpus if cpus >= 4 else 8
-        values: dict[str, Value] = {
+        worker_count = cpus if cpus >= 4 else 8
+        recommended_values: dict[str, Value] = {
             parameter.name: parameter.recommended
             for parameter in PARAMETERS
             if parameter.source == PGTUNE and isinstance(parameter.recommended, int | float)
         }
-        values |= {
-            "max_connections": connections,
+        recommended_values |= {
+            "max_connections": connection_count,
             "shared_buffers": shared_buffers_kb // 1024,
             "effective_cache_size": memory_kb * 3 // 4 // 1024,
             "maintenance_work_mem": min(memory_kb // 16 // 1024, 8192),
-            "work_mem": max((memory_kb - shared_buffers_kb) // ((connections + workers) * 3), 4096),
-            # PGTune uses 3 % of shared_buffers, but 16 MB if that exceeds 14 MB. -1 means 1/32 of
+            "work_mem": max(
+                (memory_kb - shared_buffers_kb) // ((connection_count + worker_count) * 3), 4096
+            ),
+            # PGTune uses 3 % of shared_buffers, but 16 MB if this share exceeds 14 MB. -1 means 1/32 of
             # shared_buffers.
             "wal_buffers": 16 if 3 * shared_buffers_kb // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
         }
         if cpus >= 4:
-            values |= {
+            recommended_values |= {
                 "max_worker_processes": cpus,
                 "max_parallel_workers": cpus,
                 "max_parallel_workers_per_gather": min(4, -(-cpus // 2)),
             }
         if cpus >= 16:
-            values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
-        return values
+            recommended_values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
+        return recommended_values
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
 
     def list_file_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         cluster = find_cluster(placement)
-        names = [parameter.name for parameter in PARAMETERS]
+        parameter_names = [parameter.name for parameter in PARAMETERS]
         program = f"{cluster.program_directory}/postgres"
-        dump = ("sh", "-c", _DUMP_SCRIPT, "sh", program, dirname(cluster.main_file), *names)
-        return (Readback(("sh", "-c", _AS_OWNER_SCRIPT, "sh", *dump), parse_dump),)
+        dump_command = (
+            "sh",
+            "-c",
+            _DUMP_SCRIPT,
+            "sh",
+            program,
+            dirname(cluster.main_file),
+            *parameter_names,
+        )
+        return (Readback(("sh", "-c", _AS_OWNER_SCRIPT, "sh", *dump_command), parse_dump),)
 
 
 SERVICES = (Postgresql(),)
@@ -341,7 +351,7 @@ SHORTAGE_RULES = (
 )
 DIAGNOSIS = Diagnosis(
     # A query through PostgreSQL's port would require an account.
-    counter_query=command_query(build_command=_build_counters_command,
+    counter_query=build_command_query(build_command=_build_counters_command,
                         counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
                         level_names=frozenset(LEVEL_CONDITIONS), interval_seconds=2.0),
     find_log=_find_log,

@@ -9,7 +9,7 @@ from posixpath import join
 
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate, ParameterLocation
+from autotune.services.app_server import ParameterLocation, ServerCandidate
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, Word, merge_configs, read_config
 from autotune.services.directives import (
@@ -70,8 +70,8 @@ _VALUE_OPTIONS = frozenset(
         "help",
     )
 )
-# The command options that set each parameter. Without such an option, an environment variable may
-# set it.
+# The command options that set each parameter. Without such an option, an environment variable may set
+# the parameter.
 _COMMAND_OPTIONS = {
     "workers": ("--workers",),
     "min_threads": ("--threads",),
@@ -84,8 +84,8 @@ _ENVIRONMENT_VARIABLES = {
     "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
     "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
 }
-# Options and calls that set an address. Each is followed by a prefix and a suffix that turn the address
-# into the content of a Ruby string.
+# Options and calls that set an address. Each option or call is followed by a prefix and a suffix that
+# turn the address into the content of a Ruby string.
 _ADDRESS_CALLS = (
     ("--bind", "", ""),
     ("bind", "", ""),
@@ -107,39 +107,47 @@ _parse_options = partial(
 _PROGRAM_PATTERN = re.compile(r"\bpuma\b")
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "puma"):
-        command = command_line.read_unit_command(host.tree, unit, _parse_options)
-        if not command.find_all("puma"):
-            commands = command.find_all(command_line.EXEC_START)
-            if commands and command_line.starts_shell(commands[-1].words, _PROGRAM_PATTERN):
+        unit_command = command_line.read_unit_command(host.tree, unit, _parse_options)
+        if not unit_command.find_all("puma"):
+            exec_lines = unit_command.find_all(command_line.EXEC_START)
+            if exec_lines and command_line.starts_shell(exec_lines[-1].words, _PROGRAM_PATTERN):
                 yield f"{unit}: {command_line.SHELL_REASON}"
             continue
         environment = unit_environment.read_environment(host.tree, unit)
         if (
-            path := host.tree.resolve(_find_config_path(host, command, environment))
+            path := host.tree.resolve(_find_config_path(host, unit_command, environment))
         ) not in host.tree.files:
             yield f"{unit}: not tuned, because the configuration file {path} does not exist"
             continue
         own_config = read_config(host.tree, path, syntax.parse_directives)
         config = merge_configs(
-            path, (command, unit_environment.build_config(environment, path), own_config)
+            path, (unit_command, unit_environment.build_config(environment, path), own_config)
         )
         yield unit, config, _find_listen_address(host, config, environment)
 
 
 def _find_config_path(host: RunningHost, command: Config, environment: UnitEnvironment) -> str:
-    """Return the path of Puma's configuration file."""
     unit_directory = unit_files.find_option(host.tree, environment.unit, "WorkingDirectory")
-    directory = command.last_word("--dir") or unit_directory
-    names = (environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
-    name = command.last_word("--environment") or next(filter(None, names), "development")
-    named_file = command.last_word("--config")
-    paths = [
-        join(directory.lstrip("-") or "/", path)
-        for path in ([named_file] if named_file else [f"config/puma/{name}.rb", "config/puma.rb"])
+    working_directory = command.find_last_word("--dir") or unit_directory
+    environment_names = (
+        environment.get_value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV")
+    )
+    environment_name = command.find_last_word("--environment") or next(
+        filter(None, environment_names), "development"
+    )
+    named_file = command.find_last_word("--config")
+    candidate_paths = [
+        join(working_directory.lstrip("-") or "/", path)
+        for path in (
+            [named_file] if named_file else [f"config/puma/{environment_name}.rb", "config/puma.rb"]
+        )
     ]
-    return next((path for path in paths if host.tree.resolve(path) in host.tree.files), paths[-1])
+    return next(
+        (path for path in candidate_paths if host.tree.resolve(path) in host.tree.files),
+        candidate_paths[-1],
+    )
 
 
 def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnvironment) -> str:
@@ -169,38 +177,40 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
     """Return the port or path in ``address``, with `*` for each part that only Ruby can evaluate."""
 
     def substitute(match: re.Match[str]) -> str:
-        source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
-        return str(source[0]) if source else "*"
+        number_source = syntax.resolve_number(config, Word(match[1], 0), environment.values)
+        return str(number_source[0]) if number_source else "*"
 
     return app_server.parse_address(_INTERPOLATION_PATTERN.sub(substitute, address.strip("\"'")))
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     """Return edits that tune each parameter in Puma's file or in the unit's environment, or add the
     parameter.
     """
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    locations = {
+    location_by_parameter = {
         parameter.name: _locate_parameter(service, environment, parameter)
         for parameter in PARAMETERS
     }
-    return app_server.tune_parameters(service.config, environment, locations, accepts)
+    return app_server.tune_parameters(
+        service.config, environment, location_by_parameter, accepts_value
+    )
 
 
 def _locate_parameter(
     service: RunningService, environment: UnitEnvironment, parameter: Parameter
 ) -> ParameterLocation:
-    config, name = service.config, parameter.name
-    calls = config.find_all(_PRELOAD_CALL if name == "preload_app" else name)
-    if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(name, ())), ""):
+    config, parameter_name = service.config, parameter.name
+    calls = config.find_all(_PRELOAD_CALL if parameter_name == "preload_app" else parameter_name)
+    if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(parameter_name, ())), ""):
         return app_server.explain_command_option(option, config.main_file)
     is_conditional = any(call.directive.blocks for call in calls)
     reason = app_server.explain_condition(config.main_file) if is_conditional else ""
-    if name == "backlog":
+    if parameter_name == "backlog":
         reason = app_server.explain_socket_unit(service.host, service.unit) or reason
     if reason:
         return reason
-    if not calls or name == "preload_app":
+    if not calls or parameter_name == "preload_app":
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
         return f"{config.main_file} contains several values"
@@ -209,24 +219,28 @@ def _locate_parameter(
     )
     if number_source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, location = number_source
-    return location if isinstance(location, Word) else EnvironmentSetting(name, location, value)
+    value, value_location = number_source
+    return (
+        value_location
+        if isinstance(value_location, Word)
+        else EnvironmentSetting(parameter_name, value_location, value)
+    )
 
 
 def _locate_missing(
     config: Config, environment: UnitEnvironment, parameter: Parameter
 ) -> EnvironmentSetting | Tunable:
-    name, insertion = parameter.name, None
-    if variables := _ENVIRONMENT_VARIABLES.get(name):
+    parameter_name, insertion = parameter.name, None
+    if variables := _ENVIRONMENT_VARIABLES.get(parameter_name):
         variable = next(filter(environment.get_value, variables), variables[0])
-        return EnvironmentSetting(name, variable, parameter.stock)
-    if name == "preload_app":
-        return Tunable(name, _PRELOAD_CALL, _SWITCH_NOTATION)
-    if name == "backlog":
+        return EnvironmentSetting(parameter_name, variable, parameter.stock)
+    if parameter_name == "preload_app":
+        return Tunable(parameter_name, _PRELOAD_CALL, _SWITCH_NOTATION)
+    if parameter_name == "backlog":
         insertion = _build_backlog_insertion(config, parameter.stock)
-    elif name != "max_fast_inline":  # some versions of Puma do not support this parameter
-        insertion = append_line(config, parameter.stock, f"{name} ")
-    return Tunable(name, name, NUMBER, insertion=insertion)
+    elif parameter_name != "max_fast_inline":  # some versions of Puma do not support this parameter
+        insertion = append_line(config, parameter.stock, f"{parameter_name} ")
+    return Tunable(parameter_name, parameter_name, NUMBER, insertion=insertion)
 
 
 def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInsertion | None:

@@ -1,7 +1,7 @@
 """Puma with a user's configuration file.
 
-Started with its unit's own command, Puma can print its options and exit before it listens. Puma
-does not load the application for this.
+Started with its unit's own command, Puma can print its options and exit before it listens. For this
+output, Puma does not load the application.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import BUSY_WORKERS
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 
 UNIT_NAME = "puma.service"
 DOCS = "puma.io, Puma::DSL"
@@ -133,7 +133,7 @@ class Puma(AppServer):
     title = "Puma"
     deployment = "puma"
     port = 9292
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "puma/options.conf.j2"
     unit_name = UNIT_NAME
     # `true` exists on every host, so the lookup also succeeds if Puma is a private gem of the
@@ -152,26 +152,26 @@ class Puma(AppServer):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
             return None  # the only file is a drop-in, which systemd reads but Puma does not
-        file = next((path for path in files if path.endswith(".rb")), "")
+        ruby_file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.list_assignments(files, r"\w+=\d+"))
-        words = (
+        script_arguments = (
             _PRINT_OPTIONS_SCRIPT,
             UNIT_RUN_SCRIPT,
             self.get_unit(placement) or UNIT_NAME,
             variables,
-            file,
+            ruby_file,
         )
         return (
             "sh",
             "-c",
             _VALIDATION_SCRIPT,
             "sh",
-            *words,
-            *(path for path in files if path != file),
+            *script_arguments,
+            *(path for path in files if path != ruby_file),
         )
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (
+        readback_command = (
             "sh",
             "-c",
             _READBACK_SCRIPT,
@@ -181,7 +181,7 @@ class Puma(AppServer):
             self.get_unit(placement) or UNIT_NAME,
         )
         return (
-            Readback(words, parse_effective),
+            Readback(readback_command, parse_effective),
             Readback(self.build_stats_command(placement), parse_effective_stats),
             build_backlog_readback(placement, socket=placement.adopted_address),
         )
@@ -190,34 +190,36 @@ class Puma(AppServer):
 SERVICES = (Puma(),)
 
 
-def parse_effective(text: str) -> Settings:
-    """Return the options that Puma printed. The second occurrence of an option takes effect."""
-    printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
+def parse_effective(output: str) -> Settings:
+    """Return the options that Puma printed. The last occurrence of an option takes effect."""
+    printed_values = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", output)
     return {name: int(value) for name, value in printed_values if name in PRINTED_PARAMETERS}
 
 
-def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
+def _parse_pools(output: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Return the number of workers, and the most recent report of each process about its
     threads.
     """
-    stats = parse_stats(text)
+    stats = parse_stats(output)
     if "worker_status" not in stats:
         return 0, [stats]
     last_statuses = [worker.get("last_status") for worker in list_objects(stats, "worker_status")]
     return len(last_statuses), [status for status in last_statuses if isinstance(status, dict)]
 
 
-def parse_effective_stats(text: str) -> Settings:
-    workers, pools = _parse_pools(text)
-    threads = [pool["max_threads"] for pool in pools if isinstance(pool.get("max_threads"), int)]
-    return {"workers": workers, "max_threads": min(threads)} if threads else {}
+def parse_effective_stats(output: str) -> Settings:
+    worker_count, pool_reports = _parse_pools(output)
+    thread_limits = [
+        pool["max_threads"] for pool in pool_reports if isinstance(pool.get("max_threads"), int)
+    ]
+    return {"workers": worker_count, "max_threads": min(thread_limits)} if thread_limits else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
-    """Return the number of requests in flight if Puma runs as a single process. Worker processes
-    report this number too late.
+def parse_counters(output: str) -> Mapping[str, float]:
+    """Return the number of requests in flight if Puma runs as a single process. Worker processes report
+    their requests too late.
     """
-    match _parse_pools(text):
+    match _parse_pools(output):
         case 0, [{"max_threads": int(max_threads), "pool_capacity": int(idle_threads)}]:
             return {BUSY_WORKERS: float(max_threads - idle_threads)}
     return {}
@@ -232,5 +234,5 @@ DIAGNOSIS = build_diagnosis(
         r"Terminating timed out worker",
         "workers exceeded `worker_timeout` and were killed: raise worker_timeout",
     ),
-    counters=parse_counters,
+    counter_parser=parse_counters,
 )

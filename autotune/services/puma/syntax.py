@@ -36,7 +36,7 @@ _OPAQUE_PATTERN = re.compile(
     rf"""{_QUOTED_PATTERN}|(?P<call>(?:(?<![\w.])|(?<=self\.))"""
     r"""(?:instance_eval|instance_exec|eval|send|public_send|__send__)\b)"""
 )
-_CHANGE_PATTERN = re.compile(
+_OPERATOR_ASSIGNMENT_PATTERN = re.compile(
     r"[ \t]*(?P<name>[a-z_]\w*)[ \t]*(?:[-+*/%|&^]|\*\*|\|\||&&|<<|>>)=(?![=~])"
 )
 _TOKEN_PATTERN = re.compile(rf"{_QUOTED_PATTERN}|[(\[{{]|[)\]}}]|,|.")
@@ -51,9 +51,9 @@ _BACKLOG_PATTERN = re.compile(r"[?&]backlog=(\d+)")
 _MAX_VARIABLE_DEPTH = 4  # maximum depth of variables that refer to other variables
 
 
-def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]:
-    """Return calls by name, with ``threads`` as ``min_threads`` and ``max_threads``, and
-    assignments as ``name=``.
+def parse_directives(file_text: str, *, strict: bool = True) -> tuple[Directive, ...]:
+    """Return each call as a directive with the call's name, and each assignment as ``name=``. A call of
+    ``threads`` becomes ``min_threads`` and ``max_threads``.
 
     A directive's ``blocks`` are the blocks around the call, and a condition that follows the call.
 
@@ -61,37 +61,41 @@ def parse_directives(text: str, *, strict: bool = True) -> tuple[Directive, ...]
     ``strict``, blocks may lack an end, as in text with masked parts.
     """
     directives: list[Directive] = []
-    blocks = _BlockStack(text, strict=strict)
-    for code, start in _list_statements(text):
+    block_stack = _BlockStack(file_text, strict=strict)
+    for code, start in _list_statements(file_text):
         if strict and (
             opaque_call := next((m for m in _OPAQUE_PATTERN.finditer(code) if m["call"]), None)
         ):
-            raise build_syntax_error(text, start, f"`{opaque_call['call']}` runs code")
+            raise build_syntax_error(file_text, start, f"`{opaque_call['call']}` runs code")
         first_word = (code.split() or [""])[0]
         if first_word == "end" or first_word[:1] in _CLOSING_BRACKETS:
-            blocks.read_line(code, start, first_word)
+            block_stack.read_line(code, start, first_word)
             continue
-        enclosing_blocks = blocks.within
-        if change := _CHANGE_PATTERN.match(code):
-            # This is a second assignment, so the value of the variable is uncertain.
-            name = Word(f"{change['name']}=", start + change.start("name"))
-            directives.append(Directive(name, (Word("", start + change.end()),), enclosing_blocks))
-        elif statement := _STATEMENT_PATTERN.fullmatch(code):
-            directives += _parse_statement(statement, start, enclosing_blocks)
-        blocks.read_line(code, start, first_word)
-    blocks.check_closed()
+        enclosing_blocks = block_stack.enclosing_blocks
+        if change_match := _OPERATOR_ASSIGNMENT_PATTERN.match(code):
+            # An operator such as `+=` assigns a second value, so the variable's value is uncertain.
+            name = Word(f"{change_match['name']}=", start + change_match.start("name"))
+            directives.append(
+                Directive(name, (Word("", start + change_match.end()),), enclosing_blocks)
+            )
+        elif statement_match := _STATEMENT_PATTERN.fullmatch(code):
+            directives += _parse_statement(statement_match, start, enclosing_blocks)
+        block_stack.read_line(code, start, first_word)
+    block_stack.check_closed()
     return tuple(directives)
 
 
 class _BlockStack:
-    """The open blocks and brackets in a file. Raises ConfigSyntaxError if they do not match."""
+    """The open blocks and brackets in a file. Raises ConfigSyntaxError for a block or bracket without
+    its counterpart.
+    """
 
-    def __init__(self, text: str, *, strict: bool) -> None:
-        self._text, self._strict = text, strict
+    def __init__(self, file_text: str, *, strict: bool) -> None:
+        self._text, self._strict = file_text, strict
         self._open: list[tuple[str, str, int]] = []  # kind, first word of the statement, position
 
     @property
-    def within(self) -> tuple[tuple[str, ...], ...]:
+    def enclosing_blocks(self) -> tuple[tuple[str, ...], ...]:
         return tuple((word,) for _, word, _ in self._open)
 
     def read_line(self, code: str, start: int, first_word: str) -> None:
@@ -112,7 +116,7 @@ class _BlockStack:
                 self._open.append(("end", first_word, start))
                 open_loops += word in _LOOP_WORDS
             if word or not token[0].isspace():
-                # At the start of an expression, a keyword opens a block. Elsewhere, it is a
+                # At the start of an expression, a keyword opens a block. Elsewhere, the keyword is a
                 # condition.
                 is_start = token[0] in ("=", "(", "[", "{", ",", "|") or word in ("begin", "do")
 
@@ -127,10 +131,10 @@ class _BlockStack:
             raise build_syntax_error(self._text, self._open[-1][2], "a block without its end")
 
 
-def _list_statements(text: str) -> Iterator[tuple[str, int]]:
+def _list_statements(file_text: str) -> Iterator[tuple[str, int]]:
     """Yield statements with their positions, without comments and heredocs."""
     is_comment, heredoc_marks = False, list[str]()
-    for line in re.finditer(r"[^\n]+", text):
+    for line in re.finditer(r"[^\n]+", file_text):
         stripped_line = line[0].strip()
         if heredoc_marks:
             heredoc_marks = heredoc_marks[stripped_line == heredoc_marks[0] :]
@@ -143,58 +147,68 @@ def _list_statements(text: str) -> Iterator[tuple[str, int]]:
         if is_comment or first_word == "=end":
             continue
         heredoc_marks = [match["mark"] for match in _HEREDOC_PATTERN.finditer(code)]
-        location = 0
+        offset = 0
         for statement in _split_statements(code):
-            yield statement, line.start() + location
-            location += len(statement) + 1
+            yield statement, line.start() + offset
+            offset += len(statement) + 1
 
 
-def _split_statements(code: str) -> Iterator[str]:
+def _split_statements(code_line: str) -> Iterator[str]:
     """Yield the statements in a line, which are separated by semicolons outside of quotes."""
     start_position = 0
-    for token in _TOKEN_PATTERN.finditer(code):
+    for token in _TOKEN_PATTERN.finditer(code_line):
         if token[0] == ";":
-            yield code[start_position : token.start()]
+            yield code_line[start_position : token.start()]
             start_position = token.end()
-    yield code[start_position:]
+    yield code_line[start_position:]
 
 
 def _parse_statement(
     statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
-    name = Word(statement["name"], start + statement.start("name"))
-    rest, location = statement["rest"], start + statement.start("rest")
-    if condition := _CONDITION_PATTERN.search(f" {rest}"):
-        rest, within = rest[: max(condition.start() - 1, 0)], (*within, ("if",))
+    name_word = Word(statement["name"], start + statement.start("name"))
+    rest, argument_start = statement["rest"], start + statement.start("rest")
+    if condition_match := _CONDITION_PATTERN.search(f" {rest}"):
+        rest, within = rest[: max(condition_match.start() - 1, 0)], (*within, ("if",))
     if statement["sign"]:
-        yield Directive(Word(f"{name.text}=", name.start), (strip_word(rest, location),), within)
+        yield Directive(
+            Word(f"{name_word.text}=", name_word.start),
+            (strip_word(rest, argument_start),),
+            within,
+        )
         return
-    words = [] if rest.endswith(",") else [*_split_arguments(rest, location)]
-    if name.text == "threads":
+    argument_words = [] if rest.endswith(",") else [*_split_arguments(rest, argument_start)]
+    if name_word.text == "threads":
         parameters = ("min_threads", "max_threads")
-        for parameter, word in zip(parameters, (*words, *words)[:2], strict=False):
-            yield Directive(Word(parameter, name.start), (word,), within)
-    elif name.text == "bind" and words and (match := _BACKLOG_PATTERN.search(words[0].text)):
-        backlog = Word(match[1], words[0].start + match.start(1))
-        yield Directive(Word("backlog", name.start), (backlog,), within)
-    yield Directive(name, tuple(words) or (Word("", name.end),), within)
+        for parameter, word in zip(
+            parameters, (*argument_words, *argument_words)[:2], strict=False
+        ):
+            yield Directive(Word(parameter, name_word.start), (word,), within)
+    elif (
+        name_word.text == "bind"
+        and argument_words
+        and (backlog_match := _BACKLOG_PATTERN.search(argument_words[0].text))
+    ):
+        backlog = Word(backlog_match[1], argument_words[0].start + backlog_match.start(1))
+        yield Directive(Word("backlog", name_word.start), (backlog,), within)
+    yield Directive(name_word, tuple(argument_words) or (Word("", name_word.end),), within)
 
 
-def _split_arguments(text: str, start: int) -> Iterator[Word]:
+def _split_arguments(argument_text: str, start: int) -> Iterator[Word]:
     """Yield a call's arguments, which are separated by commas outside of brackets. The call's
     closing bracket ends the arguments.
     """
-    depth, start_position, end = 0, 0, len(text)
-    for token in _TOKEN_PATTERN.finditer(text):
+    depth, start_position, end = 0, 0, len(argument_text)
+    for token in _TOKEN_PATTERN.finditer(argument_text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
         if depth < 0:
             end = token.start()
             break
         if token[0] == "," and depth == 0:
-            yield strip_word(text[start_position : token.start()], start + start_position)
+            yield strip_word(argument_text[start_position : token.start()], start + start_position)
             start_position = token.end()
-    if text[start_position:end].strip():
-        yield strip_word(text[start_position:end], start + start_position)
+    if argument_text[start_position:end].strip():
+        yield strip_word(argument_text[start_position:end], start + start_position)
 
 
 def assigns_number(directive: Directive) -> bool:
@@ -212,29 +226,34 @@ def assigns_number(directive: Directive) -> bool:
 
 
 def resolve_number(
-    config: Config, word: Word, variables: Mapping[str, str], depth: int = _MAX_VARIABLE_DEPTH
+    config: Config,
+    word: Word,
+    variables: Mapping[str, str],
+    remaining_depth: int = _MAX_VARIABLE_DEPTH,
 ) -> tuple[int, Word | str] | None:
     """Return the number to which ``word`` evaluates, and its source.
 
-    The source is a word in the file, or the name of one of these environment ``variables``. Returns
+    The source is a word in the file, or the name of one of the environment ``variables``. Returns
     ``None`` for any other expression.
     """
     if is_uint(word.text):
         return int(word.text), word
     assignments = [placed.directive for placed in config.find_all(f"{word.text}=")]
-    if len(assignments) == 1 and not assignments[0].blocks and depth:
-        return resolve_number(config, assignments[0].arguments[0], variables, depth - 1)
-    if match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
-        name = match["fetched"] or match["key"]
-        text = variables.get(name) or _get_default_text(match)
-        value = (
-            resolve_number(config, Word(text, word.start), variables, depth - 1) if depth else None
+    if len(assignments) == 1 and not assignments[0].blocks and remaining_depth:
+        return resolve_number(config, assignments[0].arguments[0], variables, remaining_depth - 1)
+    if lookup_match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
+        name = lookup_match["fetched"] or lookup_match["key"]
+        value_text = variables.get(name) or _get_default_text(lookup_match)
+        resolved_number = (
+            resolve_number(config, Word(value_text, word.start), variables, remaining_depth - 1)
+            if remaining_depth
+            else None
         )
-        return (value[0], name) if value else None
+        return (resolved_number[0], name) if resolved_number else None
     return None
 
 
-def _get_default_text(match: re.Match[str]) -> str:
+def _get_default_text(lookup_match: re.Match[str]) -> str:
     """Return the default text for an environment variable in matched Ruby code."""
     return (
         (match["or"] or match["block"] or (match["else"] or "").strip().removesuffix(".to_i"))

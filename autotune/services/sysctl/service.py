@@ -27,7 +27,7 @@ NET_DOCS = "kernel.org, admin-guide/sysctl/net"
 IP_DOCS = "kernel.org, networking/ip-sysctl"
 FS_DOCS = "kernel.org, admin-guide/sysctl/fs"
 VM_DOCS = "kernel.org, admin-guide/sysctl/vm"
-ip_setting = partial(at_once, source=IP_DOCS)
+build_ip_setting = partial(at_once, source=IP_DOCS)
 
 # ``stock`` is the kernel's default; the baseline of a study is the host's value. Most changes take
 # effect immediately, and only settings of listening sockets need a restart. Buffer sizes and global
@@ -42,10 +42,12 @@ PARAMETERS = with_guidance((
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
     at_once("net.core.wmem_max", "Maximum size of a send buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET_DOCS),
-    ip_setting("net.ipv4.tcp_rmem", "Receive buffer of a connection in bytes: minimum, initial, maximum.",
+    build_ip_setting("net.ipv4.tcp_rmem",
+        "Receive buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
         stock="4096 131072 6291456", on_demand=True),
-    ip_setting("net.ipv4.tcp_wmem", "Send buffer of a connection in bytes: minimum, initial, maximum.",
+    build_ip_setting("net.ipv4.tcp_wmem",
+        "Send buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
         stock="4096 16384 4194304", on_demand=True),
     on_restart("net.ipv4.tcp_max_syn_backlog",
@@ -58,23 +60,23 @@ PARAMETERS = with_guidance((
         "Discard closed connections early; removed in Linux 4.12.",
         choices=(0, 1), stock=0,
         source="kernel commit 4396e46187ca (Linux 4.12 removed it); reference stack"),
-    ip_setting("net.ipv4.tcp_fin_timeout",
+    build_ip_setting("net.ipv4.tcp_fin_timeout",
         "Time that an orphaned connection waits for the final packet.",
         low=5, high=120, log=True, stock=60, recommended=15, unit="s"),
     at_once("net.ipv4.ip_local_port_range",
         "Ports for outgoing connections. They limit concurrent connections to one address.",
         choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
         recommended="1024 65535", source=f"{IP_DOCS}; reference stack"),
-    ip_setting("net.ipv4.tcp_max_tw_buckets",
+    build_ip_setting("net.ipv4.tcp_max_tw_buckets",
         "Maximum number of closed connections that are remembered. Others are discarded immediately.",
         low=4096, high=2_000_000, log=True, stock=262_144),
     on_restart("net.ipv4.tcp_fastopen",
         "Send data with the first packet: as a client (1), as a server (2), or both (3).",
         choices=(0, 1, 2, 3), stock=1, source=IP_DOCS),
-    ip_setting("net.ipv4.tcp_slow_start_after_idle",
+    build_ip_setting("net.ipv4.tcp_slow_start_after_idle",
         "Begin again with slow start on a connection that was idle.",
         choices=(0, 1), stock=1, recommended=0),
-    ip_setting("net.ipv4.tcp_congestion_control",
+    build_ip_setting("net.ipv4.tcp_congestion_control",
         "Congestion control algorithm, one of those that the host supports.",
         choices=("cubic", "bbr", "reno"), stock="cubic"),
     at_once("fs.file-max", "Maximum open files of all processes.",
@@ -96,8 +98,8 @@ AVAILABLE_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
 }
 # Keys of kernel settings that list the choices allowed in a private network namespace
-# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in
-# such a namespace.
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). A host without HOST_ONLY_KEY is in a
+# private network namespace.
 ALLOWED_CHOICES_KEYS = {
     "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
 }
@@ -144,12 +146,12 @@ DIAGNOSIS = Diagnosis(
 )
 
 
-def parse_effective(text: str) -> dict[str, Value]:
+def parse_effective(output: str) -> dict[str, Value]:
     """Return the values in the ``key = value`` lines that sysctl(8) prints."""
-    rows = (line.partition(" = ") for line in split_lines(text))
-    names = {parameter.name for parameter in PARAMETERS}
+    printed_rows = (line.partition(" = ") for line in split_lines(output))
+    parameter_names = {parameter.name for parameter in PARAMETERS}
     return {
         key: parse_number(" ".join(value.split()))
-        for key, mark, value in rows
-        if mark and key in names
+        for key, mark, value in printed_rows
+        if mark and key in parameter_names
     }

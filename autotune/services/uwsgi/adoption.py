@@ -8,7 +8,7 @@ from posixpath import basename, join
 
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
-from autotune.services.app_server import Candidate
+from autotune.services.app_server import ServerCandidate
 from autotune.services.config_files import Config, FileTree, read_config
 from autotune.services.directives import NUMBER, DirectiveInsertion, Tunable, find_line_end
 from autotune.services.uwsgi import syntax
@@ -20,20 +20,20 @@ _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
 
 
-def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+def _list_candidates(host: RunningHost) -> Iterator[ServerCandidate | str]:
     """For each unit, yield its application if there is exactly one, or the reason why the unit is not
     tuned.
     """
-    for unit, files in dict(_list_units(host)).items():
-        if len(files) > 1:
-            yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
+    for unit, application_files in dict(_list_application_files(host)).items():
+        if len(application_files) > 1:
+            yield f"{unit}: not tuned, because {len(application_files)} uWSGI applications share it"
         # Debian's unit and template units come from packages, so they may exist without an application.
-        if not files and unit != UNIT_NAME and "@." not in unit:
+        if not application_files and unit != UNIT_NAME and "@." not in unit:
             yield f"{unit}: {_NO_FILE_REASON}"
-        for path in files if len(files) == 1 else ():
-            config = _read_host_config(host.tree, path)
-            if section := _find_selected_section(host.tree, unit):
-                yield f"{unit}: not tuned, because its command selects the section {section}"
+        for application_file in application_files if len(application_files) == 1 else ():
+            config = _read_host_config(host.tree, application_file)
+            if selected_section := _find_selected_section(host.tree, unit):
+                yield f"{unit}: not tuned, because its command selects the section {selected_section}"
                 continue
             if config.find_all(syntax.SECTION_HEADER):
                 yield unit, config, _find_listen_address(config)
@@ -41,29 +41,29 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
                 yield f"{unit}: {_NO_FILE_REASON}"
 
 
-def _find_selected_section(tree: FileTree, unit: str) -> str:
+def _find_selected_section(file_tree: FileTree, unit: str) -> str:
     """Return the section that a unit's command selects after a file name, or an empty string."""
-    sections = (word.partition(".ini:")[2] for word in _list_command_words(tree, unit))
+    sections = (word.partition(".ini:")[2] for word in _list_command_words(file_tree, unit))
     return next(filter(None, sections), "")
 
 
-def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield units with the files of their applications. The files are in the unit's command, in an
-    emperor's vassal directory, or in Debian's directory.
+def _list_application_files(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield units with the files of their applications. The unit's command lists the files, or an
+    emperor's vassal directory or Debian's directory contains them.
     """
     for unit in unit_files.find_units_mentioning(host.tree, "uwsgi"):
-        words = _list_command_words(host.tree, unit)
-        if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
-            files = [
+        command_words = _list_command_words(host.tree, unit)
+        if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in command_words):
+            ini_files = [
                 path
-                for word in words
+                for word in command_words
                 if word.partition(":")[0].endswith(".ini")
                 for path in host.tree.glob(word.partition(":")[0])
             ]
-            vassal_directories = unit_environment.find_option_values(words, "--emperor")
+            vassal_directories = unit_environment.find_option_values(command_words, "--emperor")
             emperor_directives = (
                 placed
-                for path in files
+                for path in ini_files
                 for placed in _read_host_config(host.tree, path).find_all("emperor")
             )
             vassal_directories += [placed.words[0] for placed in emperor_directives if placed.words]
@@ -72,35 +72,37 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
                 for location in vassal_directories
                 for path in host.tree.glob(join(location, "*.ini"))
             ]
-            yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else files))
+            yield unit, tuple(dict.fromkeys(vassal_files if vassal_directories else ini_files))
     if host.is_active(UNIT_NAME) and (
-        files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
+        ini_files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
     ):
-        yield UNIT_NAME, tuple(files)
+        yield UNIT_NAME, tuple(ini_files)
 
 
-def _read_host_config(tree: FileTree, path: str) -> Config:
-    config = read_config(tree, path, syntax.parse_directives, syntax.parse_include)
+def _read_host_config(file_tree: FileTree, path: str) -> Config:
+    config = read_config(file_tree, path, syntax.parse_directives, syntax.parse_include)
     section_includes = [
         f"{placed.name} = {placed.words[0]}"
         for name in syntax.INCLUDE_OPTIONS
         for placed in config.find_all(name)
         if placed.words and ":" in placed.words[0]
     ]
-    reason = f"`{section_includes[0]}` may set it in another section" if section_includes else ""
-    return replace(config, uncertain={"*": reason} if reason else {})
+    uncertain_reason = (
+        f"`{section_includes[0]}` may set it in another section" if section_includes else ""
+    )
+    return replace(config, uncertain={"*": uncertain_reason} if uncertain_reason else {})
 
 
-def _list_command_words(tree: FileTree, unit: str) -> list[str]:
+def _list_command_words(file_tree: FileTree, unit: str) -> list[str]:
     """Return the words in a unit's command. `--option=value` is split into two words."""
-    exec_start = unit_files.find_exec_start(tree, unit)
+    exec_start = unit_files.find_exec_start(file_tree, unit)
     words = (word.text.strip("\"'") for word in exec_start[1].arguments) if exec_start else ()
     return " ".join(words).replace("=", " ").split()
 
 
 def _find_listen_address(config: Config) -> str:
-    """Return the TCP port or socket path. The default is Debian's socket."""
-    name = basename(config.main_file).removesuffix(".ini")
+    """Return the TCP port or socket path on which uWSGI listens; by default, Debian's socket."""
+    application_name = basename(config.main_file).removesuffix(".ini")
     addresses = [
         placed.words[0]
         for option in ("socket", "http", "https")
@@ -108,33 +110,38 @@ def _find_listen_address(config: Config) -> str:
         if placed.words
     ]
     return app_server.parse_address(
-        (addresses or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
+        (addresses or [f"/run/uwsgi/app/{application_name}/socket"])[0].replace(
+            "%n", application_name
+        )
     )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
-    """Yield a tunable for each parameter: at its last occurrence or, if it is missing, below the
-    section header.
+    """Yield a tunable for each parameter. A missing parameter is added below the section header.
 
     The files override the environment, and the command may override the files.
     """
-    tree, config = service.host.tree, service.config
-    environment = unit_environment.read_environment(tree, service.unit)
+    file_tree, config = service.host.tree, service.config
+    environment = unit_environment.read_environment(file_tree, service.unit)
     words_by_option = {
         syntax.get_canonical_name(word.lstrip("-")): word
-        for word in _list_command_words(tree, service.unit)
+        for word in _list_command_words(file_tree, service.unit)
         if word.startswith("-")
     }
-    inherited_text = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
-    values = {
+    inherited_text = (
+        file_tree.read_text_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
+    )
+    inherited_values = {
         line.name.text: line.arguments[0].text
         for line in syntax.parse_directives(inherited_text)
         if line.arguments
     }
     for parameter in PARAMETERS:
         name, option = parameter.name, parameter.name.replace("_", "-")
-        value = values.get(option, environment.get_value(f"UWSGI_{name.upper()}"))
-        default = int(value) if is_uint(value) else parameter.stock
+        inherited_value = inherited_values.get(
+            option, environment.get_value(f"UWSGI_{name.upper()}")
+        )
+        default = int(inherited_value) if is_uint(inherited_value) else parameter.stock
         skip_reason = ""
         # uWSGI accepts any unique prefix of an option's name.
         if command_option := next(

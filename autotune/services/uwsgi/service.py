@@ -25,7 +25,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import BUSY_WORKERS
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, get_drop_in_path
 
 UNIT_NAME = "uwsgi.service"
 # Debian's default options for the applications in Debian's own unit
@@ -95,7 +95,7 @@ class Uwsgi(AppServer):
     title = "uWSGI"
     deployment = "uwsgi"
     port = 3031
-    config_paths = ("", drop_in_path(UNIT_NAME))
+    config_paths = ("", get_drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT_NAME
     # `true` exists on every host, so the lookup also succeeds if uWSGI is in a private directory
@@ -112,15 +112,15 @@ class Uwsgi(AppServer):
     ordering_rules = (("cheaper + 1", "processes"),)
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
-        for path in files if placement.adopted else ():
-            name = basename(path).removesuffix(".ini")
+        for ini_file in files if placement.adopted else ():
+            application_name = basename(ini_file).removesuffix(".ini")
             return (
                 "sh",
                 "-c",
                 _VALIDATION_SCRIPT,
                 "sh",
-                path,
-                name,
+                ini_file,
+                application_name,
                 UNIT_RUN_SCRIPT,
                 self.get_unit(placement) or UNIT_NAME,
             )
@@ -136,20 +136,20 @@ class Uwsgi(AppServer):
 SERVICES = (Uwsgi(),)
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the numbers of processes and threads from the stats. The backlog comes from the
     kernel.
     """
-    workers = list_objects(parse_stats(text), "workers")
+    workers = list_objects(parse_stats(output), "workers")
     threads = min((len(list_objects(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return the number of requests in flight, and the number of processes that uWSGI killed after
     the harakiri timeout.
     """
-    workers = list_objects(parse_stats(text), "workers")
+    workers = list_objects(parse_stats(output), "workers")
     cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:
         return {}
@@ -170,5 +170,5 @@ DIAGNOSIS = build_diagnosis(
         r"HARAKIRI ON WORKER",
         "processes were killed during a slow request: raise harakiri",
     ),
-    counters=parse_counters,
+    counter_parser=parse_counters,
 )

@@ -1,5 +1,5 @@
-"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence takes
-effect.
+"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence of an option
+takes effect.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif
 INCLUDE_OPTIONS = ("ini", "include", "inherit", "import", "ini-paste", "yaml", "json", "xml")
 
 
-def get_canonical_name(name: str) -> str:
+def get_canonical_name(option_name: str) -> str:
     """Return the name under which autotune handles an option, which may have several names."""
-    return _OPTION_ALIASES.get(name, name)
+    return _OPTION_ALIASES.get(option_name, option_name)
 
 
-def parse_directives(text: str) -> tuple[Directive, ...]:
+def parse_directives(file_text: str) -> tuple[Directive, ...]:
     """Return the header of the section `[uwsgi]`, and the section's options by canonical name. A
     value is a single word that may contain spaces.
 
@@ -42,19 +42,23 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     """
     directives: list[Directive] = []
     section, enclosing_blocks = "", tuple[tuple[str, ...], ...]()
-    for line in _LINE_PATTERN.finditer(text):
+    for line in _LINE_PATTERN.finditer(file_text):
         if line["section"] is not None:
             section = line["section"]
             directives += [Directive(Word(section, line.start("section")))] * (
                 section == SECTION_HEADER
             )
         elif section == SECTION_HEADER:
-            name = get_canonical_name(line["name"])
-            enclosing_blocks = () if name in _BLOCK_END_NAMES else enclosing_blocks
-            value = (Word(line["value"], line.start("value")),) if line["value"] else ()
-            directives.append(Directive(Word(name, line.start("name")), value, enclosing_blocks))
+            option_name = get_canonical_name(line["name"])
+            enclosing_blocks = () if option_name in _BLOCK_END_NAMES else enclosing_blocks
+            value_words = (Word(line["value"], line.start("value")),) if line["value"] else ()
+            directives.append(
+                Directive(Word(option_name, line.start("name")), value_words, enclosing_blocks)
+            )
             enclosing_blocks = (
-                ((name,),) if _BLOCK_START_PATTERN.fullmatch(name) else enclosing_blocks
+                ((option_name,),)
+                if _BLOCK_START_PATTERN.fullmatch(option_name)
+                else enclosing_blocks
             )
     return tuple(directives)
 

@@ -33,7 +33,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not host.is_active(UNIT_NAME):
         return
     config = command_line.read_unit_command(host.tree, UNIT_NAME, syntax.parse_options)
-    options = {placed.name: placed for placed in config.directives}
+    options_by_name = {placed.name: placed for placed in config.directives}
     command = config.find_all(command_line.EXEC_START)
     if command and not any(map(syntax.is_program, command[-1].directive.arguments)):
         yield f"Varnish is not tuned: {UNIT_NAME} starts another program, which starts varnishd"
@@ -43,10 +43,12 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         for listener in host.listeners
         if listener.program in ("varnishd", "cache-main")
     }
-    if not options or any("$" in word for placed in config.directives for word in placed.words):
+    if not options_by_name or any(
+        "$" in word for placed in config.directives for word in placed.words
+    ):
         yield f"Varnish is not tuned: {UNIT_NAME} does not list its options on its command line"
     elif not (
-        ports := [
+        http_ports := [
             port
             for port in _list_http_ports(config)
             if not listening_ports or port in listening_ports
@@ -54,13 +56,13 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     ):
         yield "Varnish is not adopted: it listens on no TCP port for HTTP that its command sets"
     else:
-        instance_words = options["-n"].words if "-n" in options else ()
+        instance_words = options_by_name["-n"].words if "-n" in options_by_name else ()
         yield RunningService(
             host=host,
             key="varnish",
             config=config,
             tier_kind="http_cache",
-            port=ports[0],
+            port=http_ports[0],
             listen_address="".join(instance_words),
             backends=tuple(_list_backends(host.tree, config)),
         )
@@ -68,44 +70,46 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _list_http_ports(config: Config) -> list[int]:
     """Return the HTTP ports, without Unix sockets and ports for the PROXY protocol."""
-    locations = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
+    listen_options = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
     http_addresses = [
-        address for address, *protocol in locations or [[":80"]] if "PROXY" not in protocol
+        address for address, *protocol in listen_options or [[":80"]] if "PROXY" not in protocol
     ]
-    words = [address.rpartition("=")[2] for address in http_addresses]
-    ports = [word.rpartition(":")[2] or "80" for word in words if not word.startswith("/")]
+    http_words = [address.rpartition("=")[2] for address in http_addresses]
+    ports = [word.rpartition(":")[2] or "80" for word in http_words if not word.startswith("/")]
     return [int(port) for port in ports if is_uint(port)]
 
 
-def _list_backends(tree: FileTree, config: Config) -> Iterator[str]:
+def _list_backends(file_tree: FileTree, config: Config) -> Iterator[str]:
     yield from (placed.words[0] for placed in config.find_all("-b") if placed.words)
-    for main in (placed.words[0] for placed in config.find_all("-f") if placed.words):
-        vcl_config = read_config(tree, main, syntax.parse_vcl, parse_include)
+    for vcl_file in (placed.words[0] for placed in config.find_all("-f") if placed.words):
+        vcl_config = read_config(file_tree, vcl_file, syntax.parse_vcl, parse_include)
         yield from (p.words[0] for p in vcl_config.find_all("backend") if p.words[0])
 
 
-def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
+def tune_parameters(service: RunningService, accepts_value: ValueCheck) -> AdoptionResult:
     config = service.config
     return command_line.tune_options(
-        config, (_build_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN_PATH
+        config, (_build_tunable(config, p) for p in PARAMETERS), accepts_value, DROP_IN_PATH
     )
 
 
 def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
-    name, notation = parameter.name, _select_notation(parameter)
-    directive, default, before = f"-p {name}", parameter.stock, f" -p {name}="
-    if name == "storage":
+    parameter_name, notation = parameter.name, _select_notation(parameter)
+    directive = f"-p {parameter_name}"
+    default = parameter.stock
+    text_before = f" -p {parameter_name}="
+    if parameter_name == "storage":
         storage_options = [
             placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)
         ]
         directive = (*storage_options, "-s malloc")[0]
-        default, before = _DEFAULT_STORAGE_MB, " -s malloc,"
+        default, text_before = _DEFAULT_STORAGE_MB, " -s malloc,"
         if len(storage_options) != 1 and any(
             placed.name.startswith("-s ") for placed in config.directives
         ):
-            return Tunable(name, directive, notation, blocks=("none",))
-    insertion = DirectiveInsertion(default, command_line.find_command_end(config), before)
-    return Tunable(name, directive, notation, insertion=insertion, last_wins=True)
+            return Tunable(parameter_name, directive, notation, blocks=("none",))
+    insertion = DirectiveInsertion(default, command_line.find_command_end(config), text_before)
+    return Tunable(parameter_name, directive, notation, insertion=insertion, last_wins=True)
 
 
 def _select_notation(parameter: Parameter) -> Notation:

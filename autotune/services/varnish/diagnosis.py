@@ -12,8 +12,8 @@ from autotune.services.diagnosis import (
     InstanceReading,
     Resource,
     ResourceShortage,
+    build_command_query,
     build_counter_rule,
-    command_query,
 )
 from autotune.services.varnish.service import UNIT_NAME, build_counters_command, parse_counters
 
@@ -39,10 +39,10 @@ TOTAL_COUNTERS = frozenset(
 )
 
 
-def _select_counters(text: str) -> Mapping[str, float]:
+def _select_counters(output: str) -> Mapping[str, float]:
     return {
         name: value
-        for name, value in parse_counters(text).items()
+        for name, value in parse_counters(output).items()
         if name in LEVEL_COUNTERS | TOTAL_COUNTERS
     }
 
@@ -50,15 +50,15 @@ def _select_counters(text: str) -> Mapping[str, float]:
 def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish lacked threads, so that requests waited or were dropped."""
 
-    def get_count(name: str) -> int:
-        return round(reading.activity.counters.get(f"MAIN.{name}", 0))
+    def get_count(counter_name: str) -> int:
+        return round(reading.activity.counters.get(f"MAIN.{counter_name}", 0))
 
     lost_requests = get_count("sess_dropped") + get_count("fetch_no_thread")
     if get_count("threads_failed"):
-        reason = (
+        failure_text = (
             f"{get_count('threads_failed')} threads could not be created: the host lacks memory"
         )
-        return ResourceShortage(Resource.MEMORY, reason, REPORTED)
+        return ResourceShortage(Resource.MEMORY, failure_text, REPORTED)
     if not (get_count("threads_limited") and (lost_requests or get_count("sess_queued"))):
         return None
     evidence = (
@@ -73,20 +73,21 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
 def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a shortage if Varnish evicts objects and too many requests miss the cache."""
     counters = reading.activity.counters
-    eviction_count, misses = counters.get("MAIN.n_lru_nuked", 0), counters.get("MAIN.cache_miss", 0)
-    lookup_count = misses + counters.get("MAIN.cache_hit", 0)
-    if not eviction_count or misses <= 0.1 * lookup_count:
+    eviction_count = counters.get("MAIN.n_lru_nuked", 0)
+    miss_count = counters.get("MAIN.cache_miss", 0)
+    lookup_count = miss_count + counters.get("MAIN.cache_hit", 0)
+    if not eviction_count or miss_count <= 0.1 * lookup_count:
         return None
     evidence = (
         f"{eviction_count:.0f} objects were evicted from {reading.get_setting('storage')} MB of"
-        f" storage, and {misses / lookup_count:.0%} of {lookup_count:.0f} requests missed: increase the"
-        " storage size"
+        f" storage, and {miss_count / lookup_count:.0%} of {lookup_count:.0f} requests missed: increase"
+        " the storage size"
     )
     return ResourceShortage(Resource.CACHE, evidence, INFERRED)
 
 
 DIAGNOSIS = Diagnosis(
-    counter_query=command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS,
+    counter_query=build_command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS,
                                 parse_counters=_select_counters),
     find_log=lambda _: UNIT_NAME,
     recommended_changes={

@@ -9,9 +9,10 @@ from autotune.services.base import ResourceNeeds, build_accept_queue, on_restart
 MANUAL = "varnish-cache.org, varnishd(1) 7.1"
 GUIDE_DOCS = "varnish-cache.org, Users Guide"
 build_varnish_option = partial(on_restart, source=MANUAL)
-build_timeout = partial(on_restart, source=MANUAL, unit="s", log=True)
+build_timeout_option = partial(on_restart, source=MANUAL, unit="s", log=True)
 
-# The minimum number of threads comes first: each `-p` must be consistent with those before it.
+# The minimum number of threads comes first: each `-p` must be consistent with the `-p` options before
+# it.
 PARAMETERS = with_guidance((
     on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",
@@ -27,7 +28,8 @@ PARAMETERS = with_guidance((
     build_varnish_option("thread_queue_limit",
         "Maximum number of requests per pool that wait for a thread. Others are dropped.",
         low=0, high=2000, stock=20),
-    build_timeout("thread_pool_timeout", "Idle time after which a thread above the minimum exits.",
+    build_timeout_option("thread_pool_timeout",
+        "Idle time after which a thread above the minimum exits.",
         low=10, high=3600, stock=300),
     build_accept_queue("listen_depth", stock=1024, source=MANUAL),
     build_varnish_option("workspace_client", "Memory for headers and VCL per request.",
@@ -38,12 +40,14 @@ PARAMETERS = with_guidance((
         choices=(32, 64, 128, 256), stock=64),
     build_varnish_option("timeout_idle", "Time that an idle client connection stays open.",
         low=1, high=300, log=True, stock=5, unit="s"),
-    build_timeout("backend_idle_timeout", "Time that an idle backend connection stays open.",
+    build_timeout_option("backend_idle_timeout", "Time that an idle backend connection stays open.",
         low=1, high=3600, stock=60),
-    build_varnish_option("gzip_level", "Compression level for responses, if the VCL enables compression.",
+    build_varnish_option("gzip_level",
+        "Compression level for responses, if the VCL enables compression.",
         low=1, high=9, stock=6),
     # Short timeouts would abort slow pages.
-    build_timeout("first_byte_timeout", "Maximum time until the first byte of a backend response.",
+    build_timeout_option("first_byte_timeout",
+        "Maximum time until the first byte of a backend response.",
         low=1, high=600, stock=60, on_demand=True),
 ),
     capacity="storage+ thread_pools thread_pool_min+ thread_pool_max listen_depth+",

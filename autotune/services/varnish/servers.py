@@ -14,18 +14,18 @@ def build_server_check(admin_command: Argv) -> ServerCheck:
     return ServerCheck((*admin_command, "backend.list"), parse_sick_backends)
 
 
-def parse_sick_backends(text: str) -> tuple[str, ...]:
+def parse_sick_backends(output: str) -> tuple[str, ...]:
     """Return the backends whose health probe fails. Raises ValueError if the table's header is
     missing.
 
     A backend that an administrator has set to `sick` is not returned.
     """
-    header, *lines = [line for line in split_lines(text) if line.strip()] or [""]
+    header, *backend_lines = [line for line in split_lines(output) if line.strip()] or [""]
     if not header.startswith("Backend name"):
-        raise ValueError(f"no backends in {text[:200]!r}")
-    rows = [line.split() for line in lines]
+        raise ValueError(f"no backends in {output[:200]!r}")
+    backend_rows = [line.split() for line in backend_lines]
     return tuple(
         row[0]
-        for row in rows
+        for row in backend_rows
         if row[1:2] == ["probe"] and "sick" in (word.lower() for word in row[2:])
     )

@@ -21,14 +21,14 @@ from autotune.services.base import (
 )
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import drop_in_path
+from autotune.services.unit_files import get_drop_in_path
 from autotune.services.varnish import servers
 from autotune.services.varnish.parameters import PARAMETERS, PARAMETERS_BY_NAME, RESOURCE_NEEDS
 from autotune.strict_parsing import MAX_NUMBER, parse_json
 from autotune.target.quantities import SIZE_UNITS
 
 UNIT_NAME = "varnish.service"
-DROP_IN_PATH = drop_in_path(UNIT_NAME)
+DROP_IN_PATH = get_drop_in_path(UNIT_NAME)
 # Arguments: file, argv… Prints the errors of a start with the options in that file. `-C` compiles
 # the VCL and prints it.
 _VALIDATION_SCRIPT = """
@@ -67,11 +67,11 @@ class Varnish(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if words := parse_exec_start(content.decode(errors="replace")):
+            if start_words := parse_exec_start(content.decode(errors="replace")):
                 # Avoid the address on which the running Varnish listens.
                 other_words = (
                     "127.0.0.1:0" if previous_word == "-a" else word
-                    for previous_word, word in pairwise(words)
+                    for previous_word, word in pairwise(start_words)
                     if word != "-F"
                 )
                 return (
@@ -120,37 +120,37 @@ def build_counters_command(placement: Placement) -> Argv:
     return (placement.programs["varnishstat"], *build_instance_option(placement), "-1", "-j")
 
 
-def parse_effective(text: str) -> Settings:
+def parse_effective(output: str) -> Settings:
     """Return the parameters in the output of `param.show -j`, in the units of autotune's
     parameters.
     """
-    values: dict[str, Any] = {
+    values_by_name: dict[str, Any] = {
         str(row.get("name")): row.get("value")
-        for row in _parse_json(text, [])
+        for row in _parse_json(output, [])
         if isinstance(row, dict)
     }
     return {
         name: int(value) // SIZE_UNITS.get(PARAMETERS_BY_NAME[name].unit, 1)
-        for name, value in values.items()
+        for name, value in values_by_name.items()
         if name in PARAMETERS_BY_NAME and name != "listen_depth" and _is_number(value)
     }
 
 
-def parse_effective_storage(text: str) -> Settings:
+def parse_effective_storage(output: str) -> Settings:
     """Return the memory for objects, which is the sum of used and free bytes."""
-    sizes = [
+    storage_sizes = [
         number
-        for name, number in parse_counters(text).items()
+        for name, number in parse_counters(output).items()
         if name.startswith("SMA.")
         and name.endswith((".g_bytes", ".g_space"))
         and ".Transient." not in name
     ]
-    return {"storage": round(sum(sizes) / SIZE_UNITS["MB"])} if sizes else {}
+    return {"storage": round(sum(storage_sizes) / SIZE_UNITS["MB"])} if storage_sizes else {}
 
 
-def parse_counters(text: str) -> Mapping[str, float]:
+def parse_counters(output: str) -> Mapping[str, float]:
     """Return every counter in the output of `varnishstat -j`."""
-    printed_document = _parse_json(text, {})
+    printed_document = _parse_json(output, {})
     all_counters = printed_document.get("counters", printed_document)
     return {
         name: float(counter["value"])
@@ -163,9 +163,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < MAX_NUMBER
 
 
-def _parse_json(text: str, default: Any) -> Any:
+def _parse_json(output: str, default: Any) -> Any:
     try:
-        parsed_document = parse_json(text)
+        parsed_document = parse_json(output)
     except ValueError:
         return default
     return parsed_document if isinstance(parsed_document, type(default)) else default

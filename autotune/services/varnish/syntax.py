@@ -18,15 +18,15 @@ _BACKEND_PATTERN = re.compile(
 
 
 def is_program(word: Word) -> bool:
-    """True if a word in a command is varnishd. Programs such as ``nice`` may precede it."""
+    """True if a word in a command is varnishd. Programs such as ``nice`` may precede varnishd."""
     return basename(word.text.lstrip("-@:+!")) == "varnishd"
 
 
-def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
+def parse_options(command_words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield the program's name, then varnishd's options with their values: `-p NAME` and `-s
     KIND`.
     """
-    remaining_words = iter(words)
+    remaining_words = iter(command_words)
     program = next(filter(is_program, remaining_words), None)
     if program is None:
         return
@@ -48,20 +48,24 @@ def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
         )
 
 
-def parse_vcl(text: str) -> tuple[Directive, ...]:
+def parse_vcl(vcl_text: str) -> tuple[Directive, ...]:
     """Return the backends in VCL text as ``backend host:port``, and its includes."""
-    bare_text = _COMMENT_PATTERN.sub("", text)
+    bare_text = _COMMENT_PATTERN.sub("", vcl_text)
     return tuple(_parse_backend(match) for match in _BACKEND_PATTERN.finditer(bare_text))
 
 
-def _parse_backend(match: re.Match[str]) -> Directive:
-    if match["file"]:
+def _parse_backend(backend_match: re.Match[str]) -> Directive:
+    if backend_match["file"]:
         return Directive(
-            Word("include", match.start()), (Word(match["file"], match.start("file")),)
+            Word("include", backend_match.start()),
+            (Word(backend_match["file"], backend_match.start("file")),),
         )
     host, port = (
-        re.search(rf'\.{name}\s*=\s*"([^"]*)"', match["backend"]) for name in ("host", "port")
+        re.search(rf'\.{name}\s*=\s*"([^"]*)"', backend_match["backend"])
+        for name in ("host", "port")
     )
     port_number = port[1] if port and port[1] != "http" else "80"
-    location = f"{host[1]}:{port_number}" if host else ""
-    return Directive(Word("backend", match.start()), (Word(location, match.start()),))
+    backend_address = f"{host[1]}:{port_number}" if host else ""
+    return Directive(
+        Word("backend", backend_match.start()), (Word(backend_address, backend_match.start()),)
+    )
